@@ -26,12 +26,18 @@ def picture(number: int, format: str = "JPEG", size: int = 9) -> bytes:
     return buffer.getvalue()
 
 
-def tar(path: Path, members: dict[str, bytes] | list[tuple[str, bytes]], format: int = tarfile.GNU_FORMAT) -> Path:
+def tar(
+    path: Path, members: dict[str, bytes] | list[tuple[str, bytes | str]], format: int = tarfile.GNU_FORMAT
+) -> Path:
+    """Write a tar of some members; a member that is given as a name is a hard link to that."""
     with tarfile.open(path, "w", format=format) as file:
         for name, data in members.items() if isinstance(members, dict) else members:
             info = tarfile.TarInfo(name)
-            info.size = len(data)
-            file.addfile(info, io.BytesIO(data))
+            if isinstance(data, str):
+                info.type, info.linkname, info.size = tarfile.LNKTYPE, data, 700  # a size that no data follow
+            else:
+                info.size = len(data)
+            file.addfile(info, io.BytesIO(data) if isinstance(data, bytes) else None)
     return path
 
 

@@ -61,8 +61,12 @@ def test_samples_that_look_alike_in_the_list_count_each(tmp_path: Path) -> None:
         require_few(["one"], 0.9, tmp_path)
 
 
-def test_failed_downloads_and_copies_are_no_damage(tmp_path: Path) -> None:
-    excused = {"failed": (30, [Reason.DOWNLOAD_FAILED]), "copies": (30, [Reason.DUPLICATE])}
+def test_failed_downloads_copies_and_further_images_are_no_damage(tmp_path: Path) -> None:
+    excused: dict[str, tuple[int, Found]] = {
+        "failed": (30, [Reason.DOWNLOAD_FAILED]),
+        "copies": (20, [Reason.DUPLICATE]),
+        "further": (10, [Reason.PASSED_OVER]),
+    }
     part(tmp_path, "one", **excused, empty=(2, [Reason.EMPTY]), good=(38, []))
     require_few(["one"], 0.05, tmp_path)
     part(tmp_path, "two", **excused, empty=(3, [Reason.EMPTY, Reason.DUPLICATE]), good=(37, []))

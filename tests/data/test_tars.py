@@ -118,6 +118,28 @@ def test_hostile_members_are_refused_by_shard_and_name(tmp_path: Path, name: str
     assert found == ["good.jpg"]
 
 
+def test_links_and_paths_out_of_the_tar_are_left_unread_where_a_list_takes_them(tmp_path: Path) -> None:
+    names = ["/etc/cron.d/job", "C:/job.jpg", "../../job.jpg", "..\\job.jpg", "bad"]
+    for name in names:
+        make, what = HOSTILE[name]
+        unread: list[tuple[str, str]] = []
+        assert [member.name for member in members(make(tmp_path / "a.tar"), "some.tar", unread)] == ["good.jpg"]
+        assert unread == [(name, what)]
+    with pytest.raises(DarkroomError, match=r"`x.pkl` is a pickle"):
+        list(members(HOSTILE["x.pkl"][0](tmp_path / "a.tar"), "some.tar", []))
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_hard_links_have_the_bytes_of_the_member_that_they_name(tmp_path: Path, format: int) -> None:
+    long = LONG if format != tarfile.USTAR_FORMAT else "f/a.jpg"
+    path = tar(
+        tmp_path / "a.tar", [("./a", b"1"), (long, b"2"), ("b", "a"), ("c", long), ("d", "./b"), ("e", b"3")], format
+    )
+    data = path.read_bytes()
+    content = [(member.name, data[member.offset :][: member.size]) for member in listed(path)]
+    assert content == [("a", b"1"), (long, b"2"), ("b", b"1"), ("c", b"2"), ("d", b"1"), ("e", b"3")]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_members_that_are_no_files_are_refused(tmp_path: Path, kind: bytes) -> None:
     with pytest.raises(DarkroomError, match=f"some.tar: the member `bad` is {KINDS[kind]}"):

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     MISSING = "missing"  # a table names it, and it does not exist
     DOWNLOAD_FAILED = "download_failed"
     DAMAGED_SHARD = "damaged_shard"  # a tar that ends too early or has a damaged header
+    PASSED_OVER = "passed_over"  # an image of a tar that is not asked for: a further one of its sample, or hidden
 
 
 class Action(StrEnum):

@@ -44,7 +44,7 @@ class Sieve:
 
     seen: the number of samples of the source.
     left_out: the number of samples that are not stored.
-    excused: the number of these that are not damaged: duplicates and failed downloads.
+    excused: the number of these that are not damaged: see `EXCUSED`.
     listed: the rows of `quarantine.parquet`.
     """
 

@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 
 NAME = "quarantine.parquet"
 # reason, action: see `darkroom.data.damage`; source: the location of the sample; detail: what was found, as text.
-EXCUSED = {Reason.DOWNLOAD_FAILED, Reason.DUPLICATE}
+EXCUSED = {Reason.DOWNLOAD_FAILED, Reason.DUPLICATE, Reason.PASSED_OVER}
 SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "reason", "action", "source", "detail")])
 
 
@@ -85,7 +85,7 @@ def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, ex
 def require_few(parts: Iterable[str], most: float, root: Path) -> None:
     """Check that of no part a larger fraction is quarantined than `catalog.max_quarantined` allows.
 
-    Reasons that are no damage (`EXCUSED`: duplicates, failed downloads) count in neither number of the fraction.
+    Reasons that are no damage (`EXCUSED`) count in neither number of the fraction.
 
     Args:
         parts: the names of the parts.

@@ -21,8 +21,6 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb
 _PICKLES = {"pyd", "pickle", "pkl", "pth", "pt", "ckpt", "joblib", "dill"}
 _PACKED = {"gz", "bz2", "xz", "zst"}
 _KINDS = {
-    tarfile.SYMTYPE: "a symbolic link",
-    tarfile.LNKTYPE: "a hard link",
     tarfile.CHRTYPE: "a device",
     tarfile.BLKTYPE: "a device",
     tarfile.FIFOTYPE: "a pipe",
@@ -33,7 +31,7 @@ _RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE)
 
 
 class Member(NamedTuple):
-    """A file in a tar: its name without a leading `./`, the offset of its first byte, and its size in bytes."""
+    """A file in a tar: its name without a leading `./`, offset and size in bytes, for a hard link of its target."""
 
     name: str
     offset: int
@@ -55,47 +53,59 @@ def compression(path: Path) -> str | None:
     return next((kind for magic, kind in _MAGIC.items() if begins.startswith(magic)), None)
 
 
-def members(path: Path, shard: str) -> Iterator[Member]:
+def members(path: Path, shard: str, unread: list[tuple[str, str]] | None = None) -> Iterator[Member]:
     """Yield the files in a tar, in their order. Folders are left out; the bytes of the files are not read.
 
     Args:
         path: a tar without compression: POSIX (ustar, pax) or GNU.
         shard: the name of the tar for messages.
+        unread: a list to which members that cannot be read are added, each with its name and the reason: a symbolic
+            link, a hard link to no earlier member, an absolute path or one with `..`; None: they are refused.
 
     Raises:
-        DarkroomError: a member that may be an attack: an absolute name or one with `..`, a link, a device, a pipe, a
-            sparse file, a pickle; the message names shard and member.
+        DarkroomError: a member that may be an attack: a device, a pipe, a sparse file, a pickle, or one that belongs
+            into `unread` where that is None; the message names shard and member.
         DamagedTarError: the tar is damaged; raised after the readable members.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
-        yield from _Walk(file, shard).members()
+        yield from _Walk(file, shard, unread).members()
 
 
 class _Walk:
-    def __init__(self, file: BinaryIO, shard: str) -> None:
-        self._file, self._shard = file, shard
+    def __init__(self, file: BinaryIO, shard: str, unread: list[tuple[str, str]] | None) -> None:
+        self._file, self._shard, self._unread = file, shard, unread
         self._end = os.fstat(file.fileno()).st_size
         self._at = self._found = 0  # the byte of the next header; files found
 
     def members(self) -> Iterator[Member]:
         said: dict[str, str] = {}  # records of extended headers on the next member
+        earlier: dict[str, Member] = {}  # by name: a hard link names one of these
         while (info := self._header()) is not None:
             data = self._at + _BLOCK
             if info.type in _NAMES or info.type in _RECORDS:
                 said |= self._extension(info)
                 self._at = data + _padded(info.size)
                 continue
-            name, size = said.get("path", info.name), self._number(said.get("size"), info.size)
-            if (fault := _hostile(name, info, said)) is not None:
-                raise self._refused(name, fault)
+            name, target = said.get("path", info.name), said.get("linkpath", info.linkname).removeprefix("./")
+            # No data follow a link, whatever size its header has.
+            size = 0 if info.issym() or info.islnk() else self._number(said.get("size"), info.size)
+            fault = _unreadable(name, info)
+            if fault is None and info.islnk() and target not in earlier:
+                fault = f"a hard link to {_quoted(target)} (no earlier member)"
+            if refused := _hostile(name, info, said) or (fault if self._unread is None else None):
+                raise self._refused(name, refused)
             if data + size > self._end:
                 raise self._damaged(f"the member {_quoted(name)} of {size:,} bytes goes on past the end of the file")
             self._at = data + _padded(size)
             said = {}
-            if not info.isdir():
+            if fault is not None and self._unread is not None:
+                self._unread.append((name, fault))
+            elif not info.isdir():
                 self._found += 1
-                yield Member(name.removeprefix("./"), data, size)
+                name = name.removeprefix("./")
+                earlier[name] = earlier[target]._replace(name=name) if info.islnk() else Member(name, data, size)
+                yield earlier[name]
         if said:
             raise self._damaged("the archive ends after an extended header, where its member should be")
 
@@ -166,18 +176,23 @@ class _Walk:
         )
 
 
-def _hostile(name: str, info: tarfile.TarInfo, said: dict[str, str]) -> str | None:
-    """Return what is wrong with a member of this name, header and extended header; None: nothing."""
+def _unreadable(name: str, info: tarfile.TarInfo) -> str | None:
+    """Return why a member of this name and header is not read; None: it is."""
     parts = name.replace("\\", "/").split("/")
     if name.startswith(("/", "\\")) or (len(parts[0]) == 2 and parts[0].endswith(":")):
         return "an absolute path"
     if ".." in parts:
         return "a path with `..`"
+    return "a symbolic link" if info.issym() else None
+
+
+def _hostile(name: str, info: tarfile.TarInfo, said: dict[str, str]) -> str | None:
+    """Return why a tar with a member of this name, header and extended header is refused; None: it is not."""
     if any(map(_sparse, said)):
         return _KINDS[tarfile.GNUTYPE_SPARSE]
     if info.isdir():
         return "a folder with content" if info.size else None
-    if info.type not in tarfile.REGULAR_TYPES or info.type in _KINDS:
+    if info.type in _KINDS or not (info.issym() or info.islnk() or info.type in tarfile.REGULAR_TYPES):
         return _KINDS.get(info.type, f"of the unknown type {info.type!r}")
     endings = PurePosixPath(name).name.lower().split(".")[1:]
     if endings and endings[-1] in _PACKED:

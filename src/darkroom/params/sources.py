@@ -84,8 +84,10 @@ class Folder(Section):
     """parent or top: the name of the folder nearest to the file, or to the path; metadata: of a table."""
     label_column: str = "label"
     """Column with the labels in metadata.jsonl, .csv or .parquet, whose column file_name names the files."""
+    repeats: bool = False
+    """true: of a folder 10_cat, named for kohya's trainers, the label is cat; its repeat count 10 is not used."""
     caption: Literal["none", "txt", "metadata"] = "none"
-    """txt: KEY.txt beside KEY.png, or KEY.png.txt; metadata: of the same table."""
+    """txt: KEY.txt, else KEY.caption, beside KEY.png, or KEY.png.txt; metadata: of the same table."""
     caption_column: str = "text"
     """Column with the captions in the same table."""
     classes: Classes = None

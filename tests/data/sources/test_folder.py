@@ -21,7 +21,7 @@ from darkroom.data.passed_over import passed_over, passed_over_text
 from darkroom.data.sample import Raw
 from darkroom.data.shards import KEY
 from darkroom.data.sources import open_source, walk
-from darkroom.data.sources.captions import caption_of
+from darkroom.data.sources.captions import answer_of, caption_of
 from darkroom.data.sources.folder import Folder
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Part
@@ -340,6 +340,22 @@ def test_labels_are_the_nearest_folder_or_the_first(tmp_path: Path) -> None:
     }
 
 
+def test_a_repeat_count_of_kohya_is_no_part_of_a_label(tmp_path: Path) -> None:
+    for name in ("10_my cat/1.png", "1_a_b/2.png", "012_c/3.png", "dog/4.png"):
+        image(tmp_path / name)
+    labels = {
+        repeats: {where: one.label for where, one in read(source(tmp_path, label="parent", repeats=repeats)).items()}
+        for repeats in (False, True)
+    }
+    assert list(labels[False].values()) == ["012_c", "10_my cat", "1_a_b", "dog"]
+    assert labels[True] == {
+        "012_c/3.png": "012_c",
+        "10_my cat/1.png": "my cat",
+        "1_a_b/2.png": "a_b",
+        "dog/4.png": "dog",
+    }
+
+
 # Captions
 
 
@@ -404,16 +420,30 @@ def test_a_caption_may_be_called_after_the_whole_name_of_the_image(tmp_path: Pat
     assert "captions_named_by_file" not in source(tmp_path).metadata()
 
 
+def test_captions_lie_in_caption_files_where_there_is_no_text_file(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        image(tmp_path / f"{name}.png")
+    for name in ("a.caption", "b.caption", "b.txt", "c.CAPTION", "d.png.caption", "e.caption"):
+        (tmp_path / name).write_text(f"of {name}")
+    found = source(tmp_path, caption="txt")
+    captions = [raw.caption for raw in read(found).values()]
+    assert captions == ["of a.caption", "of b.txt", "of c.CAPTION", "of d.png.caption"]
+    assert found.metadata()["ignored"] == {".caption": 2}  # that of b, which has a text file; that of no image
+    assert found.metadata()["captions_named_by_file"] == 1
+    assert source(tmp_path).metadata()["ignored"] == {".caption": 5, ".txt": 1}
+
+
+SENTENCES = ["a red cat", "größer, schöner", "кошка на столе", "बिल्ली मेज पर है", "一只猫坐在桌子上"]
 WORDS = ["a", "猫 です", "猫", "кошка", "мм", "γάτα", "חתול"]
 
 
-@pytest.mark.parametrize("text", ["a red cat", "größer, schöner", "кошка на столе", "一只猫坐在桌子上", *WORDS])
+@pytest.mark.parametrize("text", [*SENTENCES, *WORDS])
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
 @pytest.mark.parametrize("end", ["\r\n", ""])
 def test_utf16_is_read_with_and_without_its_mark(text: str, codec: str, end: str) -> None:
     found, findings = caption_of((text + end).encode(codec))
-    if (text, end) == ("猫", "") and codec in ("utf-16-le", "utf-16-be"):  # which nobody can tell from ASCII
-        assert (found, findings) == ("+s" if codec == "utf-16-le" else "s+", ())
+    if text.startswith("猫") and not end and codec in ("utf-16-le", "utf-16-be"):  # which nobody can tell from ASCII
+        assert found == {"猫": ("+s", "s+"), "猫 です": ("+s g0Y0", "s+ 0g0Y")}[text][codec == "utf-16-be"]
     else:
         assert found == text and [finding.reason for finding in findings] == [Reason.CAPTION_NOT_UTF8]
 
@@ -437,12 +467,58 @@ def test_few_random_bytes_are_seldom_a_caption() -> None:
         assert sum(caption_of(draw.randbytes(length))[0] is not None for _ in range(1000)) < 100
 
 
-def test_nuls_behind_a_text_are_removed_and_within_it_make_it_no_text() -> None:
-    assert caption_of(b"a cat\0\0\0")[0] == "a cat" and caption_of("größer\0".encode())[0] == "größer"
-    assert [finding.reason for finding in caption_of(b"a cat\0")[1]] == [Reason.CAPTION_NOT_UTF8]
+CONVERSATIONS = [
+    [
+        {"from": "human", "value": "<image>\nwhat?"},
+        {"from": "gpt", "value": "a cat <image>"},
+        {"from": "gpt", "value": "x"},
+    ],
+    [{"role": "user", "content": "what?"}, {"role": "Assistant", "content": "<|image_pad|>a cat\0\n"}],
+]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("turns", CONVERSATIONS, ids=["from", "role"])
+def test_the_caption_of_a_conversation_is_its_first_answer(tmp_path: Path, kind: str, turns: list) -> None:
+    for name in ("1.png", "2.png"):
+        image(tmp_path / name)
+    conversations = [turns, turns[:1]]
+    if kind == "csv":
+        lines = [
+            f'{row}.png,"{json.dumps(each).replace(chr(34), chr(34) * 2)}"' for row, each in enumerate(conversations, 1)
+        ]
+        (tmp_path / "metadata.csv").write_text("\n".join(["file_name,conversations", *lines]))
+    else:
+        rows = [{"file_name": f"{row}.png", "conversations": each} for row, each in enumerate(conversations, 1)]
+        write_table(tmp_path / f"metadata.{kind}", rows)
+    found = source(tmp_path, caption="metadata", caption_column="conversations")
+    assert [one.caption for one in read(found).values() if isinstance(one, Raw)] == ["a cat", None]
+    assert reasons(found)["2.png"] == [Reason.CAPTION_MISSING]
+
+
+@pytest.mark.parametrize("value", ["a cat", ["a cat"], [{"a": 1}], {"from": "gpt", "value": "x"}, 7, None])
+def test_what_is_no_conversation_is_as_it_is(value: Any) -> None:
+    assert answer_of(value) == value and answer_of([]) is None
+    text = json.dumps(value)
+    assert caption_of(text.encode()) == (text, ())
+
+
+@given(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"]), min_size=1), st.data())
+def test_a_nul_at_any_place_of_a_text_in_utf8_is_removed(text: str, data: st.DataObject) -> None:
+    whole = text.encode()
+    place, count = data.draw(st.integers(0, len(whole))), data.draw(st.integers(1, 3))
+    caption, findings = caption_of(whole[:place] + bytes(count) + whole[place:])
+    assert caption == caption_of(whole)[0]
+    assert caption is None or [finding.reason for finding in findings] == [Reason.CAPTION_NOT_UTF8]
+
+
+def test_nuls_do_not_make_a_text_of_control_codes() -> None:
     text, findings = caption_of(b"a cat\0\0\0\x07dog")
     assert text is None and "not text" in findings[0].detail
     assert caption_of(bytes(4))[0] is None
+    assert caption_of(b"a\tb\tc\0")[0] == "a\tb\tc" and caption_of("a\0b".encode("utf-16"))[0] == "ab"
+    assert caption_of("größer, wärmer, schöner\0".encode("cp1252"))[0] == "größer, wärmer, schöner"
+    assert caption_of("größer, wär\0mer, schöner".encode("cp1252"))[0] == "größer, wärmer, schöner"
 
 
 def test_random_bytes_are_no_caption() -> None:
@@ -475,7 +551,7 @@ def test_any_bytes_give_a_caption_or_a_reason(data: bytes) -> None:
         assert [finding.reason for finding in findings] == [Reason.CAPTION_MISSING]
     else:
         assert text.encode().strip()
-        assert bool(findings) == (data.decode(errors="ignore").encode() != data)
+        assert bool(findings) == (b"\0" in data or data.decode(errors="ignore").encode() != data)
 
 
 # Tables

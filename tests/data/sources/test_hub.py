@@ -70,6 +70,23 @@ def parquet(folder: Path, images: list[dict[str, Any] | None], labels: list[int 
     return folder
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_captions_of_the_hub_may_be_conversations_and_lose_their_nuls(tmp_path: Path, columns: bool) -> None:
+    turn = {"from": datasets.Value("string"), "value": datasets.Value("string")}
+    turns = {name: datasets.List(kind) for name, kind in turn.items()} if columns else datasets.List(turn)
+    texts = ["<image>\nwhat?", "a c\0at"]
+    told = [{"from": who, "value": text} for who, text in zip(["human", "gpt"], texts, strict=True)]
+    row = {"from": ["human", "gpt"], "value": texts} if columns else told
+    made = datasets.Dataset.from_dict(
+        {"image": [{"bytes": picture(0), "path": None}], "talk": [row]},
+        features=datasets.Features({"image": datasets.Image(), "talk": turns}),
+    )
+    made.to_parquet(tmp_path / "train.parquet")
+    ((_, _, raw),) = outcomes(Hub(settings(label=None, caption="talk"), tmp_path))
+    assert isinstance(raw, Raw) and raw.caption == "a cat"
+    assert [finding.reason for finding in raw.findings] == [Reason.CAPTION_NOT_UTF8]
+
+
 def six(folder: Path) -> Path:
     images: list[dict[str, Any] | None] = [{"bytes": picture(row), "path": f"{row}.png"} for row in range(6)]
     images[3] = None

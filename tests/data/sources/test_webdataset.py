@@ -48,8 +48,8 @@ def outcome(source: Webdataset, entry: Entry) -> Raw | tuple[Reason, str]:
 def one(path: Path, members: dict[str, bytes], **changes: Any) -> Raw:
     """Return what is read of a tar with one sample."""
     source = opened(tar(path / "one.tar", members), **changes)
-    (entry,) = entries(source)
-    return source.read(entry)
+    (raw,) = [raw for entry in entries(source) if isinstance(raw := outcome(source, entry), Raw)]
+    return raw
 
 
 def found(raw: Raw) -> list[Reason]:
@@ -116,7 +116,8 @@ def test_webdataset_itself_reads_the_same_keys_and_bytes(tmp_path: Path, monkeyp
         members = [{**member, "__url__": "a.tar"} for member in tar_file_iterator(file)]
     theirs = {sample["__key__"]: sample for sample in group_by_keys(members)}
     source = opened(path, image=["left.jpg", "png"], label="cls")
-    ours = {entry.where.removeprefix("a.tar: "): source.read(entry) for entry in entries(source)}
+    every = [entry for entry in entries(source) if entry.where != "a.tar: __meta__/0005.png"]  # which is listed
+    ours = {entry.where.removeprefix("a.tar: "): source.read(entry) for entry in every}
     assert ours.keys() == theirs.keys()
     for key, raw in ours.items():
         assert raw.image == theirs[key].get("left.jpg", theirs[key].get("png"))
@@ -152,7 +153,7 @@ def test_members_in_any_order_make_a_sample_and_a_second_one_is_another(tmp_path
 
 
 def test_files_that_are_no_samples_are_left_out_and_samples_without_an_image_are_listed(tmp_path: Path) -> None:
-    others = ["._0.jpg", "__meta__/a.json", "1.txt", "2.txt", "2.npy", "README"]
+    others = ["._0.txt", "__meta__/a.json", "1.txt", "2.txt", "2.npy", "README"]
     source = opened(tar(tmp_path / "a.tar", {"0.jpg": picture(0), **dict.fromkeys(others, b"")}))
     read = {entry.key: outcome(source, entry) for entry in entries(source)}
     assert isinstance(read.pop("0"), Raw)
@@ -169,6 +170,75 @@ def test_the_first_ending_of_the_settings_is_the_image(tmp_path: Path) -> None:
     raw = one(tmp_path, members, image=["webp", "jpg"])
     assert (raw.image, raw.extension) == (members["0.JPG"], "jpg")
     assert one(tmp_path, members, image=["raw"]).extension is None  # promises no format
+
+
+FURTHER = "its sample has a .jpg, which is read (`webdataset.image`)"
+
+
+@pytest.mark.parametrize("repack", [False, True])
+def test_images_that_are_not_read_are_listed_by_name(tmp_path: Path, repack: bool) -> None:
+    members = {
+        **{"q.jpg": picture(0), "q.v2.jpg": picture(1), "q.txt": b"q", "s.jpeg": picture(2), "s.jpg": picture(3)},
+        **{
+            "s.raw": b"",
+            "s.mask.PNG": picture(4, "PNG"),
+            "._s.jpg": b"",
+            "a.gif": picture(5, "GIF"),
+            "a.heic": b"",
+            "a.txt": b"",
+        },
+    }
+    source = opened(tar(tmp_path / "a.tar", members), repack=repack, image=["jpg", "raw"])
+    read = {entry.where.removeprefix("a.tar: "): outcome(source, entry) for entry in entries(source)}
+    assert {name: raw.image for name, raw in read.items() if isinstance(raw, Raw)} == {
+        "q": members["q.jpg"],
+        "s": members["s.jpg"],
+    }
+    assert {name: why for name, why in read.items() if isinstance(why, tuple)} == {
+        "._s.jpg": (Reason.PASSED_OVER, "hidden, or metadata of the shard"),
+        **dict.fromkeys(["q.v2.jpg", "s.jpeg", "s.mask.PNG", "s.raw"], (Reason.PASSED_OVER, FURTHER)),
+        **dict.fromkeys(["a.gif", "a.heic"], (Reason.MISSING, "its ending is none of `webdataset.image`")),
+    }
+
+
+def test_hard_links_are_read_and_members_that_lead_out_of_the_tar_are_listed(tmp_path: Path) -> None:
+    members = [
+        *[("0.jpg", picture(0)), ("0.txt", b"nought"), ("1.jpg", "0.jpg"), ("1.txt", "./0.txt"), ("2.jpg", "1.jpg")],
+        *[("3.jpg", "4.jpg"), ("4.jpg", picture(4)), ("../5.jpg", picture(5)), ("/6.jpg", picture(6))],
+    ]
+    source = opened(tar(tmp_path / "a.tar", members))
+    read = {entry.where.removeprefix("a.tar: "): outcome(source, entry) for entry in entries(source)}
+    images = {name: (raw.image, raw.caption) for name, raw in read.items() if isinstance(raw, Raw)}
+    first = picture(0)
+    assert images == {"0": (first, "nought"), "1": (first, "nought"), "2": (first, None), "4": (picture(4), None)}
+    assert {name: why for name, why in read.items() if isinstance(why, tuple)} == {
+        "3.jpg": (Reason.UNREADABLE, "a hard link to `4.jpg` (no earlier member)"),
+        "../5.jpg": (Reason.UNREADABLE, "a path with `..`"),
+        "/6.jpg": (Reason.UNREADABLE, "an absolute path"),
+    }
+
+
+stems = st.sampled_from(["a", "b", "d/a", "d.v1/b", "", ".h", "__m__/a", "../a", "/a", "ü b"])
+endings = st.sampled_from(
+    ["jpg", "JPG", "jpeg", "v2.jpg", "png", "mask.png", "gif", "tif", "txt", "json", "jpg.txt", ""]
+)
+names = st.builds(lambda stem, ending: f"{stem}.{ending}", stems, endings)
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(names, st.none() | names), max_size=12))
+def test_every_image_of_a_tar_is_stored_or_listed(
+    tmp_path_factory: pytest.TempPathFactory, members: list[tuple[str, str | None]]
+) -> None:
+    """Members are files, or hard links to a name."""
+    data = [(name, picture(number) if target is None else target) for number, (name, target) in enumerate(members)]
+    source = opened(tar(tmp_path_factory.getbasetemp() / "images.tar", data), label=None)
+    read = [(entry.where.removeprefix("images.tar: "), entry.payload) for entry in entries(source)]
+    is_image = [name for name, _ in members if name.lower().endswith((".jpg", ".jpeg", ".png", ".gif", ".tif"))]
+    stored = [f"{where}.{payload.ending}".lower() for where, payload in read if not isinstance(payload, Finding)]
+    listed = [where.lower() for where, payload in read if isinstance(payload, Finding)]
+    named = [name for name in listed if name.endswith((".jpg", ".jpeg", ".png", ".gif", ".tif"))]
+    assert sorted([*stored, *named]) == sorted(name.lower() for name in is_image)
 
 
 # --- labels ---
@@ -237,6 +307,9 @@ def test_settings_that_name_nothing_are_refused(changes: dict) -> None:
         ({"json": b'{"c": "a \\ud83d"}'}, "json:c", "a ?", [Reason.CAPTION_NOT_UTF8]),
         ({"json": b'{"c": ""}'}, "json:c", None, [Reason.CAPTION_MISSING]),
         ({"json": b'{"c": ["a"]}'}, "json:c", None, [Reason.CAPTION_MISSING]),
+        ({"json": b'{"c": [{"from": "gpt", "value": "<image>\\na cat"}]}'}, "json:c", "a cat", []),
+        ({"json": b'{"c": [{"from": "human", "value": "what?"}]}'}, "json:c", None, [Reason.CAPTION_MISSING]),
+        ({"txt": b"a c\0at"}, "txt", "a cat", [Reason.CAPTION_NOT_UTF8]),
         ({"json": b"{"}, "json:c", None, [Reason.CAPTION_MISSING]),
     ],
 )

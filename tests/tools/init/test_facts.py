@@ -14,6 +14,7 @@ from darkroom.params.stage import read_yaml
 from darkroom.tools.init import facts
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.subject import entry, opened
+from data.making_tars import tar
 from tools.init.conftest import classes
 
 
@@ -166,6 +167,10 @@ def write_tar(path, pictures, numbers, members):
             lambda number: {"json": json.dumps({"key": number, "label": "ab"[number % 2], "caption": "a"}).encode()},
             {"label": "json:label", "caption": None},
         ),
+        (
+            lambda number: {"json": json.dumps({"conversations": [{"from": "gpt", "value": f"{number}"}]}).encode()},
+            {"label": None, "caption": "json:conversations"},
+        ),
     ],
 )
 def test_tars(clone, pictures, tmp_path, members, settings):
@@ -182,6 +187,14 @@ def test_tars(clone, pictures, tmp_path, members, settings):
     assert (found.images, found.left_out) == (60, 0)
     assert len(found.classes) == (0 if settings.get("label", "cls") is None else 2)
     assert entry(subject, 60)["path"] == str(folder)
+
+
+def test_a_tar_with_links_that_lead_nowhere_is_read(clone, pictures, tmp_path):
+    images = pictures("images", [f"{number}.png" for number in range(60)])
+    members = [(f"{number}.png", (images / f"{number}.png").read_bytes()) for number in range(60)]
+    path = tar(tmp_path / "a.tar", [("x.png", "gone.png"), *members, ("61.png", "0.png")])
+    facts = look(opened(str(path)))
+    assert (facts.found, facts.images, facts.left_out) == (62, 60, 1)
 
 
 def test_an_archive_beside_the_images_that_came_of_it_is_no_shard(clone, pictures):
@@ -205,6 +218,7 @@ def test_a_folder_in_the_hubs_layout_has_as_many_rows_as_are_read(clone, picture
         ({"fine": "class", "coarse": "class"}, {"label": "fine"}, "`fine` of .*; `coarse` would do, too: `hub.label`"),
         ({"label": "class", "caption": "text"}, {"caption": "caption"}, "Captions are of the column `caption`"),
         ({"text": "texts"}, {"label": None, "caption": "text"}, "Captions are of the column `text`"),
+        ({"conversations": "turns"}, {"label": None, "caption": "conversations"}, "of the column `conversations`"),
     ],
 )  # fmt: skip
 def test_columns_of_the_hub_are_found(clone, pictures, tmp_path, columns, settings, said):
@@ -212,10 +226,12 @@ def test_columns_of_the_hub_are_found(clone, pictures, tmp_path, columns, settin
     root = pictures("images", [f"{number}.png" for number in range(60)])
     kinds = {"class": datasets.ClassLabel(names=["cat", "dog"]), "text": datasets.Value("string")}
     kinds["texts"] = datasets.List(kinds["text"])
+    kinds["turns"] = datasets.List({"from": kinds["text"], "value": kinds["text"]})
     values = {
         "class": lambda row: row % 2,
         "text": lambda row: f"text {row}",
         "texts": lambda row: [f"text {row}", "b"],
+        "turns": lambda row: [{"from": "gpt", "value": f"text {row}"}],
     }
     features = {"img": datasets.Image(), **{name: kinds[kind] for name, kind in columns.items()}}
     rows = [

@@ -1,6 +1,7 @@
 """A project with shards of parts, latents of them and a catalog, in the working folder."""
 
 import io
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
 from darkroom.data.pipeline import outcomes
 from darkroom.data.sources.webdataset import Webdataset
-from data.making import SHARES, make_latents, make_part, policy, preparation
+from data.making import RULES, SHARES, make_latents, make_part, policy, preparation
 from data.making_tars import settings
 
 ROOT = Path(__file__).parents[3]
@@ -46,13 +47,13 @@ def project(**parts: tuple[int, int]) -> None:
     catalogue(*parts)
 
 
-def index_in_place(part: str, path: Path | None, **changes: Any) -> None:
+def index_in_place(part: str, path: Path | None, rules: Mapping[str, str] = RULES, **changes: Any) -> None:
     """Write a part whose images stay in the tars of `path`, or of a URL."""
     source, how = Webdataset(settings(**changes), path), preparation()
     (SHARDS / part).mkdir(parents=True)
     found = outcomes(source, source.entries(0, None), how, processes=1, store=False)
-    rules, metadata = policy(), {"name": "webdataset", **source.metadata()}
-    write_in_place(SHARDS / part, part, found, source.tars, metadata, how, rules, mirror=False, logs=Path("logs"))
+    rule, metadata = policy(rules=rules), {"name": "webdataset", **source.metadata()}
+    write_in_place(SHARDS / part, part, found, source.tars, metadata, how, rule, mirror=False, logs=Path("logs"))
 
 
 def rows_of(part: str, split: str) -> list[dict[str, Any]]:

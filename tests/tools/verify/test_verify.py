@@ -23,8 +23,9 @@ from darkroom.cli import main
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.tools.verify.problems import Problem, lines, remake
 from data.embeddings_made import make_embeddings
-from data.making import make_latents
-from data.making_tars import img2dataset
+from data.making import RULES, make_latents
+from data.making_tars import img2dataset, picture
+from data.making_tars import tar as write_tar
 from tools.verify.making import ROOT, catalogue, configure, index_in_place, rows_of, said
 
 
@@ -299,6 +300,16 @@ def test_a_part_that_is_indexed_in_place(elsewhere: Path) -> None:
     assert f"{tar}: has another size" in said("verify")[1]
     tar.unlink()
     assert f"{tar}: is missing: it changed since it was indexed; put the old file back" in said("verify")[1]
+
+
+def test_hard_links_that_are_indexed_in_place_are_sound_and_each_is_checked(elsewhere: Path) -> None:
+    linked = {f"{number}.jpg": "0.jpg" for number in range(1, 9)}
+    path = write_tar(elsewhere.parent / "a.tar", [("0.jpg", picture(0)), *linked.items(), ("9.jpg", picture(9))])
+    index_in_place("first", path, {**RULES, "duplicate": "keep"}, label=None)
+    assert said("verify")[0] == 0
+    damage(path, rows_of("first", "train")[0]["offset"] + 40, b"\0\0\0")
+    text = said("verify")[1]
+    assert [f"image {number} is damaged" in text for number in range(10)] == [True] * 9 + [False]
 
 
 def test_remote_tars_are_read_where_that_is_asked_for(elsewhere: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from darkroom.data.damage import Finding, Reason
-from darkroom.data.sources.captions import caption_of
+from darkroom.data.sources.captions import answer_of, caption_of
 from darkroom.data.sources.labels import label_of
 
 _JSON = "json:"
@@ -50,13 +50,13 @@ class Annotations:
         if self._caption is None:
             return None, ()
         try:
-            value = _value(self._caption, texts)
+            value = answer_of(_value(self._caption, texts))
         except ValueError as error:
             return None, (Finding(Reason.CAPTION_MISSING, str(error)),)
         if isinstance(value, bytes):
             return caption_of(value)
         if not isinstance(value, str):
-            return None, (Finding(Reason.CAPTION_MISSING, f"{self._caption} is not a text"),)
+            return None, (Finding(Reason.CAPTION_MISSING, f"{self._caption} is neither text nor conversation"),)
         # JSON may hold halves of characters (\ud83d alone), which no file can.
         text, findings = caption_of(value.encode("utf-8", "replace"))
         halved = Finding(Reason.CAPTION_NOT_UTF8, "halves of characters, read as `?`")

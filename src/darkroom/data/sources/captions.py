@@ -1,9 +1,12 @@
-"""Decodes the captions in text files of unknown encoding; what is no text gives no caption."""
+"""Reads captions from texts of unknown encoding and from conversations; what is no text gives no caption."""
 
 import codecs
+import json
+import re
 import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from darkroom.data.damage import Finding, Reason
 
@@ -20,21 +23,45 @@ _WORDS = 2 / 3  # minimum fraction of letters, digits and blanks in these
 _SIGNS = frozenset("°€£©®×±´¨™\t\r\n")  # symbols and control codes that these may have, beside those of ASCII
 _ALPHABETS = {*range(1, 0x20)} - {*b"\t\n\v\f\r"}  # higher bytes of letters in UTF-16, and control codes of a text
 _CONTROLS = 0.1  # maximum fraction of control codes in UTF-8
+SPEAKER = {"from", "role"}  # keys of a turn in a conversation
+_ANSWERS = ("gpt", "assistant", "model", "chatgpt", "bot")  # their values in an answer
+_IMAGE = re.compile(r"<\|?/?image[^<>]*>", re.IGNORECASE)  # stands for the image: <image>, <image_1>
 _NOT_TEXT = "its file is not text in UTF-8, UTF-16 or Windows-1252: convert it to UTF-8"
 
 
-def caption_of(data: bytes) -> tuple[str | None, tuple[Finding, ...]]:
-    """Return the caption in the bytes of a file, and findings.
+def answer_of(value: Any) -> Any:
+    """Return the first answer in a conversation, None where there is none; another value as it is.
 
-    A byte order mark, trailing line ends and NULs are removed. Bytes that are not UTF-8 are decoded as UTF-32 or UTF-16
-    where they begin with its byte order mark; as UTF-16 without one where they hold NULs, or one control code as every
-    second byte, and give letters of one script; as Windows-1252 where most of them are ASCII. Nothing else is guessed:
-    it is no text. UTF-16 of CJK with neither mark nor NULs may be ASCII, and is read as that: 猫 is +s.
+    A conversation is a list of turns, {"from": "gpt", "value": TEXT} as in ShareGPT and LLaVA, or {"role": "assistant",
+    "content": TEXT}. Its marks of images, as <image>, are removed.
+    """
+    if isinstance(value, dict) and value and all(isinstance(each, list) for each in value.values()):
+        value = [dict(zip(value, turn, strict=False)) for turn in zip(*value.values(), strict=False)]  # by columns
+    if not isinstance(value, list) or not all(isinstance(turn, dict) and turn.keys() & SPEAKER for turn in value):
+        return value
+    for turn in value:
+        text = turn.get("value") or turn.get("content")
+        if isinstance(text, str) and str(turn.get("from") or turn.get("role")).lower() in _ANSWERS:
+            return _IMAGE.sub("", text).strip()
+    return None
+
+
+def caption_of(data: bytes) -> tuple[str | None, tuple[Finding, ...]]:
+    """Return the caption in the bytes of a file or of a value of a table, and findings.
+
+    A byte order mark, trailing line ends and NULs are removed. Bytes are decoded as UTF-32 or UTF-16 where they begin
+    with its byte order mark; as UTF-16 without one by its NULs (`_order`); as UTF-8; as UTF-16 where NULs and letters
+    of one script remain; as Windows-1252 where most are ASCII. Nothing else is guessed: it is no text. UTF-16 of CJK
+    alone may be ASCII, and is read as that: 猫 is +s. Of a conversation as JSON the caption is `answer_of`.
     """
     text, how = _decoded(data)
     if text is None:
         return None, (Finding(Reason.CAPTION_MISSING, _NOT_TEXT),)
-    text = text.rstrip("\r\n")
+    if re.match(r"\s*\[\s*\{", text):
+        with suppress(ValueError, RecursionError):
+            answer = answer_of(json.loads(text))
+            text = text if isinstance(answer, list) else (answer or "").encode("utf-8", "replace").decode()
+    text = text.replace("\0", "").rstrip("\r\n")  # JSON may hold NULs, too
     if not text.strip():
         return None, (Finding(Reason.CAPTION_MISSING, "the caption is empty"),)
     return text, (Finding(Reason.CAPTION_NOT_UTF8, how),) if how else ()
@@ -44,30 +71,42 @@ def _decoded(data: bytes) -> tuple[str | None, str]:
     """Return the text, None where there is none, and how it was decoded, "" where it is UTF-8."""
     for mark, name in _MARKS.items():
         if data.startswith(mark):
-            text = data.decode(name, "replace")
+            text = data.decode(name, "replace").replace("\0", "")
             return (text, f"read as {name}") if _is_text(text) else (None, "")
-    plain = data.rstrip(b"\0")  # of UTF-16 in ASCII the last byte: the text has others, or is one character
-    if b"\0" in plain:
-        # Where there is ASCII, the other order gives letters of CJK, so the order with its NULs comes first.
-        little = data[1::2].count(0) >= data[::2].count(0)
-        return _wide(data, ("utf-16-le", "utf-16-be") if little else ("utf-16-be", "utf-16-le"))
-    if codec := _of_an_alphabet(data):
-        return _wide(data, (codec,))
-    try:
+    plain, core = data.replace(b"\0", b""), data.rstrip(b"\0")
+    nuls = b"\0" in core
+    core += bytes(len(core) % 2 and len(core) < len(data))  # the NUL of a last character in UTF-16
+    if codec := _order(core):
+        return _wide(core, (codec,))
+    with suppress(UnicodeDecodeError):
         text = plain.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return (plain.decode("cp1252"), "read as Windows-1252") if _is_latin(plain) else (None, "")
-    if sum(map(_is_control, text)) > _CONTROLS * len(text):
-        return None, ""
-    return text, "" if len(plain) == len(data) else "NULs behind the text"
+        if sum(map(_is_control, text)) <= _CONTROLS * len(text):
+            return text, "" if len(plain) == len(data) else "NULs removed"
+    if nuls:
+        # Where there is ASCII, the other order gives letters of CJK, so the order with its NULs comes first.
+        little = core[1::2].count(0) >= core[::2].count(0)
+        wide = _wide(core, ("utf-16-le", "utf-16-be") if little else ("utf-16-be", "utf-16-le"))
+        if wide[0] is not None or len(plain) <= 2 * _SHORT:
+            return wide
+    return (plain.decode("cp1252"), "read as Windows-1252") if _is_latin(plain) else (None, "")
 
 
-def _of_an_alphabet(data: bytes) -> str | None:
-    """Return the order of bytes in which all letters of UTF-16 have one higher byte, as those of a word in Cyrillic."""
-    if len(data) < 4 or len(data) % 2:
-        return None
-    ordered = {"utf-16-le": {*data[1::2]}, "utf-16-be": {*data[::2]}}
-    return next((codec for codec, higher in ordered.items() if len(higher) == 1 and higher <= _ALPHABETS), None)
+def _order(data: bytes) -> str | None:
+    """Return the order of bytes of UTF-16 by the higher bytes of its characters, None where they show none.
+
+    They are NUL for most characters, as for ASCII, or for both of a line end, or NUL and one control code for all, as
+    for Cyrillic. A NUL in a text of another encoding is the higher byte of one character alone.
+    """
+    for codec, first in (("utf-16-le", 1), ("utf-16-be", 0)) if len(data) % 2 == 0 else ():
+        higher, lower = data[first::2], data[1 - first :: 2]
+        plain = sum(not high and low > 0 for high, low in zip(higher, lower, strict=True)) if 0 in higher else 0
+        if 2 * plain > len(higher) or data.endswith("\r\n".encode(codec)):
+            return codec
+        alphabet = {*higher} - {0}
+        least = 4 if alphabet <= _ALPHABETS else 16 if 0 in higher and max(alphabet) < 0x20 else len(data) + 1
+        if len(alphabet) == 1 and len(data) >= least:
+            return codec
+    return None
 
 
 def _wide(data: bytes, codecs: Iterable[str]) -> tuple[str | None, str]:

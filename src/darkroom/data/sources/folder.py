@@ -12,7 +12,7 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import encoded, key_of, shown
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.captions import caption_of
-from darkroom.data.sources.labels import label_of
+from darkroom.data.sources.labels import label_of, split_repeats
 from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.metadata import path_in, read_metadata
 from darkroom.data.sources.walk import ENDINGS, UnreadableSample, beside, split_ending, walk
@@ -136,6 +136,8 @@ class Folder:
                 label = folders[0] if folders else None
             case _:
                 label = named
+        if label is not None and self._settings.repeats and self._settings.label != "metadata":
+            label = split_repeats(label)[1]
         label = None if label is None else label_of(shown(label))
         if label is None:
             why = (
@@ -166,7 +168,7 @@ class Folder:
                 continue
             except OSError as error:
                 return None, [Finding(Reason.CAPTION_MISSING, f"its file cannot be read: {error.strerror}")]
-        return None, [Finding(Reason.CAPTION_MISSING, "there is no .txt beside the image")]
+        return None, [Finding(Reason.CAPTION_MISSING, "there is no .txt or .caption beside the image")]
 
 
 def _content(path: Path, most: int) -> bytes:

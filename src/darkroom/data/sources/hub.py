@@ -11,6 +11,7 @@ from typing import Any
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
+from darkroom.data.sources.captions import answer_of, caption_of
 from darkroom.data.sources.hub_images import content
 from darkroom.data.sources.hub_open import open_stream
 from darkroom.data.sources.labels import label_of
@@ -47,7 +48,7 @@ class Hub:
         features = self._stream.features
         self._image = settings.image
         self._label, self._label_of = settings.label, _labels(features, settings.label)
-        self._caption, self._caption_of = settings.caption, _captions(features, settings.caption)
+        self._caption = settings.caption
 
     def size(self) -> int | None:
         """Return None: the size in the metadata of a data set may be wrong."""
@@ -90,13 +91,13 @@ class Hub:
     def _entry(self, number: int, row: dict[str, Any]) -> Entry:
         image, name = content(row[self._image])
         label, no_label = self._label_of(row[self._label]) if self._label else (None, None)
-        caption, no_caption = self._caption_of(row[self._caption]) if self._caption else (None, None)
+        caption, of_caption = caption_of(first_text(row[self._caption]).encode()) if self._caption else (None, ())
         short = self._files.short(name) if name else ""
         extension = Path(short).suffix[1:] or None
         return Entry(
             f"hub-{number:08d}",
             f"row {number}" + (f": {short}" if short else ""),
-            _Row(image, extension, label, caption, tuple(found for found in (no_label, no_caption) if found)),
+            _Row(image, extension, label, caption, (*filter(None, [no_label]), *of_caption)),
         )
 
     def read(self, entry: Entry) -> Raw:
@@ -149,12 +150,8 @@ def _labels(features: Any, column: str | None) -> Callable[[Any], _Told]:
     return said
 
 
-def _captions(features: Any, column: str | None) -> Callable[[Any], _Told]:
-    """Return the function from a value of the column to a caption: the text, or the first of a list of texts."""
-    missing = None, Finding(Reason.CAPTION_MISSING, f"the column {column} is empty")
-
-    def first(value: Any) -> _Told:
-        text = next(iter(value), None) if isinstance(value, list) else value
-        return missing if text is None or not text.strip() else (text, None)
-
-    return first
+def first_text(value: Any) -> str:
+    """Return the text in a value of a column, the first of several, or the answer of a conversation; "": none."""
+    value = answer_of(value)
+    text = next(iter(value), None) if isinstance(value, list) else value
+    return text if isinstance(text, str) else ""

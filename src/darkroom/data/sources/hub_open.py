@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from darkroom.data.sources.captions import SPEAKER
 from darkroom.data.sources.hub_images import Files
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Hub as Settings
@@ -157,8 +158,14 @@ def _check(settings: Settings, features: Any, name: str) -> None:
     if label is not None and not isinstance(label, datasets.ClassLabel) and not _plain(label, ("int", "uint", "bool")):
         raise DarkroomError(f"{name}: the column `{settings.label}`, `hub.label`, holds {label}, not one label a row.")
     caption = features[settings.caption] if settings.caption else None
-    if caption is not None and not _plain(getattr(caption, "feature", caption), ()):
+    if caption is not None and not holds_texts(caption):
         raise DarkroomError(f"{name}: the column `{settings.caption}`, `hub.caption`, holds {caption}, not texts.")
+
+
+def holds_texts(feature: Any) -> bool:
+    """Return whether a column holds texts, lists of them, or conversations."""
+    inner = getattr(feature, "feature", feature)  # of a list
+    return _plain(inner, ()) or (isinstance(inner, dict) and bool(inner.keys() & SPEAKER))
 
 
 def _plain(feature: Any, kinds: tuple[str, ...]) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from darkroom.data.keys import shown
+from darkroom.data.sources.captions import answer_of
 from darkroom.data.sources.limits import LONGEST
 from darkroom.errors import DarkroomError
 
@@ -35,7 +36,7 @@ def read_table(
     """Yield for each row its number and the texts in the columns `wanted`, None where there is none.
 
     Numbers become texts, whole numbers without a decimal point; null and NaN become None. Bytes that are not UTF-8
-    become lone surrogates.
+    become lone surrogates. A conversation becomes its first answer.
 
     Args:
         path: the path of the table.
@@ -140,6 +141,7 @@ _READERS: dict[str, Callable[[Path, Sequence[str], set[str]], TableRows]] = {
 
 
 def _text(value: Any, name: str, number: int, column: str) -> str | None:
+    value = answer_of(value)
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -31,8 +31,7 @@ def samples(members: Iterable[Member]) -> list[Sample]:
     found: list[Sample] = []
     latest: dict[str, dict[str, Member]] = {}
     for member in members:
-        named = split_name(member.name)
-        if named is None:
+        if (named := split_name(member.name)) is None:
             continue
         key, ending = named
         if key not in latest or ending in latest[key]:

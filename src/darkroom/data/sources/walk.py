@@ -16,6 +16,7 @@ from darkroom.data.sources.table import TABLES
 
 # With unsupported formats (HEIF, JPEG XL, TGA): their files are quarantined as no images, not ignored.
 ENDINGS = frozenset({"heic", "heif", "jxl", "tga"}).union(*(format.extensions for format in FORMATS.values()))
+CAPTIONS = ("txt", "caption")  # endings of the captions beside images; the first that is there counts
 # Folders that macOS, Windows, Linux and network storages add, in lower case: of thumbnails and of what was deleted.
 _SYSTEM = frozenset(
     {
@@ -78,6 +79,7 @@ class Found:
     system: folders that systems add, such as `@eaDir`, with what is in these.
     loops: the number of links to a folder that contains them.
     named_by_file: the number of captions in KEY.png.txt; most are in KEY.txt.
+    overruled: the number of captions in KEY.caption beside a KEY.txt; they count among the other files, too.
     """
 
     images: list[str] = field(default_factory=list)
@@ -88,6 +90,7 @@ class Found:
     system: Aside = field(default_factory=Aside)
     loops: int = 0
     named_by_file: int = 0
+    overruled: int = 0
 
     def counts(self) -> dict[str, Any]:
         """Return counts for the manifest: a few dozen numbers for any number of files."""
@@ -118,8 +121,9 @@ def split_ending(path: str) -> tuple[str, str]:
 
 
 def beside(path: str) -> list[str]:
-    """Return the paths where the caption of an image may lie: photo.txt, or photo.jpg.txt as some tools name it."""
-    return [f"{stem}.{ending}" for stem in (split_ending(path)[0], path) for ending in ("txt", "TXT", "Txt")]
+    """Return the paths of the caption of an image, the first that exists counts: photo.txt, .caption, photo.jpg.txt."""
+    spelled = [each for ending in CAPTIONS for each in (ending, ending.upper(), ending.capitalize())]
+    return [f"{stem}.{ending}" for stem in (split_ending(path)[0], path) for ending in spelled]
 
 
 def walk(root: bytes, captions: bool, tables: bool) -> Found:
@@ -127,7 +131,7 @@ def walk(root: bytes, captions: bool, tables: bool) -> Found:
 
     Args:
         root: the folder.
-        captions: whether KEY.txt or KEY.png.txt beside KEY.png is its caption, and not counted as another file.
+        captions: whether KEY.txt, KEY.caption or KEY.png.txt beside KEY.png is its caption, and no other file.
         tables: whether metadata tables are read, and not counted as other files.
 
     Raises:
@@ -164,7 +168,7 @@ def _look(
     """Add the files of one folder; return its subfolders, None where it is empty."""
     folders: list[str] = []
     stems: set[str] = set()  # of images
-    texts: list[str] = []  # of their captions: the path without .txt, of an image or of its stem
+    texts: set[tuple[str, str]] = set()  # of their captions: the path without its ending, of an image or its stem
     pictures: set[str] = set()  # with their extension
     empty = True
     for entry in listing:
@@ -191,8 +195,8 @@ def _look(
                 found.fail(path, "DVC cannot hash it: rename it, or its folder", Reason.NAME_NOT_UTF8)
         elif is_file and tables and name in TABLES:
             found.tables.append(path)
-        elif is_file and captions and ending == "txt":
-            texts.append(stem)
+        elif is_file and captions and ending in CAPTIONS:
+            texts.add((stem, ending))
         elif not is_file and (entry.is_symlink() or ending in ENDINGS):
             # A link with any extension: it may have led to a folder of images.
             stems.add(stem)
@@ -200,14 +204,14 @@ def _look(
             found.fail(path, "a link to nothing" if nowhere else "not a regular file")
         else:
             found.ignored[f".{ending}" if ending else ""] += 1
-    of_stems = stems.intersection(texts)
-    for text in texts:
-        if text in stems:
-            continue
-        if text in pictures and split_ending(text)[0] not in of_stems:
+    known = {stem for stem, _ in texts}
+    for text, ending in texts:
+        overruled = ending != CAPTIONS[0] and (text, CAPTIONS[0]) in texts
+        found.overruled += overruled and (text in stems or text in pictures)
+        if overruled or (text not in stems and (text not in pictures or split_ending(text)[0] in known)):
+            found.ignored[f".{ending}"] += 1
+        elif text not in stems:
             found.named_by_file += 1
-        else:
-            found.ignored[".txt"] += 1
     return None if empty else folders
 
 

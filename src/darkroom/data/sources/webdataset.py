@@ -15,9 +15,10 @@ from darkroom.data.sources.annotations import Annotations
 from darkroom.data.sources.img2dataset import Log, read_log
 from darkroom.data.sources.limits import LARGEST, LONGEST
 from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_of
-from darkroom.data.sources.tar_samples import Sample, samples
+from darkroom.data.sources.tar_samples import Sample, samples, split_name
+from darkroom.data.sources.walk import ENDINGS
 from darkroom.data.tar_files import TarFiles
-from darkroom.data.tars import DamagedTarError, compression, members
+from darkroom.data.tars import DamagedTarError, Member, compression, members
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Webdataset as Settings
 from darkroom.urls import is_remote, local_path
@@ -116,9 +117,9 @@ class Webdataset:
 
     def _shard(self, number: int) -> Iterator[Entry]:
         shard = shown_tar(self.tars.names[number])
-        found, damage = [], None
+        found, unread, damage = list[Member](), list[tuple[str, str]](), None
         try:
-            for member in members(self._plain(number, shard), shard):
+            for member in members(self._plain(number, shard), shard, unread):
                 found.append(member)
         except DamagedTarError as error:
             damage = str(error)
@@ -130,7 +131,10 @@ class Webdataset:
         except OSError as error:
             raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
         grouped = samples(found)
-        entries = [self._entry(number, shard, sample) for sample in grouped]
+        entries = [entry for sample in grouped for entry in self._entries(number, shard, sample)]
+        entries += [_listed(shard, name, Reason.UNREADABLE, why) for name, why in unread]
+        hidden = [member.name for member in found if split_name(member.name) is None and self._is_image(member.name)]
+        entries += [_listed(shard, name, Reason.PASSED_OVER, "hidden, or metadata of the shard") for name in hidden]
         if (log := self._log(number)) is not None:
             entries += _missing(shard, log, grouped)
         if self._shard_in_key:
@@ -148,39 +152,50 @@ class Webdataset:
             )
         return self.tars(number)
 
-    def _entry(self, number: int, shard: str, sample: Sample) -> Entry:
+    def _entries(self, number: int, shard: str, sample: Sample) -> Iterator[Entry]:
+        """Yield the entry of a sample, and one for each image of it that is not read."""
         key, parts = sample
         places = {ending: Extent(number, part.offset, part.size) for ending, part in parts.items()}
-        where = f"{shard}: {shown(key)}"
-        ending = next((ending for ending in self._image if ending in places), None)
-        if ending is None:
+        chosen = next((ending for ending in self._image if ending in places), None)
+        images = [part.name for ending, part in parts.items() if ending != chosen and self._is_image(part.name)]
+        reason, why = Reason.MISSING, "its ending is none of `webdataset.image`"
+        if chosen is not None:
+            texts = {name: places[name] for name in self._annotations.endings if name in places}
+            yield Entry(key_of(key), f"{shard}: {shown(key)}", _Place(places[chosen], chosen, texts))
+            reason, why = Reason.PASSED_OVER, f"its sample has a .{chosen}, which is read (`webdataset.image`)"
+        elif not images:
             has = ", ".join(shown(ending) or "one without an ending" for ending in sorted(places))
-            return Entry(key_of(key), where, Finding(Reason.MISSING, f"no image among its members ({has})"))
-        texts = {name: places[name] for name in self._annotations.endings if name in places}
-        return Entry(key_of(key), where, _Place(places[ending], ending, texts))
+            yield _listed(shard, key, Reason.MISSING, f"no image among its members ({has})")
+        yield from (_listed(shard, name, reason, why) for name in images)
+
+    def _is_image(self, name: str) -> bool:
+        """Return whether a member has the ending of an image, or one that the settings name."""
+        ending = name.rpartition("/")[2].partition(".")[2].lower()
+        return ending in self._image or ending.rpartition(".")[2] in ENDINGS
 
     def _log(self, number: int) -> Log | None:
         """Return img2dataset's records of a shard."""
         name = self.tars.names[number]
         if is_remote(name):
             folder, _, file = name.rpartition("/")
-            return None if "?" in file else read_log(stem_of(file), lambda beside: self._beside(f"{folder}/{beside}"))
+            small = self.tars.remote.small
+            return None if "?" in file else read_log(stem_of(file), lambda beside: small(f"{folder}/{beside}"))
         path = local_path(name)
         return read_log(stem_of(path.name), lambda beside: _content(path.with_name(beside)))
 
-    def _beside(self, url: str) -> bytes | None:
-        return self.tars.remote.small(url)
+
+def _listed(shard: str, name: str, reason: Reason, why: str) -> Entry:
+    return Entry(key_of(name), f"{shard}: {shown(name)}", Finding(reason, why))
 
 
 def _missing(shard: str, log: Log, grouped: list[Sample]) -> Iterator[Entry]:
     """Yield entries for failed downloads, and for samples in img2dataset's records that the tar lacks."""
     for key, why in log.failed.items():
-        yield Entry(key_of(key), f"{shard}: {shown(key)}", Finding(Reason.DOWNLOAD_FAILED, why))
+        yield _listed(shard, key, Reason.DOWNLOAD_FAILED, why)
     found = {key for key, _ in grouped}
     if log.stored is not None:
         for key in log.stored - found:
-            detail = f"{log.name} says that it is in the tar, and it is not"
-            yield Entry(key_of(key), f"{shard}: {shown(key)}", Finding(Reason.MISSING, detail))
+            yield _listed(shard, key, Reason.MISSING, f"{log.name} says that it is in the tar, and it is not")
     else:
         for number in range(len(found), min(log.count, len(found) + _MOST)):
             detail = f"{log.name} says that {log.count:,} samples are in the tar, and {len(found):,} are"

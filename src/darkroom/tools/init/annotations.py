@@ -11,6 +11,7 @@ from pathlib import Path
 
 from darkroom.data.decoding import CONVERT
 from darkroom.data.keys import shown
+from darkroom.data.sources.labels import split_repeats
 from darkroom.data.sources.metadata import path_in
 from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
 from darkroom.data.sources.walk import Found, beside, walk
@@ -48,19 +49,25 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         named = next((ending for ending, _ in found.ignored.most_common() if ending in _CONVERT), None)
         what = f". {named} is {CONVERT}." if named else ": name the folder of your images."
         raise DarkroomError(f"the folder {root} holds no image files{_others(found)}{what}")
-    settings: dict[str, str] = {}
-    settings["label"], why = _label_by_folder(found.images)
-    columns = _columns(root, found, known=settings["label"] != "none")
+    label, why = _label_by_folder(found.images)
+    settings: dict[str, str | bool] = {"label": label}
+    repeats = _repeats(found.images, label)
+    columns = _columns(root, found, known=label != "none")
     notes = [*columns.notes]
     if columns.label is not None:
         settings |= {"label": "metadata", "label_column": columns.label}
     elif why:
         notes.append(why)
+    if repeats:
+        settings["repeats"] = True
+        why = "training does not use them, and a class has its name without the count (`folder.repeats`)"
+        notes.append(f"Folders are named with repeat counts, {repeats}: {why}.")
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif (part := _texts_beside(root, found)) > _TEXTS:
         settings["caption"] = "txt"
-        notes.append("Captions are of the text files beside the images.")
+        other = f"; {found.overruled:,} `.caption` beside a `.txt` are not read" if found.overruled else ""
+        notes.append(f"Captions are of the text files beside the images, `.txt` or `.caption`{other}.")
     elif part:
         notes.append(f"{part:.0%} of the images have a text file beside them: too few, so none is read as a caption.")
     notes += _other_tables(root)
@@ -96,6 +103,21 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
         return level, why
     count = f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must"
     return "none", "" if level == "none" else f"{count}: move the others into folders of their classes."
+
+
+def _repeats(images: Iterable[str], label: str) -> str:
+    """Return the repeat counts in the names of the folders of classes, or of the only folder, as `10 × cat`; "": none.
+
+    All are named REPEATS_CLASS then, none is a date, and they do not number three or more classes from 1 on.
+    """
+    folders = sorted({path.split("/")[0 if label == "top" else -2] for path in images if "/" in path})
+    counts = [split_repeats(folder) for folder in folders if not (_DATE.fullmatch(folder) or _MONTH.fullmatch(folder))]
+    numbers = sorted(number for number, _ in counts if number is not None)
+    numbered = len(numbers) > 2 and numbers == [*range(1, len(numbers) + 1)]
+    if len(numbers) < len(folders) or numbered or (label == "none" and len(folders) > 1):
+        return ""
+    more = ", …" if len(counts) > _NAMED else ""
+    return ", ".join(f"{number} × `{shown(name)}`" for number, name in counts[:_NAMED]) + more
 
 
 def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 # The names that people give them, in lower case; the first that fits.
 LABELS = ("label", "class", "category", "label_name", "class_name", "labels", "classes", "species", "breed", "style")
-CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "alt", "alt_text")
+CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "alt", "alt_text", "conversations")
 # Columns that repeat their values and say nothing of what an image shows.
 _OTHERS = {"split", "set", "subset", "source", "license", "author", "user", "url", "date", "year", "month", "format"}
 _THERE = 0.5  # fraction of the rows in which a column must have a value

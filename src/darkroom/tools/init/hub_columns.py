@@ -6,7 +6,8 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
-from darkroom.data.sources.hub_open import open_split
+from darkroom.data.sources.hub import first_text
+from darkroom.data.sources.hub_open import holds_texts, open_split
 from darkroom.params.sources import Hub
 from darkroom.tools.init.columns import LABELS, choose, column_of
 
@@ -33,9 +34,9 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     features: dict[str, Any] = stream.features
     images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
     classes = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    texts = [name for name, feature in features.items() if _is_text(feature) and name not in _set(settings, own)]
+    texts = [name for name, feature in features.items() if holds_texts(feature) and name not in _set(settings, own)]
     rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
-    table = {name: [_text(row[name]) for row in rows] for name in texts}
+    table = {name: [first_text(row[name]) for row in rows] for name in texts}
     where = f"{files.name} (by its first {len(rows)} rows)"
     chosen = choose(table, where, known=bool(classes), key="hub.label")
     found = {"label": chosen.label, "caption": chosen.caption}
@@ -53,13 +54,3 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
 def _set(settings: Hub, own: Set[str]) -> set[str | None]:
     """Return the columns that a person has named."""
     return {getattr(settings, key) for key in own & {"image", "label", "caption"}}
-
-
-def _is_text(feature: Any) -> bool:
-    """Return whether a column holds texts, or lists of them."""
-    return str(getattr(getattr(feature, "feature", feature), "dtype", "")) in ("string", "large_string")
-
-
-def _text(value: str | list[str] | None) -> str | None:
-    """Return a text, the first of several."""
-    return value if value is None or isinstance(value, str) else value[0] if value else None

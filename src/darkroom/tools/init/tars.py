@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from darkroom.data.sources.captions import answer_of
 from darkroom.data.sources.tar_names import in_folder, shown_tar
 from darkroom.data.sources.tar_samples import Sample, samples
 from darkroom.data.tar_files import TarFiles
@@ -34,7 +35,7 @@ def tar_settings(path: Path) -> dict[str, Any]:
     shard = shown_tar(files.names[0])
     try:
         plain, packed = files(0), compression(files.stored(0)) is not None
-        found = samples(islice(members(plain, shard), _MEMBERS))[:-1]  # the last may be cut
+        found = samples(islice(members(plain, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
         rows = _json(plain, found)
     except OSError as error:
         raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
@@ -65,5 +66,6 @@ def _json(plain: Path, found: list[Sample]) -> list[dict[str, str | None]]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(row, dict):
-                rows.append({name: str(value) for name, value in row.items() if isinstance(value, str | int | float)})
+                values = {name: answer_of(value) for name, value in row.items()}
+                rows.append({key: str(each) for key, each in values.items() if isinstance(each, str | int | float)})
     return rows

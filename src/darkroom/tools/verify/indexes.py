@@ -13,7 +13,7 @@ from darkroom.artifacts.manifest import ArtifactError, check_file
 from darkroom.data.index import NAME
 from darkroom.data.shards import KEY
 from darkroom.data.splits import split_of
-from darkroom.tools.verify.manifests import Part, Split
+from darkroom.tools.verify.manifests import Part, Split, Tar
 from darkroom.tools.verify.problems import Problem
 
 _HEADER = 512  # bytes of a tar header, before the data of a member
@@ -70,20 +70,21 @@ def check_rows(path: Path, table: pa.Table, split: Split, part: Part, remedy: st
     for row in np.flatnonzero(strange).tolist():
         yield Problem(path, "has a size that the manifest does not allow", remedy, table["key"][row].as_py())
     for entry, rows in zip(split.shards, slices(table, [shard.images for shard in split.shards]), strict=True):
-        yield from _places(path, rows, entry.bytes, entry.name, remedy)
+        yield from _places(path, rows, entry, remedy, part.in_place)
 
 
-def _places(path: Path, rows: pa.Table, most: int, shard: str, remedy: str) -> Iterator[Problem]:
-    """Yield the images of a shard whose bytes are outside its tar, or overlap."""
+def _places(path: Path, rows: pa.Table, shard: Tar, remedy: str, in_place: bool) -> Iterator[Problem]:
+    """Yield the images of a shard whose bytes are outside its tar, or overlap but for hard links in a tar of others."""
     offsets, sizes = rows["offset"].to_numpy(), rows["size"].to_numpy()
     ends = offsets + sizes
-    outside = (offsets < _HEADER) | (sizes < 0) | (ends > most)
+    outside = (offsets < _HEADER) | (sizes < 0) | (ends > shard.bytes)
     order = np.argsort(offsets, kind="stable")
     over = np.zeros(len(offsets), bool)
-    over[order[1:]] = offsets[order[1:]] < ends[order[:-1]] + _HEADER
+    linked = in_place & (offsets[order[1:]] == offsets[order[:-1]]) & (ends[order[1:]] == ends[order[:-1]])
+    over[order[1:]] = (offsets[order[1:]] < ends[order[:-1]] + _HEADER) & ~linked
     for row in np.flatnonzero(outside | over).tolist():
         what = "lies outside its tar" if outside[row] else "lies over another one in its tar"
-        yield Problem(path, what, remedy, rows["key"][row].as_py(), f"shard {shard}")
+        yield Problem(path, what, remedy, rows["key"][row].as_py(), f"shard {shard.name}")
 
 
 def check_keys(

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, BinaryIO
 
 import fsspec
@@ -91,16 +92,19 @@ class _InPlace:
 
     def __init__(self, job: Job, rows: list[dict[str, Any]] | None) -> None:
         self._job = job
-        self._rows = {row["offset"]: row for row in rows or []}
+        self._rows: dict[int, list[dict[str, Any]]] = {}  # by offset, which hard links share
+        for row in rows or []:
+            self._rows.setdefault(row["offset"], []).append(row)
 
     def faults(self, item: Member | Gap) -> Iterator[Problem]:
         """Yield the errors of a member."""
-        if isinstance(item, Member) and (row := self._rows.pop(item.offset, None)) is not None:
-            yield from _image_faults(self._job, row, item)
+        if isinstance(item, Member):
+            for row in self._rows.pop(item.offset, []):
+                yield from _image_faults(self._job, row, item)
 
     def missing(self) -> Iterator[Problem]:
         """Yield an error for each image of the index that was not found."""
-        for row in self._rows.values():
+        for row in chain.from_iterable(self._rows.values()):
             yield Problem(self._job.shown, "is not where the index says", self._job.remedy, row["key"])
 
 
