@@ -1,6 +1,6 @@
 """Decides which failed jobs Snakemake starts again.
 
-Snakemake has one number for a rule, `--retries` for all of them. profiles/default sets it to UNSET, for which
+Snakemake has one number for a rule, and `--retries` for all rules. Without `--retries`, here or in a profile,
 
 - a training, or `sample_generator`, starts again where it left a checkpoint: it continues from there. Where it has
   written none since it last failed, it would fail at the same images again, and does not start;
@@ -11,6 +11,8 @@ With `--retries N` every stage starts again N times at most. Either way a stage 
 Snakemake starts no job.
 """
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from snakemake.jobs import Job
@@ -19,7 +21,7 @@ from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.params.stage import address, file_name
 from darkroom.processes.launch import CONTINUES
 
-UNSET = -1
+OPTIONS = ("--retries", "--restart-times", "-T")
 LOGS, STATES = Path("logs"), Path(".darkroom/state")
 Checkpoints = dict[tuple[str, int], list[str]]
 
@@ -37,25 +39,30 @@ def refused(name: str) -> bool:
     return "\nerror: " in f"\n{text}" and not text.rstrip().endswith(CONTINUES)
 
 
-def starts_again(stage: str, item: str | None, attempt: int, limit: int, seen: Checkpoints) -> bool:
+def starts_again(stage: str, item: str | None, attempt: int, limit: int | None, seen: Checkpoints) -> bool:
     """Return whether a job that has just failed starts again.
 
     Args:
         stage: its name.
         item: its part or U-Net; None: it runs once.
         attempt: which attempt failed, the first is 1.
-        limit: `--retries`, or UNSET.
+        limit: `--retries`; None: not set.
         seen: checkpoints after each attempt, by job and attempt; this one is added.
     """
     name = file_name(stage, item)
     if stage == "ingest":
-        return attempt <= (1 if limit == UNSET else limit)
+        return attempt <= (1 if limit is None else limit)
     if refused(name):
         return False
-    if limit != UNSET:
+    if limit is not None:
         return attempt <= limit
     now = seen[address(stage, item), attempt] = checkpoints(name)
     return stage in TRAININGS + SHARED and bool(now) and now != seen.get((address(stage, item), attempt - 1))
+
+
+def limit_of(retries: int, command: Sequence[str]) -> int | None:
+    """Return `--retries`, None where it is not set; Snakemake has 0 for both, and only the command tells them apart."""
+    return retries if retries or any(word.startswith(OPTIONS) for word in command) else None
 
 
 def decide() -> None:
@@ -64,6 +71,7 @@ def decide() -> None:
 
     def restart_times(job: Job) -> int:
         item = next(iter(job.wildcards), None)
-        return job.attempt * starts_again(job.rule.name, item, job.attempt, job.rule.restart_times, seen)
+        limit = limit_of(job.rule.restart_times, sys.argv)
+        return job.attempt * starts_again(job.rule.name, item, job.attempt, limit, seen)
 
     Job.restart_times = property(restart_times)

@@ -1,6 +1,9 @@
-"""A checkout has the same bytes under every setting of git, the default of Git for Windows included."""
+"""A checkout has the same bytes under every setting of git, and what Snakemake needs of the person's own files."""
 
+import os
 from pathlib import Path
+
+import pytest
 
 from dag.sandbox import Sandbox
 
@@ -18,3 +21,11 @@ def test_a_checkout_with_crlf_has_the_same_bytes_and_its_scripts_run(tmp_path: P
     (clone.root / ".venv").mkdir()
     (clone.root / ".venv/stamp").write_text(f"{lock} {clone.root}\n")
     clone.run("workflow/setup")  # finds an environment and makes none
+
+
+def test_a_home_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    sandbox = Sandbox.clone(tmp_path / "clone")
+    sandbox.environment |= {"HOME": os.devnull}
+    del sandbox.environment["DVC_GLOBAL_CONFIG_DIR"]
+    with pytest.raises(AssertionError, match=r"'/dev/null/.*'\. If that lies in HOME, set HOME to a folder"):
+        sandbox.snakemake("--dry-run")

@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
 from darkroom.processes.launch import CONTINUES
-from retries import UNSET, starts_again
+from retries import limit_of, starts_again
 
 ERROR = "trains\nerror: no images.\n"
 KILLED = f"error: rank 1 of 2 was ended by SIGKILL. {CONTINUES}\n"
@@ -24,13 +24,13 @@ def leave(stage: str, checkpoint: str | None, log: str = "trains\n") -> None:
 @pytest.mark.parametrize(
     ("stage", "checkpoint", "log", "limit", "times"),
     [
-        ("train_clip", "images-32", "trains\n", UNSET, 1),
-        ("train_clip", "images-32", KILLED, UNSET, 1),
-        ("train_clip", "images-32", ERROR, UNSET, 0),
-        ("train_clip", None, "trains\n", UNSET, 0),
-        ("sample_generator", "batches-0/0.npy", "sampled\n", UNSET, 1),
-        ("score_generator", None, "scores\n", UNSET, 0),
-        ("ingest", None, ERROR, UNSET, 1),
+        ("train_clip", "images-32", "trains\n", None, 1),
+        ("train_clip", "images-32", KILLED, None, 1),
+        ("train_clip", "images-32", ERROR, None, 0),
+        ("train_clip", None, "trains\n", None, 0),
+        ("sample_generator", "batches-0/0.npy", "sampled\n", None, 1),
+        ("score_generator", None, "scores\n", None, 0),
+        ("ingest", None, ERROR, None, 1),
         ("ingest", None, ERROR, 3, 3),
         ("train_clip", None, "trains\n", 3, 3),
         ("score_generator", None, "scores\n", 3, 3),
@@ -43,7 +43,7 @@ def test_a_stage_that_always_fails_in_one_way_is_started_again_so_often(
     stage: str,
     checkpoint: str | None,
     log: str,
-    limit: int,
+    limit: int | None,
     times: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -60,4 +60,12 @@ def test_a_training_that_goes_on_is_started_again_each_time(tmp_path: Path, monk
     seen: dict[tuple[str, int], list[str]] = {}
     for attempt in range(1, 30):
         leave("train_decoder-base", f"images-{attempt}")
-        assert starts_again("train_decoder", "base", attempt, UNSET, seen)
+        assert starts_again("train_decoder", "base", attempt, None, seen)
+
+
+@pytest.mark.parametrize(
+    ("retries", "command", "limit"),
+    [(0, "--cores 2", None), (0, "--retries 0", 0), (0, "--retries=0", 0), (0, "-T 0", 0), (4, "--profile x", 4)],
+)
+def test_retries_of_a_profile_and_of_the_command_are_the_limit(retries: int, command: str, limit: int | None) -> None:
+    assert limit_of(retries, ["snakemake", *command.split()]) == limit
