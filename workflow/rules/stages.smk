@@ -14,22 +14,6 @@ REPORTED = {  # what `snakemake --report` shows: the category of a stage, and it
     "report": ("Page", "page"),
 }
 
-
-def reported(stage):
-    """Return the outputs of a stage, marked for `snakemake --report` where it shows them: of folders the pictures."""
-    outputs = stages.outputs(stage)
-    if stage not in REPORTED:
-        return outputs
-    category, caption = REPORTED[stage]
-    return report(
-        outputs,
-        patterns=["{name}.png", "{name}.html"],
-        caption=f"../report/{caption}.rst",
-        category=category,
-        subcategory=stage,
-    )
-
-
 # In a loop Snakemake evaluates `shell` and `params` late (snakemake#2832): neither names `stage`.
 for stage in stages.names:
 
@@ -39,7 +23,15 @@ for stage in stages.names:
         input:
             stages.inputs(stage),
         output:
-            reported(stage),
+            report(
+                stages.outputs(stage),
+                patterns=["{name}.png", "{name}.html"],
+                caption=f"../report/{REPORTED[stage][1]}.rst",
+                category=REPORTED[stage][0],
+                subcategory=stage,
+            )
+            if stage in REPORTED
+            else stages.outputs(stage),
         log:
             f"logs/{stages.file_name(stage)}.log",
         benchmark:
