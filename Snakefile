@@ -7,11 +7,13 @@ from snakemake.utils import min_version
 min_version("9.10")
 
 sys.path[:0] = [f"{workflow.basedir}/workflow", f"{workflow.basedir}/src"]
+from retries import decide
 from stages import MARKER, Stages
 from stopping import pass_on_sigterm
 
 stages = Stages(ask=workflow.is_main_process)
 pass_on_sigterm(workflow.is_main_process)
+decide()
 
 
 wildcard_constraints:

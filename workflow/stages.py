@@ -74,6 +74,8 @@ class Stages:
                 _require_cached(status)
         except (DarkroomError, DvcException) as error:
             raise WorkflowError(str(error)) from error
+        except OSError as error:  # of DVC's settings in HOME, most likely
+            raise WorkflowError(f"{error}. If that lies in HOME, set HOME to a folder that you can read.") from error
         self.names = [name for name in self._dvc["stages"] if name != CODE]
         self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in status.graph}
         self.all = sorted(out.def_path for name, stage in status.stages.items() for out in stage.outs if name != CODE)

@@ -26,9 +26,14 @@ RESULTS = ("cards/", "metrics/", "dvc.lock")  # what a run leaves for git
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return an environment with this Python's programs, a git identity, and no setting of the person's own."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "GIT_", "PYTHON"))}
+    """Return an environment with this Python's programs, a git identity, and no setting of the person's own.
+
+    Nothing can be written in HOME, as in a container.
+    """
+    own = ("DVC_", "GIT_", "PYTHON", "XDG_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return inherited | {
+        "HOME": "/proc/none",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "DVC_SITE_CACHE_DIR": str(home / "site"),
         "DVC_GLOBAL_CONFIG_DIR": str(home / "global"),

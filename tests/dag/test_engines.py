@@ -1,6 +1,11 @@
 """Each engine finds nothing to do after the other, and both make the same bytes."""
 
 import sys
+from hashlib import sha256
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
 
 from dag.sandbox import NOTHING, RESULTS, SAID, Sandbox
 
@@ -16,6 +21,24 @@ def test_snakemake_ends_with_what_to_look_at_and_its_run_is_a_chart(by_snakemake
     assert "The page: reports/index.html" in said.split("(100%) done")[1]
     bodies = len(by_snakemake.stages()) - 1  # all but `code`
     assert f"{bodies} stages in" in by_snakemake.run(sys.executable, "-m", "darkroom", "times")
+
+
+@pytest.mark.parametrize(("engine", "name"), [("snakemake", "report.zip"), ("dvc", "report.html")])
+def test_snakemake_report_shows_page_scores_and_samples(
+    made: dict[str, Sandbox], tmp_path: Path, engine: str, name: str
+) -> None:
+    made[engine].snakemake("--report", str(tmp_path / name))
+    if name.endswith("zip"):
+        with ZipFile(tmp_path / name) as file:
+            text = file.read("report/report.html").decode()
+            pictures = {sha256(file.read(entry)).hexdigest() for entry in file.namelist() if entry.endswith(".png")}
+        assert made[engine].hashes("sample_generator")["samples/generator/grid.png"] in pictures
+    else:
+        text = (tmp_path / name).read_text()
+    for path in ("reports/index.html", "metrics/generator.json", "samples/generator/grid.png"):
+        assert f'"{path}"' in text
+    for caption in (made[engine].root / "workflow/report").iterdir():
+        assert caption.read_text().split(":")[0].strip() in text
 
 
 def test_dvc_runs_each_body_once_and_leaves_nothing_for_snakemake(by_dvc: Sandbox) -> None:

@@ -50,6 +50,7 @@ def stories(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory, reques
         if any(item.name.endswith(f"[{engine}-{end}]") for item in request.session.items)
     }
     told |= {"undisturbed": leave, "two, undisturbed": partial(leave, changes=TWO), "two": disturb_two}
+    told |= {"killed": kill_training}
     copies = {name: committed.copy(tmp_path_factory.mktemp("signals") / "a clone with spaces") for name in told}
     return side_by_side({name: partial(tell, copies[name]) for name, tell in told.items()})
 
@@ -153,6 +154,20 @@ def stop(sandbox: Sandbox, engine: str, end: str) -> tuple[Sandbox, str, str]:
     return sandbox, first, log(sandbox)
 
 
+def kill_training(sandbox: Sandbox) -> tuple[Sandbox, str]:
+    """Kill a training, and not its engine, after its first checkpoint; return its log at the end of the same run."""
+    sandbox.edit(LONG)
+    sandbox.edit({"run": {"at_risk": 1}})
+    (sandbox.root / "logs/train_extractor.log").unlink()
+    with sandbox.start(*RUNS["snakemake"]) as run:
+        processes = begun(sandbox, run, lambda: "")
+        checkpoints = partial((sandbox.root / ".darkroom/state").glob, "train_extractor-*/images-*")
+        wait_until(lambda: any(checkpoints()), 60, lambda: log(sandbox))
+        next(process for process in processes if process.cmdline()[2:] == ["darkroom", "train_extractor"]).kill()
+        assert run.wait(timeout=300) == 0
+    return sandbox, log(sandbox)
+
+
 def disturb_two(sandbox: Sandbox) -> tuple[Sandbox, list[str]]:
     """Kill one of two processes, then press Ctrl-C, then let the training end; return the log of each run."""
     sandbox.edit(LONG)
@@ -201,6 +216,12 @@ def test_a_training_stops_with_a_checkpoint_and_the_same_command_continues(
     assert sandbox.stale("train_extractor") == set()
     undisturbed = stories["undisturbed"].result()
     assert sandbox.hashes("train_extractor") == undisturbed.hashes("train_extractor") != {}
+
+
+def test_snakemake_continues_a_training_that_was_killed(stories: Stories) -> None:
+    sandbox, log = stories["killed"].result()
+    assert image("resumes", log) > 0
+    assert sandbox.hashes("train_extractor") == stories["undisturbed"].result().hashes("train_extractor") != {}
 
 
 def test_two_processes_stop_as_one_and_continue(stories: Stories) -> None:

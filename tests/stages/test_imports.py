@@ -7,12 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from dvclive import Live
 
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.dag.stages import STAGES
 from darkroom.data.catalog_writer import write_catalog
-from darkroom.training.curves import write_curves
 from data.making import make_part
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,15 +157,3 @@ def test_what_has_nothing_to_do_decides_so_without_torch(tmp_path: Path, monkeyp
         assert read_manifest(Path("models") / out, out.partition("/")[0])["trained"] is False
     for name in ("generator", "decoder", "text", "tokenizer_samples"):
         assert json.loads(Path(f"metrics/{name}.json").read_text()) == {}
-
-
-def test_curves_without_a_point_are_those_of_dvclive(tmp_path: Path) -> None:
-    live = Live(str(tmp_path / "theirs"), dvcyaml=None, report=None, save_dvc_exp=False, monitor_system=False)
-    live.make_summary()
-    live.end()
-    write_curves(tmp_path / "ours", [])
-    found = [
-        {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (tmp_path / "theirs", tmp_path / "ours")
-    ]
-    assert found[0] == found[1] and found[0]

@@ -27,6 +27,7 @@ from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.sample_settings import Params
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import generated, sample_generator
+from darkroom.terminal import progress
 from darkroom.training.averages import (
     reconstruct,
 )
@@ -165,6 +166,15 @@ def test_the_seed_decides_and_the_batch_rounds_at_most(model: Path) -> None:
     assert all((one != other).any() for one, other in zip(images(), first, strict=True))
     shards(images=9, batch=3)
     assert abs(images() - first).max() <= 1, "a level of grey where sums are rounded otherwise"
+
+
+def test_progress_counts_images_and_no_padding(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0)
+    shards(images=5, batch=4)
+    lines = re.findall(r"sampled: (.*?) images,", capsys.readouterr().out)
+    assert lines == ["4 of 5"], "the last line is left out, as all is done"
 
 
 def firsts(batches: list[list[int]]) -> list[int]:

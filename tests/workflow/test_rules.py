@@ -67,11 +67,6 @@ def test_what_most_trainings_wait_for_goes_first(jobs: dict[str, str]) -> None:
     assert priorities["train_clip"] > priorities["train_decoder"] == priorities["train_scene_reader"] == 1
 
 
-def test_only_sources_are_tried_again(jobs: dict[str, str]) -> None:
-    rules = (ROOT / "workflow/rules/stages.smk").read_text()
-    assert re.search(r"^RETRIES = (.*?)  #", rules, re.MULTILINE)[1] == '{"ingest": 1}'  # type: ignore[index]
-
-
 def test_the_profile_says_what_the_bridge_needs() -> None:
     profile = yaml.safe_load((ROOT / "profiles/default/config.yaml").read_text())
     assert profile["rerun-triggers"] == ["mtime"]

@@ -1,22 +1,17 @@
 # One rule for each stage of dvc.yaml: what they share stands here once, what is a stage's own in the tables.
 
-RETRIES = {"ingest": 1}  # a source may lie behind a network
-SCORES = {"caption": "../report/scores.rst", "category": "Scores"}
-REPORTED = {  # what `snakemake --report` shows
-    "score_tokenizer": {
-        "patterns": ["{name}.png"],
-        "caption": "../report/reconstructions.rst",
-        "category": "Scores",
-    },
-    "score_tokenizer_samples": SCORES,
-    "score_generator": SCORES,
-    "score_decoder": SCORES,
-    "score_text": SCORES,
-    "report": {
-        "htmlindex": "index.html",
-        "caption": "../report/page.rst",
-        "category": "Page",
-    },
+REPORTED = {  # what `snakemake --report` shows: the category of a stage, and its caption in workflow/report
+    "catalog": ("Data", "catalog"),
+    "score_tokenizer": ("Scores", "reconstructions"),
+    "score_tokenizer_samples": ("Scores", "scores"),
+    "score_generator": ("Scores", "scores"),
+    "score_decoder": ("Scores", "scores"),
+    "score_text": ("Scores", "scores"),
+    "sample_tokenizer": ("Samples", "samples"),
+    "sample_generator": ("Samples", "samples"),
+    "sample_decoder": ("Samples", "samples"),
+    "sample_text": ("Samples", "samples"),
+    "report": ("Page", "page"),
 }
 
 # In a loop Snakemake evaluates `shell` and `params` late (snakemake#2832): neither names `stage`.
@@ -28,7 +23,13 @@ for stage in stages.names:
         input:
             stages.inputs(stage),
         output:
-            report(stages.outputs(stage), **REPORTED[stage])
+            report(
+                stages.outputs(stage),
+                patterns=["{name}.png", "{name}.html"],
+                caption=f"../report/{REPORTED[stage][1]}.rst",
+                category=REPORTED[stage][0],
+                subcategory=stage,
+            )
             if stage in REPORTED
             else stages.outputs(stage),
         log:
@@ -36,7 +37,6 @@ for stage in stages.names:
         benchmark:
             f"logs/timing/{stages.file_name(stage)}.tsv"
         priority: stages.priority(stage)
-        retries: RETRIES.get(stage, 0)
         threads: stages.threads(stage)
         resources:
             gpu=stages.gpu(stage),

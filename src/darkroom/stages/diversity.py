@@ -83,7 +83,7 @@ def _values(measure: Measure, images: ImageShards, chosen: Pairs, what: str) -> 
     def read(rows: Sequence[int]) -> Any:
         return images.__getitems__(rows)
 
-    return torch.cat(list(with_progress(distances_of(measure, read, chosen), len(chosen), what)))
+    return torch.cat(list(with_progress(distances_of(measure, read, chosen), len(chosen), what, "pairs")))
 
 
 def _of_others(name: str, without: Sequence[str], split: str, values: Tensor) -> str:

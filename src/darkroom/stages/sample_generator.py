@@ -193,7 +193,8 @@ def _sample(
     if len(starts) < total:
         print(f"{total - len(starts):,} of {total:,} batches are there: continues with the others")
     made = generate(sampler, settings, sampling, starts, asked)
-    for start, images in zip(starts, with_progress(made, len(starts) * settings.batch, "sampled"), strict=True):
+    images_left = sum(min(settings.batch, settings.images - start) for start in starts)
+    for start, images in zip(starts, with_progress(made, images_left, "sampled"), strict=True):
         batches.keep(start, images)
 
 

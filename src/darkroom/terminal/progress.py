@@ -12,8 +12,11 @@ Item = TypeVar("Item")
 INTERVAL = 10.0  # seconds between two lines
 
 
-def with_progress(groups: Iterable[Group], total: int, what: str) -> Iterator[Group]:
-    """Yield groups of images, and print a line every ten seconds: images done of `total`, speed, remaining time."""
+def with_progress(groups: Iterable[Group], total: int, what: str, unit: str = "images") -> Iterator[Group]:
+    """Yield groups, and print a line every ten seconds: images (`unit`) done of `total`, speed, remaining time.
+
+    The length of a group is the number of its images. A named tuple has another: wrap what it is made of.
+    """
     began = last = time.monotonic()
     done = 0
     for group in groups:
@@ -23,7 +26,7 @@ def with_progress(groups: Iterable[Group], total: int, what: str) -> Iterator[Gr
         if now - last >= INTERVAL and done < total:
             speed = done / (now - began)
             print(
-                f"{what}: {done:,} of {total:,} images, {speed:,.0f} images/s, {(total - done) / speed:,.0f} s left",
+                f"{what}: {done:,} of {total:,} {unit}, {speed:,.0f} {unit}/s, {(total - done) / speed:,.0f} s left",
                 flush=True,
             )
             last = now

@@ -23,7 +23,16 @@ def write_curves(folder: Path, records: Sequence[Record], also: Callable[[Path],
             return
         from dvclive import Live
 
-        live = Live(str(temporary), dvcyaml=None, report=None, save_dvc_exp=False, monitor_system=False)
+        class Files(Live):
+            """Live that writes files alone: without a look at git, which may have no commit, and without DVC Studio."""
+
+            def _init_dvc(self) -> None:
+                pass
+
+            def _init_studio(self) -> None:
+                self._studio_events_to_skip |= {"start", "data", "done"}
+
+        live = Files(str(temporary), dvcyaml=None, report=None, save_dvc_exp=False, monitor_system=False)
         for record in records:
             live.step = record["images"]
             for name, value in record.items():

@@ -1,6 +1,7 @@
 """Bits per dim of stored latents: terms that add up, of noise that follows from the row, and what has no bound."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from darkroom.models.generators.bits import measure_bits
 from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.score_settings import BitsSettings
 from darkroom.random import normal
+from darkroom.terminal import progress
 from models.generators.small_published import write_clone
 
 FOLDER, CPU = Path("models/generator"), torch.device("cpu")
@@ -111,6 +113,14 @@ def test_a_latents_bits_depend_on_no_batch(classes: list[str]) -> None:
     whole, other = (measured(split="train", images=5, batch=batch)[0] for batch in (5, 2))
     assert whole == pytest.approx(other, rel=1e-5)
     assert whole != pytest.approx(measured(split="train", images=5, seed=1)[0], rel=1e-5)
+
+
+def test_progress_counts_latents(
+    classes: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0)
+    measured(split="train", images=5, batch=2)
+    assert re.findall(r"bits: (.*?) images,", capsys.readouterr().out) == ["2 of 5", "4 of 5"]
 
 
 def test_a_flow_has_no_bound(classes: list[str]) -> None:

@@ -72,7 +72,7 @@ def measure_bits(
         raise DarkroomError(f"`score_generator.bits.split` is {settings.split}, which has no images: name another.")
     data = LabelledLatents(latents, catalog)
     groups = (rows[at : at + settings.batch] for at in range(0, len(rows), settings.batch))
-    found = list(with_progress(_of_groups(settings, sampler, data, groups, device), len(rows), "bits"))
+    found = list(_of_groups(settings, sampler, data, with_progress(groups, len(rows), "bits"), device))
     return _scores(found), _table(found, sampler.objective), len(rows)
 
 
