@@ -3,9 +3,12 @@
 # No effect on any output: reads the command line
 
 import argparse
+import codecs
 import difflib
+import io
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -14,10 +17,14 @@ from typing import Any, NoReturn
 
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC
 from darkroom.tools.init.request import Request as Init
 from darkroom.tools.init.request import add_options as add_init_options
 from darkroom.tools.score.options import add_options as add_score_options
 from darkroom.tools.score.options import require_paths
+
+_PLAIN = {"±": "+/-", "…": "...", "█": "#", "→": "->", "×": "x"}  # where the terminal's encoding lacks them
 
 
 class _Parser(argparse.ArgumentParser):
@@ -257,12 +264,36 @@ def _item(options: argparse.Namespace) -> str | None:
     return item
 
 
+def _require_root(command: str) -> None:
+    """Check that the working folder is the root of a clone. Raises DarkroomError naming the folder to `cd` into."""
+    if command == "score" or any(path.is_file() for path in (DVC, PARAMS)):
+        return
+    root = next((folder for folder in Path.cwd().parents if (folder / DVC).is_file()), None)
+    if root is None:
+        raise DarkroomError(f"neither this folder nor one above it holds {DVC}: `cd` into the root of your clone first.")
+    raise DarkroomError(f"run this in the root of the clone: `cd {shlex.quote(str(root))}`.")
+
+
+def _as_encodable(error: UnicodeError) -> tuple[str, int]:
+    """Return what is printed in place of characters that an encoding does not have."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 1 after one sentence on what is wrong."""
-    options = parser().parse_args(arguments)
+    codecs.register_error("darkroom", _as_encodable)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="darkroom")
+    top = parser()
+    options = top.parse_args(arguments)
+    if any(re.fullmatch(r"(--[\w-]+=)?\s*", word) for word in (sys.argv[1:] if arguments is None else arguments)):
+        top.error("an argument is empty: leave it out, or give it a value")
     # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
+        _require_root(options.command)
         if options.command == "check":
             from darkroom.check.check import check, check_sources
             from darkroom.dag.lock_file import keep, mend
@@ -368,6 +399,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.runner import run_stage
 
             run_stage(options.command, _item(options))
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except ModuleNotFoundError as error:
         if str(error.name).startswith("darkroom"):
             raise
@@ -382,5 +415,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except DarkroomError as error:
         print(f"darkroom {options.command}: error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if options.command in STAGES or error.filename is None:
+            raise
+        print(f"darkroom {options.command}: error: {error.filename}: {error.strerror}.", file=sys.stderr)
         return 1
     return 0

@@ -1,13 +1,26 @@
-"""Where a command may write: not inside an output of a stage, which DVC hashes."""
+"""Where a command may write: a PNG, or a folder; not inside an output of a stage, which DVC hashes."""
 
 # No effect on any output: refuses
 
 import os
 from pathlib import Path
 
+from darkroom.artifacts.atomic import require_writable
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, OUTPUTS, address, items, paths, read_yaml, related, scope, stage_entry
+
+
+def require_picture(option: str, target: Path) -> None:
+    """Check, before any work, that a command can write a picture.
+
+    Raises:
+        DarkroomError: the path is a folder or no PNG, lies in an output of a stage, or cannot be written; names it.
+    """
+    if target.suffix.lower() != ".png" or target.is_dir():
+        raise DarkroomError(f"{option}: the grid is a PNG, so name a file that ends in .png.")
+    require_no_output(option, target)
+    require_writable(target)
 
 
 def require_no_output(option: str, target: Path) -> None:

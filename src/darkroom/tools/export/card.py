@@ -3,9 +3,13 @@
 # No effect on any output: what stages made, in words
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.data.catalog import load_catalog
@@ -62,15 +66,11 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
     gaussian = manifest.get("objective") == "gaussian"
     timesteps = manifest["prediction"]["timesteps"] if gaussian else 50
     steps = max(count for count in range(1, 51) if timesteps % count == 0)  # what DDIM goes through evenly
-    example = _LOADED[form].format(folder=folder, guidance=_guidance(manifest), steps=steps)
-    classes = ", ".join(manifest["classes"][:10]) + (", …" if len(manifest["classes"]) > 10 else "")
+    example = _LOADED[form].format(folder=quoted(folder), guidance=_guidance(manifest), steps=steps)
+    classes = ", ".join(map(escaped, manifest["classes"][:10])) + (", …" if len(manifest["classes"]) > 10 else "")
     tag = _TAGS[config.condition]
     lines = [
-        "---",
-        f"license: {licence}",
-        *(["library_name: diffusers"] if form == "diffusers" else []),
-        f"tags: [dit, {tag}-image-generation]",
-        "---",
+        *header(licence, form, tags=["dit", f"{tag}-image-generation"]),
         "",
         f"# {'An' if tag.startswith('u') else 'A'} {tag} diffusion transformer",
         "",
@@ -83,7 +83,7 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         f"- Training: {_seen(manifest)}; {'averaged weights' if weights == 'ema' else 'weights of the last step'}.",
         f"- Normalisation of latents{', done by `vae` here' if form == 'diffusers' else ''}: mean "
         f"{_rounded(manifest['latent_mean'])}, deviation {_rounded(manifest['latent_std'])}.",
-        f"- License: {licence}. Weights that were fine-tuned from others stay under the license of those.",
+        f"- License: {escaped(licence)}. Weights that were fine-tuned from others stay under the license of those.",
         "",
         "## Load it",
         "",
@@ -96,6 +96,23 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         *(_scores() if weights == "ema" else []),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def header(licence: str, form: str, **more: Any) -> list[str]:
+    """Return the lines of the Hub's header, YAML whatever the license is called."""
+    values = {"license": licence} | ({"library_name": "diffusers"} if form == "diffusers" else {}) | more
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf)
+    return ["---", *text.splitlines(), "---"]
+
+
+def escaped(text: str) -> str:
+    """Return a text as Markdown that shows it as it is, in one line."""
+    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", " ".join(text.split()))
+
+
+def quoted(text: str) -> str:
+    """Return a text as it stands between the double quotes of Python."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _guidance(manifest: Mapping[str, Any]) -> float:

@@ -17,6 +17,7 @@ from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
 from darkroom.models.tokenizers.kl.network import KLAutoencoder
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer
+from darkroom.tools.export.card import escaped, header, quoted
 from darkroom.tools.places import require_no_output
 
 TOKENIZER, WEIGHTS = Path("models/tokenizer"), "vae.pt"
@@ -66,22 +67,19 @@ def _page(form: str, folder: str, licence: str, model: Any, facts: Mapping[str, 
     image, latent = (" x ".join(map(str, facts.get(name, ["?"]))) for name in ("image_shape", "latent_shape"))
     seen = facts.get("images_seen")
     lines = [
-        "---",
-        f"license: {licence}",
-        *(["library_name: diffusers"] if form == "diffusers" else []),
-        "---",
+        *header(licence, form),
         "",
         f"# An image tokenizer of the kind `{facts['kind']}`",
         "",
         f"- Parameters: {sum(p.numel() for p in model.parameters()):,}.",
         f"- Images: {image}; latents: {latent}.",
         f"- Training: {f'{seen:,} images seen' if seen else 'none here, weights as they were given'}.",
-        f"- License: {licence}. Weights that were fine-tuned from others stay under the license of those.",
+        f"- License: {escaped(licence)}. Weights that were fine-tuned from others stay under the license of those.",
         "",
         "## Load it",
         "",
         "```python",
-        _EXAMPLES[_example(form, model)](folder, model),
+        _EXAMPLES[_example(form, model)](quoted(folder), model),
         "```",
     ]
     return "\n".join(lines) + "\n"

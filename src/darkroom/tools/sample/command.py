@@ -11,7 +11,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.prior.sample_settings import Params
 from darkroom.params.section import validate
 from darkroom.params.stage import given
-from darkroom.tools.places import require_no_output
+from darkroom.tools.places import require_picture
 from darkroom.tools.sample.classes import Overrides, class_pictures, reads_classes, reads_clip, text_pictures
 
 if TYPE_CHECKING:
@@ -133,13 +133,11 @@ def grid_path(texts: Sequence[str], files: Sequence[str], end: object, out: str 
     """Return the path of a grid: as given, or in `place` by what it shows, and `end`.
 
     Raises:
-        DarkroomError: the path is no PNG, or lies inside an output of a stage, which DVC hashes.
+        DarkroomError: see `require_picture`.
     """
     if out is None:
         words = "-".join([*texts, *(Path(file).stem for file in files)])
         return place / f"{re.sub(r'[^a-z0-9]+', '-', words.lower())[:_NAME].strip('-') or 'images'}-{end}.png"
     target = Path(out)
-    if target.suffix.lower() != ".png" or target.is_dir():
-        raise DarkroomError(f"--out {out}: the grid is a PNG, so name a file that ends in .png.")
-    require_no_output(f"--out {out}", target)
+    require_picture(f"--out {out}", target)
     return target

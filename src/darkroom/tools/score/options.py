@@ -5,8 +5,11 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from darkroom.artifacts.atomic import require_writable
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
+from darkroom.params.stage import DVC
+from darkroom.tools.places import require_no_output
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -45,11 +48,15 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def require_paths(options: Namespace) -> None:
-    """Check that something lies at both paths, before torch is loaded.
+    """Check that something lies at both paths, and that the scores can be written, before torch is loaded.
 
     Raises:
-        DarkroomError: nothing does; names the path.
+        DarkroomError: nothing does, or they cannot; names the path.
     """
     for path in (options.samples, options.against):
         if not Path(path).exists():
             raise DarkroomError(f"{path} is neither a folder nor a file.")
+    out = Path(options.out)
+    if DVC.is_file():
+        require_no_output(f"--out {out}", out)
+    require_writable(out / "scores.json")
