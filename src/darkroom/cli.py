@@ -270,7 +270,7 @@ def _require_root(command: str) -> None:
         return
     root = next((folder for folder in Path.cwd().parents if (folder / DVC).is_file()), None)
     if root is None:
-        raise DarkroomError(f"neither this folder nor one above it holds {DVC}: `cd` into the root of your clone first.")
+        raise DarkroomError(f"neither this folder nor one above it holds {DVC}: `cd` into the root of your clone.")
     raise DarkroomError(f"run this in the root of the clone: `cd {shlex.quote(str(root))}`.")
 
 

@@ -5,7 +5,6 @@
 import os
 from pathlib import Path
 
-from darkroom.artifacts.atomic import require_writable
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, OUTPUTS, address, items, paths, read_yaml, related, scope, stage_entry
@@ -19,8 +18,16 @@ def require_picture(option: str, target: Path) -> None:
     """
     if target.suffix.lower() != ".png" or target.is_dir():
         raise DarkroomError(f"{option}: the grid is a PNG, so name a file that ends in .png.")
+    require_writable(option, target)
     require_no_output(option, target)
-    require_writable(target)
+
+
+def require_writable(option: str, target: Path) -> None:
+    """Check that the folder of a file can be written or made. Raises DarkroomError naming what is in the way."""
+    above = next(folder for folder in target.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        reason = "cannot be written" if above.is_dir() else "is a file"
+        raise DarkroomError(f"{option}: {above} {reason}: name another place, say logs/.")
 
 
 def require_no_output(option: str, target: Path) -> None:

@@ -88,12 +88,13 @@ def _counted(context: int, of: str | None = None) -> dict[int, int]:
 def _note(texts: Sequence[str], whose: Path, counts: Mapping[int, int]) -> None:
     """Print a note on each word of texts whose rarest token is in few captions, each once, in their order."""
     for word in dict.fromkeys(word for text in texts for word in text.split()):
+        quoted = _quoted(word)
         tokens = tokens_of([word], OPENAI, truncate=True)[0]
         count = min(counts.get(token, 0) for token in tokens[tokens > 0].tolist())
         if not count:
-            print(f"note: no caption that {whose} was trained on holds {_quoted(word)}: it may make of it what it likes")
+            print(f"note: no caption that {whose} was trained on holds {quoted}: it may make of it what it likes")
         elif count < _FEW:
-            print(f"note: {_quoted(word)} is in at most {count} captions that {whose} was trained on: too few to know it")
+            print(f"note: {quoted} is in at most {count} captions that {whose} was trained on: too few to know it")
 
 
 def _quoted(text: str) -> str:

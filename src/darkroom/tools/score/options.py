@@ -5,11 +5,10 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from darkroom.artifacts.atomic import require_writable
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
 from darkroom.params.stage import DVC
-from darkroom.tools.places import require_no_output
+from darkroom.tools.places import require_no_output, require_writable
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -59,4 +58,4 @@ def require_paths(options: Namespace) -> None:
     out = Path(options.out)
     if DVC.is_file():
         require_no_output(f"--out {out}", out)
-    require_writable(out / "scores.json")
+    require_writable(f"--out {out}", out / "scores.json")
