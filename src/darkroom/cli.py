@@ -6,6 +6,7 @@ import argparse
 import codecs
 import difflib
 import io
+import locale
 import os
 import re
 import shlex
@@ -24,7 +25,7 @@ from darkroom.tools.init.request import add_options as add_init_options
 from darkroom.tools.score.options import add_options as add_score_options
 from darkroom.tools.score.options import require_paths
 
-_PLAIN = {"±": "+/-", "…": "...", "█": "#", "→": "->", "×": "x"}  # where the terminal's encoding lacks them
+_PLAIN = {"±": "+/-", "…": "...", "█": "#", "▀": '"', "→": "->", "×": "x"}  # where the terminal's encoding lacks them
 
 
 class _Parser(argparse.ArgumentParser):
@@ -280,8 +281,18 @@ def _as_encodable(error: UnicodeError) -> tuple[str, int]:
     return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
+def _read_utf8() -> None:
+    """Start again in a locale of another encoding, so that files are read as UTF-8; the output stays in its own."""
+    if locale.getpreferredencoding(False).lower() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        own = getattr(sys.stdout, "encoding", "utf-8")
+        os.environ.update({"PYTHONUTF8": "1", "PYTHONIOENCODING": own})
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 1 after one sentence on what is wrong."""
+    if arguments is None:
+        _read_utf8()
     codecs.register_error("darkroom", _as_encodable)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -410,15 +421,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except DarkroomError as error:
         print(f"darkroom {options.command}: error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        if options.command in STAGES or error.filename is None:
+        closed = isinstance(error, BrokenPipeError)  # `| head` has seen enough
+        if options.command in STAGES and not closed:
             raise
-        print(f"darkroom {options.command}: error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        if error.filename is None:  # of the output: what is left of it is written when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not closed:
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            print(f"darkroom {options.command}: error: {text}.", file=sys.stderr)
         return 1
     return 0

@@ -161,6 +161,8 @@ def test_a_card_of_before_is_to_be_made_again():
 def repository(tmp_path, monkeypatch):
     """A repository with results in a commit, in an experiment and in the working tree."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").touch()
+    (tmp_path / "models/generator").mkdir(parents=True)
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "x")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "x@example.org")
@@ -248,6 +250,16 @@ def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):
     git("commit", "-qm", "empty", "--allow-empty")
     assert main(["compare", "HEAD"]) == 1
     assert "HEAD holds no metrics/*.json" in capsys.readouterr().err
+    shutil.rmtree("metrics")
+    assert main(["scores"]) == 1
+    assert "there are no scores here yet, metrics/ is empty: run `snakemake --cores all`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["compare", "scores"])
+def test_where_nothing_was_trained_it_is_said_what_to_run(command, repository, capsys):
+    shutil.rmtree("models")
+    assert main([command]) == 0
+    assert capsys.readouterr().out.strip().endswith("run `snakemake --cores all` first.")
 
 
 def test_two_experiments_of_one_name_are_no_name(repository):
