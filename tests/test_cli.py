@@ -35,10 +35,10 @@ def test_in_a_subfolder_the_root_is_named(words, tmp_path, monkeypatch, capsys):
     folder.mkdir()
     monkeypatch.chdir(folder)
     assert main(words.split()) == 1
-    assert "neither this folder nor one above it holds dvc.yaml" in capsys.readouterr().err
+    assert ": error: run this in the root of your clone: no folder here holds dvc.yaml.\n" in capsys.readouterr().err
     (tmp_path / "dvc.yaml").touch()
     assert main(words.split()) == 1
-    assert f": error: run this in the root of the clone: `cd {tmp_path}`.\n" in capsys.readouterr().err
+    assert f": error: run this in the root of your clone: `cd {tmp_path}`.\n" in capsys.readouterr().err
 
 
 def test_any_folder_will_do_for_what_reads_no_clone(tmp_path, monkeypatch, capsys):
@@ -86,6 +86,14 @@ def test_a_closed_output_ends_nothing(printing, monkeypatch):
     assert main(["times"]) == 0
 
 
+@pytest.mark.parametrize("text", ["x" * 1500, "a red circle " * 100])
+def test_a_long_argument_is_not_repeated_in_full(text, printing, capsys):
+    printing(lambda: None)
+    assert main(["params", text]) == 1
+    printed = capsys.readouterr().err
+    assert f"{text[:200]}…" in printed and text[:201] not in printed
+
+
 def test_a_file_that_cannot_be_opened_is_named(printing, capsys):
     printing(lambda: Path("params.yaml/x").read_text())
     assert main(["times"]) == 1
@@ -98,3 +106,15 @@ def test_a_full_disk_behind_the_output_is_an_error(printing, monkeypatch, capsys
         monkeypatch.setattr(sys, "stdout", full)
         assert main(["times"]) == 1
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("encoding", ["ANSI_X3.4-1968", "UTF-8"])
+def test_files_are_read_as_utf_8_in_each_locale(encoding, printing, monkeypatch):
+    started = []
+    printing(lambda: "x")
+    monkeypatch.setattr("locale.getencoding", lambda: encoding)
+    monkeypatch.setattr(sys, "flags", type("Flags", (), {"utf8_mode": 0}))
+    monkeypatch.setattr(sys, "argv", ["darkroom", "times"])
+    monkeypatch.setattr("os.execv", lambda _, words: started.append(words))
+    main()
+    assert ["utf8" in words for words in started] == [True] * (encoding != "UTF-8")

@@ -25,7 +25,8 @@ from darkroom.tools.init.request import add_options as add_init_options
 from darkroom.tools.score.options import add_options as add_score_options
 from darkroom.tools.score.options import require_paths
 
-_PLAIN = {"±": "+/-", "…": "...", "█": "#", "▀": '"', "→": "->", "×": "x"}  # where the terminal's encoding lacks them
+_PLAIN = {"±": "+/-", "…": "...", "█": "#", "▀": '"', "→": "->", "×": "x"}
+_SHOWN = 200  # characters of an argument in an error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -267,40 +268,37 @@ def _item(options: argparse.Namespace) -> str | None:
 
 def _require_root(command: str) -> None:
     """Check that the working folder is the root of a clone. Raises DarkroomError naming the folder to `cd` into."""
-    if command == "score" or any(path.is_file() for path in (DVC, PARAMS)):
-        return
-    root = next((folder for folder in Path.cwd().parents if (folder / DVC).is_file()), None)
-    if root is None:
-        raise DarkroomError(f"neither this folder nor one above it holds {DVC}: `cd` into the root of your clone.")
-    raise DarkroomError(f"run this in the root of the clone: `cd {shlex.quote(str(root))}`.")
+    if command != "score" and not any(path.is_file() for path in (DVC, PARAMS)):
+        roots = [f"`cd {shlex.quote(str(folder))}`" for folder in Path.cwd().parents if (folder / DVC).is_file()]
+        raise DarkroomError(f"run this in the root of your clone: {(roots or [f'no folder here holds {DVC}'])[0]}.")
 
 
-def _as_encodable(error: UnicodeError) -> tuple[str, int]:
-    """Return what is printed in place of characters that an encoding does not have."""
-    assert isinstance(error, UnicodeEncodeError)
-    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+def _encodable(error: Any) -> tuple[str, int]:
+    """Return what is printed in place of a character that the encoding of the terminal lacks."""
+    return _PLAIN.get(error.object[error.start], "?"), error.start + 1
 
 
-def _read_utf8() -> None:
-    """Start again in a locale of another encoding, so that files are read as UTF-8; the output stays in its own."""
-    if locale.getpreferredencoding(False).lower() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
-        own = getattr(sys.stdout, "encoding", "utf-8")
-        os.environ.update({"PYTHONUTF8": "1", "PYTHONIOENCODING": own})
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+def _failed(command: str, text: str, words: Sequence[str]) -> int:
+    """Print an error, in which long arguments are cut, and return the exit code."""
+    for word in words:
+        text = text.replace(word, word if len(word) <= _SHOWN else f"{word[:_SHOWN]}…")
+    print(f"darkroom {command}: error: {text}", file=sys.stderr)
+    return 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 1 after one sentence on what is wrong."""
-    if arguments is None:
-        _read_utf8()
-    codecs.register_error("darkroom", _as_encodable)
+    if arguments is None and not sys.flags.utf8_mode and locale.getencoding() != "UTF-8":  # in which files are read
+        os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    codecs.register_error("darkroom", _encodable)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="darkroom")
-    top = parser()
-    options = top.parse_args(arguments)
-    if any(re.fullmatch(r"(--[\w-]+=)?\s*", word) for word in (sys.argv[1:] if arguments is None else arguments)):
-        top.error("an argument is empty: leave it out, or give it a value")
+    words = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(words)
+    if any(re.fullmatch(r"(--[\w-]+=)?\s*", word) for word in words):
+        parser().error("an argument is empty: leave it out, or give it a value")
     # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
@@ -410,28 +408,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.runner import run_stage
 
             run_stage(options.command, _item(options))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        print(end="", flush=True)  # here, where an error of the output can be caught
     except ModuleNotFoundError as error:
         if str(error.name).startswith("darkroom"):
             raise
-        print(
-            f"darkroom {options.command}: error: {error.name} is not installed for {sys.executable}: activate the "
-            "environment that `make` set up (`source .venv/bin/activate`), then `dvc checkout` and try again.",
-            file=sys.stderr,
-        )
-        return 1
+        text = f"{error.name} is not installed for {sys.executable}: activate the environment that `make` set up "
+        text += "(`source .venv/bin/activate`), then `dvc checkout` and try again."
+        return _failed(options.command, text, words)
     except DarkroomError as error:
-        print(f"darkroom {options.command}: error: {error}", file=sys.stderr)
-        return 1
+        return _failed(options.command, str(error), words)
     except OSError as error:
-        closed = isinstance(error, BrokenPipeError)  # `| head` has seen enough
-        if options.command in STAGES and not closed:
+        if options.command in STAGES and not isinstance(error, BrokenPipeError):
             raise
-        if error.filename is None:  # of the output: what is left of it is written when Python ends
+        if error.filename is None:  # of the output, and not to be met again when Python ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not closed:
-            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            print(f"darkroom {options.command}: error: {text}.", file=sys.stderr)
-        return 1
+        if isinstance(error, BrokenPipeError):  # `| head` has seen enough
+            return 1
+        text = f"{error.filename}: {error.strerror}." if error.filename else f"{error}."
+        return _failed(options.command, text, words)
     return 0

@@ -5,9 +5,10 @@ Of the kind `none` nothing is trained: the folder says why.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
@@ -17,15 +18,11 @@ from darkroom.models.generators.settings import NO_GENERATOR, Params
 from darkroom.models.kinds import GENERATORS
 from darkroom.stages.untrained import write_untrained
 from darkroom.training.curves import write_curves
-from darkroom.training.state import open_state
+from darkroom.training.state import UNTRAINED, open_state
 
 if TYPE_CHECKING:
-    import torch
-
     from darkroom.data.catalog import Catalog
-    from darkroom.data.latents import LatentShards
     from darkroom.models.generators.recipe import GeneratorRecipe
-    from darkroom.models.tokenizers.protocol import Tokenizer
 
 OUT, CURVES, LOGS = Path("models/generator"), Path("curves/generator"), Path("logs/train_generator")
 
@@ -66,74 +63,15 @@ def run(params: Params) -> None:
     _train(params)
 
 
-class Inputs(NamedTuple):
-    """What a generator is trained on: the tokenizer has a fingerprint; latents by split."""
-
-    catalog: Catalog
-    tokenizer: Tokenizer
-    tokenizer_hash: str
-    shards: dict[str, LatentShards]
-
-    @classmethod
-    def open(cls) -> Inputs:
-        """Return the inputs. Raises DarkroomError where one is missing, or does not fit another."""
-        from darkroom.data.catalog import load_catalog
-        from darkroom.data.latents import LatentShards
-        from darkroom.models.tokenizers.load import load_tokenizer
-
-        catalog = load_catalog(shards=None)
-        tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), catalog.image_shape)
-        shards = {split: LatentShards.open_parts(list(catalog.parts), split) for split in ("train", "val")}
-        catalog.require_parts(shards["train"].sources)
-        if shards["train"].tokenizer != tokenizer_hash:
-            raise DarkroomError(
-                "data/latents was encoded by another tokenizer than models/tokenizer holds: encode it again "
-                "(`dvc repro encode_latents`)."
-            )
-        return cls(catalog, tokenizer, tokenizer_hash, shards)
-
-
-def untrained(params: Params, inputs: Inputs, device: torch.device) -> tuple[GeneratorRecipe, dict[str, Any]]:
-    """Return the recipe with its untrained network, and what the manifest says that does not follow from training."""
+def _train(params: Params) -> None:
+    # Imported here: no generator needs no torch.
+    from darkroom.data.catalog import load_catalog
+    from darkroom.data.latents import LatentShards
+    from darkroom.device import set_up_device
     from darkroom.metrics.matching import FREQUENCY
     from darkroom.models.evaluators.evaluation import Evaluation
     from darkroom.models.generators.data import GeneratorData
-
-    settings, (catalog, tokenizer, tokenizer_hash, shards) = params.train_generator, inputs
-    data = GeneratorData.open(
-        settings.chosen.condition,
-        Path(settings.embeddings),
-        Path(settings.captions),
-        shards,
-        tokenizer.to(device),
-        catalog,
-        settings.own_training.seed,
-        settings.chosen.context_length,
-    )
-    recipe: GeneratorRecipe = GENERATORS.load("recipe", settings.kind).build(
-        settings.chosen,
-        settings.own_training,
-        data,
-        Evaluation.open(settings.evaluate, catalog.image_shape, catalog.classes, FREQUENCY),
-    )
-    return recipe, {
-        "generator_kind": settings.kind,
-        "classes": list(catalog.classes),
-        **({} if data.class_counts is None else {"class_counts": data.class_counts}),
-        **({} if (condition := settings.chosen.condition) == "class" else {"condition": condition}),
-        **data.metadata(),
-        "image": catalog.spec.metadata(),
-        "latent_shape": list(shards["train"].shape),
-        "label_dropout": settings.chosen.label_dropout,
-        **recipe.metadata(),
-        "tokenizer": tokenizer_hash,
-        "catalog": catalog.fingerprint,
-    }
-
-
-def _train(params: Params) -> None:
-    # Imported here: no generator needs no torch.
-    from darkroom.device import set_up_device
+    from darkroom.models.tokenizers.load import load_tokenizer
     from darkroom.training.averages import export_snapshots
     from darkroom.training.loop import train
     from darkroom.training.trainer import Places
@@ -141,16 +79,57 @@ def _train(params: Params) -> None:
     settings = params.train_generator
     training = settings.own_training
     device = set_up_device(training.threads, params.run.device)
-    inputs = Inputs.open()
-    latents = inputs.shards["train"]
+    catalog = load_catalog(shards=None)
+    tokenizer, tokenizer_hash = load_tokenizer(Path("models/tokenizer"), catalog.image_shape)
+    parts = list(catalog.parts)
+    shards = {split: LatentShards.open_parts(parts, split) for split in ("train", "val")}
+    latents = shards["train"]
+    catalog.require_parts(latents.sources)
+    if latents.tokenizer != tokenizer_hash:
+        raise DarkroomError(
+            "data/latents was encoded by another tokenizer than models/tokenizer holds: encode it again "
+            "(`dvc repro encode_latents`)."
+        )
     if GENERATORS.has("imported", settings.kind):
-        _import(params, inputs.catalog, latents.shape, inputs.tokenizer_hash)
+        _import(params, catalog, latents.shape, tokenizer_hash)
         return
     with open_state("train_generator") as state:
-        recipe, facts = untrained(params, inputs, device)
+        data = GeneratorData.open(
+            settings.chosen.condition,
+            Path(settings.embeddings),
+            Path(settings.captions),
+            shards,
+            tokenizer.to(device),
+            catalog,
+            training.seed,
+            settings.chosen.context_length,
+        )
+        recipe: GeneratorRecipe = GENERATORS.load("recipe", settings.kind).build(
+            settings.chosen,
+            training,
+            data,
+            Evaluation.open(settings.evaluate, catalog.image_shape, catalog.classes, FREQUENCY),
+        )
         parameters = sum(p.numel() for p in recipe.model.parameters())
         what = "latents" if latents.codebook is None else f"latents, of {len(latents.codebook):,} codes"
         print(f"{settings.kind}: {parameters:,} parameters, {len(latents):,} {what}")
+        facts = {
+            "generator_kind": settings.kind,
+            "classes": list(catalog.classes),
+            **({} if data.class_counts is None else {"class_counts": data.class_counts}),
+            **({} if (condition := settings.chosen.condition) == "class" else {"condition": condition}),
+            **data.metadata(),
+            "image": catalog.spec.metadata(),
+            "latent_shape": list(latents.shape),
+            "label_dropout": settings.chosen.label_dropout,
+            **recipe.metadata(),
+            "tokenizer": tokenizer_hash,
+            "catalog": catalog.fingerprint,
+        }
+        if not int(os.environ.get("RANK", 0)):  # for `darkroom sample --weights CHECKPOINT`, until OUT is there
+            with atomic_folder(state / UNTRAINED) as folder:
+                recipe.save(folder)
+                write_manifest(folder, GENERATOR, **facts, images_seen=0, files=file_hashes(folder))
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with atomic_folder(OUT) as folder:
             trainer.save(folder, recipe.save)

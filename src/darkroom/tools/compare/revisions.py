@@ -77,8 +77,6 @@ def read_results(revision: str) -> Results:
     commit = None if revision == WORKSPACE else commit_of(revision)
     metrics, cards = (_parsed(folder, _texts(folder, commit), revision) for folder in ("metrics", "cards"))
     if not metrics:
-        if commit is None:
-            raise DarkroomError("there are no scores here yet, metrics/ is empty: run `snakemake --cores all` first.")
         raise DarkroomError(
             f"{revision} holds no metrics/*.json: run `dvc repro` there, and commit dvc.lock, metrics and cards."
         )

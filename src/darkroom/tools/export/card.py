@@ -3,7 +3,6 @@
 # No effect on any output: what stages made, in words
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,19 +18,19 @@ from darkroom.models.generators.dit.network import DiT
 _LOADED = {
     "diffusers": """from diffusers import DiffusionPipeline
 
-pipeline = DiffusionPipeline.from_pretrained("{folder}", trust_remote_code=True)  # runs pipeline.py
+pipeline = DiffusionPipeline.from_pretrained({folder!r}, trust_remote_code=True)  # runs pipeline.py
 images = pipeline([0, 1], guidance_scale={guidance}, num_inference_steps={steps}).images
 images[0].save("image.png")""",
     "pt": """import torch
 
-folder = "{folder}"
+folder = {folder!r}
 weights = torch.load(f"{{folder}}/model.pt", weights_only=True)  # DiT(...).load_state_dict(weights)
 print(len(weights), "tensors")""",
     "safetensors": """import json
 from pathlib import Path
 from safetensors.torch import load_file
 
-folder = "{folder}"
+folder = {folder!r}
 config = json.loads(Path(folder, "config.json").read_text())
 weights = load_file(f"{{folder}}/model.safetensors")
 print(len(weights), "tensors of a DiT of width", config["width"])""",
@@ -66,7 +65,7 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
     gaussian = manifest.get("objective") == "gaussian"
     timesteps = manifest["prediction"]["timesteps"] if gaussian else 50
     steps = max(count for count in range(1, 51) if timesteps % count == 0)  # what DDIM goes through evenly
-    example = _LOADED[form].format(folder=quoted(folder), guidance=_guidance(manifest), steps=steps)
+    example = _LOADED[form].format(folder=folder, guidance=_guidance(manifest), steps=steps)
     classes = ", ".join(map(escaped, manifest["classes"][:10])) + (", …" if len(manifest["classes"]) > 10 else "")
     tag = _TAGS[config.condition]
     lines = [
@@ -99,20 +98,14 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
 
 
 def header(licence: str, form: str, **more: Any) -> list[str]:
-    """Return the lines of the Hub's header, YAML whatever the license is called."""
+    """Return the lines of the Hub's header: YAML, whatever the license is called."""
     values = {"license": licence} | ({"library_name": "diffusers"} if form == "diffusers" else {}) | more
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf)
-    return ["---", *text.splitlines(), "---"]
+    return ["---", *yaml.safe_dump(values, sort_keys=False, default_flow_style=None).splitlines(), "---"]
 
 
 def escaped(text: str) -> str:
-    """Return a text as Markdown that shows it as it is, in one line."""
+    """Return Markdown that shows a text as it is, in one line."""
     return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", " ".join(text.split()))
-
-
-def quoted(text: str) -> str:
-    """Return a text as it stands between the double quotes of Python."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _guidance(manifest: Mapping[str, Any]) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from darkroom.artifacts.manifest import open_artifact, read_manifest
+from darkroom.artifacts.manifest import NAME, open_artifact, read_manifest
 from darkroom.artifacts.models import GENERATOR, generator_manifest
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
@@ -20,7 +20,7 @@ from darkroom.params.run import Run
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.tools.preset import leaves
-from darkroom.tools.sample.checkpoint import state_of, write_untrained
+from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:
     from darkroom.models.generators.conditions import Asked
@@ -97,8 +97,6 @@ def settings_of(overrides: Overrides) -> Settings:
     if overrides.weights is not None:
         named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
         section["common"] |= {"weights": named, "sigma_rel": None, "average_images": None}
-        if overrides.weights not in ("ema", "raw"):
-            section["common"]["checkpoint"] = None
     if overrides.whole:
         values["train_distilled"] = (values.get("train_distilled") or {}) | {"kind": "none"}
     whole = validated(values)
@@ -127,7 +125,7 @@ def class_pictures(
     Raises:
         DarkroomError: there is no such class, no generator, or a value does not fit.
     """
-    settings, model = settings_of(overrides), _model(overrides)
+    settings, model = settings_of(overrides), model_of(overrides.weights)
     manifest = generator_manifest(model)
     if (condition := manifest.get("condition", "class")) != "class":
         other = "give --text" if condition in TEXTS else "make its images with `dvc repro sample_generator`"
@@ -158,7 +156,7 @@ def text_pictures(
         DarkroomError: a text is too long, the generator reads no texts or those of another CLIP, or a value does not
             fit.
     """
-    settings, model = settings_of(overrides), _model(overrides)
+    settings, model = settings_of(overrides), model_of(overrides.weights)
     manifest = generator_manifest(model)
     if (condition := manifest.get("condition", "class")) not in TEXTS:
         raise DarkroomError(
@@ -179,10 +177,10 @@ def text_pictures(
     return _pictures(settings, model, images, overrides, texts, target, asked)
 
 
-def _model(overrides: Overrides) -> Path:
-    """Return the folder of the network: models/generator, or for weights of a checkpoint one of its training."""
-    state = state_of(overrides.weights)
-    return MODEL if state is None else write_untrained(state)
+def model_of(weights: str | None) -> Path:
+    """Return the folder of the network that weights belong to: models/generator, or of a checkpoint its training's."""
+    folders = [each / UNTRAINED for each in Path(weights).absolute().parents] if weights else []
+    return next((each for each in folders if (each / NAME).is_file()), MODEL)
 
 
 def reads_texts() -> bool:
@@ -222,7 +220,6 @@ def _pictures(
 ) -> "tuple[Path, list[Named]]":
     """Return where the grid goes, and its rows: each of `names` with images made of what `asked` returns for it."""
     sections, run, distilled = wanted
-    manifest = read_manifest(model, GENERATOR)
     settings = sections.common
     set_threads(settings.threads)
     choose_device(run.device)
@@ -235,7 +232,7 @@ def _pictures(
     from darkroom.models.generators.sampler import generate
 
     device = set_up_device(settings.threads, run.device)
-    sampler, sampling = open_generator(model, manifest, sections, settings, device, distilled)
+    sampler, sampling = open_generator(model, read_manifest(model, GENERATOR), sections, settings, device, distilled)
     if overrides.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(overrides.weights)))
     request = Request(settings.seed, images, _BATCH)

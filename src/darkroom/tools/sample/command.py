@@ -12,7 +12,6 @@ from darkroom.models.prior.sample_settings import Params
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.tools.places import require_picture
-from darkroom.tools.sample.checkpoint import state_of
 from darkroom.tools.sample.classes import Overrides, class_pictures, reads_classes, reads_clip, text_pictures
 
 if TYPE_CHECKING:
@@ -86,8 +85,7 @@ def sample_generator(
     """
     if images < 1 or (overrides.seed is not None and overrides.seed < 0):
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
-    generator = [] if state_of(overrides.weights) else ["generator"]
-    require_models(["tokenizer", *generator, *(["clip"] if reads_clip() else [])])
+    require_models(["tokenizer", *(["clip"] if reads_clip() else [])])
     pictures = class_pictures if kind == "class" else text_pictures
     target, rows = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
     return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
-from darkroom.params.stage import DVC
-from darkroom.tools.places import require_no_output, require_writable
+from darkroom.tools.places import require_no_output
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -47,15 +46,12 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def require_paths(options: Namespace) -> None:
-    """Check that something lies at both paths, and that the scores can be written, before torch is loaded.
+    """Check that something lies at both paths, and that `--out` can be written, before torch is loaded.
 
     Raises:
-        DarkroomError: nothing does, or they cannot; names the path.
+        DarkroomError: nothing does, or it cannot; names the path.
     """
     for path in (options.samples, options.against):
         if not Path(path).exists():
             raise DarkroomError(f"{path} is neither a folder nor a file.")
-    out = Path(options.out)
-    if DVC.is_file():
-        require_no_output(f"--out {out}", out)
-    require_writable(f"--out {out}", out / "scores.json")
+    require_no_output(f"--out {options.out}", Path(options.out) / "scores.json")
