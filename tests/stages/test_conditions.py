@@ -160,6 +160,16 @@ def test_own_captions_need_no_clip(clone, capsys):
     assert "'a ring of two red circles' is cut to the 5 tokens that models/generator reads" in said
 
 
+def test_a_checkpoint_is_sampled_where_a_stopped_training_left_no_generator(clone):
+    train("caption")
+    write_params("caption", {"captions": "data/shards"})
+    trained = draw("--text", "a blue ring")
+    shutil.rmtree("models/generator")
+    checkpoint = sorted(Path("state/train_generator").glob("images-*"))[-1]
+    for weights in (checkpoint, checkpoint / "ema.safetensors"):
+        np.testing.assert_array_equal(draw("--text", "a blue ring", "--weights", str(weights)), trained)
+
+
 @pytest.mark.parametrize("context", [None, 4])
 def test_captions_that_are_cut_are_told_where_no_length_is_set(clone, monkeypatch, capsys, context):
     """Of a length that is set `catalog` has told it before."""

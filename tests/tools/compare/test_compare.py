@@ -61,6 +61,7 @@ def test_a_codebook_is_better_when_more_of_it_is_used_and_its_codes_cost_less():
 
 def test_scores_stand_in_one_table_with_their_errors(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    Path("params.yaml").touch()
     Path("metrics").mkdir()
     files = {"dit": {"fd": 1.25, "fd_se": 0.5, "n": 100}, "text": {"fd": 2.0, "psnr": 9.5}, "empty": {}}
     for name, content in files.items():

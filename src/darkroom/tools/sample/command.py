@@ -85,7 +85,8 @@ def sample_generator(
     """
     if images < 1 or (overrides.seed is not None and overrides.seed < 0):
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
-    require_models(["tokenizer", *(["clip"] if reads_clip() else [])])
+    generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
+    require_models(["tokenizer", *generator, *(["clip"] if reads_clip() else [])])
     pictures = class_pictures if kind == "class" else text_pictures
     target, rows = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
     return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
