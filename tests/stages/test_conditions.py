@@ -156,6 +156,9 @@ def test_own_captions_need_no_clip(clone, capsys):
     np.testing.assert_array_equal(rows[1], alone[0])
     assert (rows[0] != rows[1]).any()
     said = capsys.readouterr().out
+    draw("--text", "word" * 400)
+    printed = capsys.readouterr().out
+    assert f"note: {'word' * 15!r}" in printed and "word" * 16 not in printed
     assert "no caption that models/generator was trained on holds 'zebra'" in said and "holds 'blue'" not in said
     assert "'a ring of two red circles' is cut to the 5 tokens that models/generator reads" in said
 

@@ -52,7 +52,9 @@ def sample(
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     if mask is not None and not files:
         raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
-    params = _params(seed)
+    values = given("sample_text")
+    values["sample_text"] |= {} if seed is None else {"seed": seed}
+    params = validate(Params, values)
     try:
         require_models(["clip", "decoder", *(["prior"] if texts else [])])
     except DarkroomError as error:
@@ -109,14 +111,6 @@ def texts_of(texts: Sequence[str], files: Sequence[str]) -> list[str]:
         DarkroomError: a file cannot be read, or holds no text.
     """
     return [*texts, *(text for file in files for text in read_texts(Path(file), f"--text-file {file}"))]
-
-
-def _params(seed: int | None) -> Params:
-    """Return the parameters of `sample_text`, with the requested seed."""
-    values = given("sample_text")
-    if seed is not None:
-        values["sample_text"] = {**values["sample_text"], "seed": seed}
-    return validate(Params, values)
 
 
 def require_models(names: Sequence[str]) -> None:
