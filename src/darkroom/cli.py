@@ -3,9 +3,13 @@
 # No effect on any output: reads the command line
 
 import argparse
+import codecs
 import difflib
+import io
+import locale
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -14,10 +18,15 @@ from typing import Any, NoReturn
 
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC
 from darkroom.tools.init.request import Request as Init
 from darkroom.tools.init.request import add_options as add_init_options
 from darkroom.tools.score.options import add_options as add_score_options
 from darkroom.tools.score.options import require_paths
+
+_PLAIN = {"±": "+/-", "…": "...", "█": "#", "▀": '"', "→": "->", "×": "x"}
+_SHOWN = 200  # characters of an argument in an error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -261,12 +270,43 @@ def _item(options: argparse.Namespace) -> str | None:
     return item
 
 
+def _require_root(command: str) -> None:
+    """Check that the working folder is the root of a clone. Raises DarkroomError naming the folder to `cd` into."""
+    if command != "score" and not any(path.is_file() for path in (DVC, PARAMS)):
+        roots = [f"`cd {shlex.quote(str(folder))}`" for folder in Path.cwd().parents if (folder / DVC).is_file()]
+        raise DarkroomError(f"run this in the root of your clone: {(roots or [f'no folder here holds {DVC}'])[0]}.")
+
+
+def _encodable(error: Any) -> tuple[str, int]:
+    """Return what is printed in place of a character that the encoding of the terminal lacks."""
+    return _PLAIN.get(error.object[error.start], "?"), error.start + 1
+
+
+def _failed(command: str, text: str, words: Sequence[str]) -> int:
+    """Print an error, in which long arguments are cut, and return the exit code."""
+    for word in words:
+        text = text.replace(word, word if len(word) <= _SHOWN else f"{word[:_SHOWN]}…")
+    print(f"darkroom {command}: error: {text}", file=sys.stderr)
+    return 1
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 1 after one sentence on what is wrong."""
-    options = parser().parse_args(arguments)
+    if arguments is None and not sys.flags.utf8_mode and locale.getencoding() != "UTF-8":  # in which files are read
+        os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    codecs.register_error("darkroom", _encodable)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="darkroom")
+    words = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(words)
+    if any(re.fullmatch(r"(--[\w-]+=)?\s*", word) for word in words):
+        parser().error("an argument is empty: leave it out, or give it a value")
     # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
+        _require_root(options.command)
         if options.command == "check":
             from darkroom.check.check import check, check_sources
             from darkroom.dag.lock_file import mend
@@ -371,19 +411,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from darkroom.runner import run_stage
 
             run_stage(options.command, _item(options))
+        print(end="", flush=True)  # here, where an error of the output can be caught
     except ModuleNotFoundError as error:
         if str(error.name).startswith("darkroom"):
             raise
-        print(
-            f"darkroom {options.command}: error: {error.name} is not installed for {sys.executable}: activate the "
-            "environment that `make` set up (`source .venv/bin/activate`), then `dvc checkout` and try again.",
-            file=sys.stderr,
-        )
-        return 1
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        text = f"{error.name} is not installed for {sys.executable}: activate the environment that `make` set up "
+        text += "(`source .venv/bin/activate`), then `dvc checkout` and try again."
+        return _failed(options.command, text, words)
     except DarkroomError as error:
-        print(f"darkroom {options.command}: error: {error}", file=sys.stderr)
-        return 1
+        return _failed(options.command, str(error), words)
+    except OSError as error:
+        if options.command in STAGES and not isinstance(error, BrokenPipeError):
+            raise
+        if error.filename is None:  # of the output, and not to be met again when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # `| head` has seen enough
+            return 1
+        text = f"{error.filename}: {error.strerror}." if error.filename else f"{error}."
+        return _failed(options.command, text, words)
     return 0

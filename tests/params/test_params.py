@@ -100,6 +100,8 @@ def test_files_that_dvc_cannot_hash_are_listed_before_it_hashes(clone, capsys):
     (clone / "more").mkdir()  # in no part yet
     (clone / "more/c.png").symlink_to("nothing")
     assert main(["check", "--leave-out", "more"]) == 0 and "lines of .dvcignore: 1;" in capsys.readouterr().out
+    for path in ("nowhere", "params.yaml"):
+        assert main(["check", "--leave-out", path]) == 1 and f"no folder {path}" in capsys.readouterr().err
     assert main(["check"]) == 0
 
 

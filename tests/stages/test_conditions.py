@@ -156,8 +156,21 @@ def test_own_captions_need_no_clip(clone, capsys):
     np.testing.assert_array_equal(rows[1], alone[0])
     assert (rows[0] != rows[1]).any()
     said = capsys.readouterr().out
+    draw("--text", "word" * 400)
+    printed = capsys.readouterr().out
+    assert f"note: {'word' * 15!r}" in printed and "word" * 16 not in printed
     assert "no caption that models/generator was trained on holds 'zebra'" in said and "holds 'blue'" not in said
     assert "'a ring of two red circles' is cut to the 5 tokens that models/generator reads" in said
+
+
+def test_a_checkpoint_is_sampled_where_a_stopped_training_left_no_generator(clone):
+    train("caption")
+    write_params("caption", {"captions": "data/shards"})
+    trained = draw("--text", "a blue ring")
+    shutil.rmtree("models/generator")
+    checkpoint = sorted(Path("state/train_generator").glob("images-*"))[-1]
+    for weights in (checkpoint, checkpoint / "ema.safetensors"):
+        np.testing.assert_array_equal(draw("--text", "a blue ring", "--weights", str(weights)), trained)
 
 
 @pytest.mark.parametrize("context", [None, 4])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from diffusers import DiffusionPipeline, DiTPipeline
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.transformers.dit_transformer_2d import DiTTransformer2DModel
@@ -276,6 +277,19 @@ def test_the_example_of_the_page_runs_without_darkroom(here, form):
     done = subprocess.run([sys.executable, "-c", blocked + example], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert Path("image.png").is_file() == (form == "diffusers")
+
+
+def test_texts_of_a_person_are_yaml_and_markdown(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "CLASSES", ["*", "<b>", "a\nb"])
+    written(small(3))
+    folder = 'it\'s "mine"'
+    for model in ("generator", "tokenizer"):
+        form = ["--model", model, "--format", "safetensors"]
+        assert main(["export", *form, "--out", f"{folder}/{model}", "--license", "MIT: x"]) == 0
+        page = Path(folder, model, "README.md").read_text()
+        assert yaml.safe_load(page.split("---")[1])["license"] == "MIT: x" and "- License: MIT: x. " in page
+        compile(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], "example", "exec")
+        assert model == "tokenizer" or r"3 classes (\*, \<b\>, a b)" in page
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from terminal.half_blocks_read import pixels_of
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("params.yaml").touch()
 
 
 def picture(path: str, seconds: int = 0) -> Image.Image:
@@ -38,6 +39,12 @@ def test_an_image_file_is_drawn_with_its_path() -> None:
     drawn, _, path = show("deep/some.png", 80).rpartition("\n")
     np.testing.assert_array_equal(pixels_of(drawn), np.asarray(image))
     assert path == "deep/some.png"
+
+
+def test_a_width_is_one_at_least() -> None:
+    for width in (0, -5):
+        with pytest.raises(DarkroomError, match=f"--width is {width}, and must be at least 1"):
+            show(picture("some.png") and "some.png", width)
 
 
 def test_transparency_is_drawn_over_a_checkerboard() -> None:

@@ -284,11 +284,13 @@ def check_sources(leaving_out: str | None = None) -> str:
         A hint, or "".
 
     Raises:
-        DarkroomError: lists what DVC cannot hash.
+        DarkroomError: lists what DVC cannot hash; or there is no folder `leaving_out`.
     """
     parts = read_params()["parts"]
     sources = {Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()}
     if leaving_out:
+        if not Path(leaving_out).is_dir():
+            raise DarkroomError(f"--leave-out: there is no folder {leaving_out}.")
         sources = {Path(leaving_out): "`--leave-out`"}
     left_out = "" if leaving_out is None else leave_out(sources)
     return f"\n{left_out}".rstrip() + require_hashable(sources)

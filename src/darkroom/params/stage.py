@@ -34,7 +34,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         value = parse_yaml(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
-        raise DarkroomError(f"{path} is missing: run this in the root of the clone.") from error
+        raise DarkroomError(f"{path} is missing: `git checkout {path}` restores it.") from error
     except UnicodeDecodeError as error:
         raise DarkroomError(f"{path} is not valid YAML: {error}.") from error
     if not isinstance(value, dict):

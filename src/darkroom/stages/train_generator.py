@@ -5,6 +5,7 @@ Of the kind `none` nothing is trained: the folder says why.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from darkroom.models.generators.settings import NO_GENERATOR, Params
 from darkroom.models.kinds import GENERATORS
 from darkroom.stages.untrained import write_untrained
 from darkroom.training.curves import write_curves
-from darkroom.training.state import open_state
+from darkroom.training.state import UNTRAINED, open_state
 
 if TYPE_CHECKING:
     from darkroom.data.catalog import Catalog
@@ -112,25 +113,26 @@ def _train(params: Params) -> None:
         parameters = sum(p.numel() for p in recipe.model.parameters())
         what = "latents" if latents.codebook is None else f"latents, of {len(latents.codebook):,} codes"
         print(f"{settings.kind}: {parameters:,} parameters, {len(latents):,} {what}")
+        facts = {
+            "generator_kind": settings.kind,
+            "classes": list(catalog.classes),
+            **({} if data.class_counts is None else {"class_counts": data.class_counts}),
+            **({} if (condition := settings.chosen.condition) == "class" else {"condition": condition}),
+            **data.metadata(),
+            "image": catalog.spec.metadata(),
+            "latent_shape": list(latents.shape),
+            "label_dropout": settings.chosen.label_dropout,
+            **recipe.metadata(),
+            "tokenizer": tokenizer_hash,
+            "catalog": catalog.fingerprint,
+        }
+        if not int(os.environ.get("RANK", 0)):  # for `darkroom sample --weights CHECKPOINT`, until OUT is there
+            with atomic_folder(state / UNTRAINED) as folder:
+                recipe.save(folder)
+                write_manifest(folder, GENERATOR, **facts, images_seen=0, files=file_hashes(folder))
         trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
         with atomic_folder(OUT) as folder:
             trainer.save(folder, recipe.save)
             export_snapshots(state, recipe.name, folder / "profiles", training)
-            write_manifest(
-                folder,
-                GENERATOR,
-                generator_kind=settings.kind,
-                classes=list(catalog.classes),
-                **({} if data.class_counts is None else {"class_counts": data.class_counts}),
-                **({} if (condition := settings.chosen.condition) == "class" else {"condition": condition}),
-                **data.metadata(),
-                image=catalog.spec.metadata(),
-                latent_shape=list(latents.shape),
-                label_dropout=settings.chosen.label_dropout,
-                **recipe.metadata(),
-                tokenizer=tokenizer_hash,
-                catalog=catalog.fingerprint,
-                images_seen=trainer.images,
-                **trainer.metadata(),
-                files=file_hashes(folder),
-            )
+            facts |= {"images_seen": trainer.images, **trainer.metadata()}
+            write_manifest(folder, GENERATOR, **facts, files=file_hashes(folder))

@@ -1,4 +1,4 @@
-"""Where a command may write: not inside an output of a stage, which DVC hashes."""
+"""Where a command may write: where it can, and not inside an output of a stage, which DVC hashes."""
 
 # No effect on any output: refuses
 
@@ -10,16 +10,28 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, OUTPUTS, address, items, paths, read_yaml, related, scope, stage_entry
 
 
+def require_picture(option: str, target: Path) -> None:
+    """Check that a path is of a PNG. Raises DarkroomError, also as `require_no_output` does."""
+    if target.suffix.lower() != ".png" or target.is_dir():
+        raise DarkroomError(f"{option}: the grid is a PNG, so name a file that ends in .png.")
+    require_no_output(option, target)
+
+
 def require_no_output(option: str, target: Path) -> None:
-    """Check that a path lies in no output of a stage, and no output in it.
+    """Check that a path can be written, lies in no output of a stage, and no output in it. Outside a clone: the first.
 
     Args:
         option: as it was given, for the message.
         target: the path.
 
     Raises:
-        DarkroomError: a stage writes there; names it.
+        DarkroomError: a stage writes there, or nobody can; names it.
     """
+    above = next(folder for folder in target.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise DarkroomError(f"{option}: {above} is no folder that can be written: name another place, say logs/.")
+    if not DVC.is_file():
+        return
     values, dvc = read_yaml(PARAMS), read_yaml(DVC)
     here = os.path.relpath(target.resolve(), Path.cwd().resolve())
     for stage in dvc["stages"]:

@@ -47,6 +47,8 @@ def show(what: str | None, width: int | None = None) -> str:
     Raises:
         DarkroomError: there is no such picture, or it cannot be read.
     """
+    if width is not None and width < 1:
+        raise DarkroomError(f"--width is {width}, and must be at least 1.")
     if what is None:
         return _listed()
     path = _path(what)

@@ -35,6 +35,7 @@ from darkroom.params.stage import DVC, OUTPUTS, address, file_name, given, paths
 FINISHED = "finished.json"
 LOCK = "lock"
 PARAMETERS = "parameters.json"  # what params.yaml gives to the stage, for trackers
+UNTRAINED = "untrained"  # of a generator: the network and the manifest that the weights of its checkpoints belong to
 STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
 _LENGTH = ("images", "decay_fraction", "min_improvement", "final_rate")

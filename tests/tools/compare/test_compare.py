@@ -61,6 +61,7 @@ def test_a_codebook_is_better_when_more_of_it_is_used_and_its_codes_cost_less():
 
 def test_scores_stand_in_one_table_with_their_errors(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    Path("params.yaml").touch()
     Path("metrics").mkdir()
     files = {"dit": {"fd": 1.25, "fd_se": 0.5, "n": 100}, "text": {"fd": 2.0, "psnr": 9.5}, "empty": {}}
     for name, content in files.items():
@@ -161,6 +162,8 @@ def test_a_card_of_before_is_to_be_made_again():
 def repository(tmp_path, monkeypatch):
     """A repository with results in a commit, in an experiment and in the working tree."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").touch()
+    (tmp_path / "models/generator").mkdir(parents=True)
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "x")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "x@example.org")
@@ -248,6 +251,13 @@ def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):
     git("commit", "-qm", "empty", "--allow-empty")
     assert main(["compare", "HEAD"]) == 1
     assert "HEAD holds no metrics/*.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["compare", "scores"])
+def test_where_nothing_was_trained_it_is_said_what_to_run(command, repository, capsys):
+    shutil.rmtree("models")
+    assert main([command]) == 0
+    assert capsys.readouterr().out.strip().endswith("run `snakemake --cores all` first.")
 
 
 def test_two_experiments_of_one_name_are_no_name(repository):

@@ -1,5 +1,7 @@
 """`darkroom compare` warns where a better distance comes with more copies of training images."""
 
+from pathlib import Path
+
 import pytest
 
 from darkroom.cli import main
@@ -54,6 +56,7 @@ def test_scores_without_copies_compare_as_before():
 
 def test_the_command_says_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    Path("params.yaml").touch()
     revisions = {"a": HONEST, "b": {**HONEST, "fd": 1.0, "copies_pixels": 0.25}}
     monkeypatch.setattr(
         "darkroom.tools.compare.seeds.read_results",

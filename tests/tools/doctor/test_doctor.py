@@ -199,7 +199,7 @@ def test_git_needs_a_clone_and_an_identity(empty, monkeypatch):
 
 def test_parameters_that_are_not_valid_are_a_fault_each(empty):
     assert list(clone.parameters()) == [
-        problem("params.yaml", "params.yaml is missing: run this in the root of the clone.")
+        problem("params.yaml", "params.yaml is missing: `git checkout params.yaml` restores it.")
     ]
 
 

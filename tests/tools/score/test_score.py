@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -393,6 +394,19 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
         (["--extractor", "made"], "made, which holds no whole manifest.json"),
     ):
         assert words in error(capsys, made, "--against", real, *options)
+
+
+def test_where_scores_cannot_be_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    made = folder("made", pixels(0, 20))
+    for name in ("dvc.yaml", "params.yaml"):
+        shutil.copy(Path(__file__).parents[3] / name, name)
+    monkeypatch.setattr("darkroom.tools.score.command.score", None)  # refused before any network runs
+    for out, reason in (
+        ("params.yaml", "params.yaml is no folder that can be written"),
+        ("params.yaml/x", "params.yaml is no folder that can be written"),
+        ("samples/generator", "which the stage sample_generator writes"),
+    ):
+        assert reason in error(capsys, made, "--against", made, "--out", out)
 
 
 def test_tars_beside_pictures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """A project with shards of parts, latents of them and a catalog, in the working folder."""
 
 import io
+import shutil
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -25,7 +26,8 @@ CATALOG = Path("data/catalog")
 
 
 def configure(*parts: str) -> None:
-    """Write params.yaml, the clone's with these parts and the splits of `make_part`."""
+    """Write params.yaml, the clone's with these parts and the splits of `make_part`, and dvc.yaml."""
+    shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
     values = read_params(ROOT / "params.yaml")
     values["parts"] = {part: {"source": "digits", "path": "data/none"} for part in parts}
     values["ingest"]["splits"] = SHARES

@@ -222,6 +222,25 @@ def test_what_cannot_be_shown(made: Path, capsys: pytest.CaptureFixture) -> None
     assert "data/shards/first/val/index.parquet is missing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("logs", "is a PNG"),
+        ("folder.png", "is a PNG"),
+        ("grid.jpg", "is a PNG"),
+        ("params.yaml/grid.png", "params.yaml is no folder that can be written"),
+        ("data/catalog/grid.png", "which the stage catalog writes"),
+    ],
+)
+def test_where_a_grid_cannot_be_written(small: Path, path: str, reason: str, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(small)
+    Path("folder.png").mkdir(exist_ok=True)
+    monkeypatch.setattr("darkroom.tools.verify.show.summary", None)  # refused before anything is read
+    assert main(["data", "show", "--grid", path]) == 1
+    printed = capsys.readouterr().err
+    assert f"--grid {path}" in printed and reason in printed
+
+
 def test_left_over_folders_are_named(made: Path) -> None:
     configure("first")
     assert said("show")[1].endswith(

@@ -1,6 +1,7 @@
 """The tables that `darkroom scores` and `darkroom compare` print."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
@@ -158,6 +159,8 @@ def _alone(old: Results, new: Results) -> str:
 
 def _age(*revisions: str) -> str:
     """Return what is to be said of scores of a working tree that is out of date."""
+    if WORKSPACE in revisions and not any(Path("models").glob("*")):
+        return "\nNothing was trained in this clone, its scores came with it: run `snakemake --cores all` first."
     if WORKSPACE not in revisions or not stale():
         return ""
     return "\nThe working tree is out of date: its scores are older than its parameters, code or data (`dvc status`)."

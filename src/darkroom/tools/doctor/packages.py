@@ -50,7 +50,7 @@ def installed(name: str) -> str | None:
 def pinned(lock: Path = LOCK) -> Iterator[Finding]:
     """Compare the installed packages with requirements.lock, as far as it applies to this platform."""
     if not lock.is_file():
-        yield problem("packages", f"{lock} is missing: run this in the root of the clone.")
+        yield problem("packages", f"{lock} is missing: `git checkout {lock}` restores it.")
         return
     wanted = [Requirement(text) for line in lock.read_text().splitlines() if (text := line.partition("#")[0].strip())]
     wanted = [each for each in wanted if each.marker is None or each.marker.evaluate()]

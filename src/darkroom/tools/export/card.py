@@ -3,9 +3,12 @@
 # No effect on any output: what stages made, in words
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.data.catalog import load_catalog
@@ -15,19 +18,19 @@ from darkroom.models.generators.dit.network import DiT
 _LOADED = {
     "diffusers": """from diffusers import DiffusionPipeline
 
-pipeline = DiffusionPipeline.from_pretrained("{folder}", trust_remote_code=True)  # runs pipeline.py
+pipeline = DiffusionPipeline.from_pretrained({folder!r}, trust_remote_code=True)  # runs pipeline.py
 images = pipeline([0, 1], guidance_scale={guidance}, num_inference_steps={steps}).images
 images[0].save("image.png")""",
     "pt": """import torch
 
-folder = "{folder}"
+folder = {folder!r}
 weights = torch.load(f"{{folder}}/model.pt", weights_only=True)  # DiT(...).load_state_dict(weights)
 print(len(weights), "tensors")""",
     "safetensors": """import json
 from pathlib import Path
 from safetensors.torch import load_file
 
-folder = "{folder}"
+folder = {folder!r}
 config = json.loads(Path(folder, "config.json").read_text())
 weights = load_file(f"{{folder}}/model.safetensors")
 print(len(weights), "tensors of a DiT of width", config["width"])""",
@@ -63,14 +66,10 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
     timesteps = manifest["prediction"]["timesteps"] if gaussian else 50
     steps = max(count for count in range(1, 51) if timesteps % count == 0)  # what DDIM goes through evenly
     example = _LOADED[form].format(folder=folder, guidance=_guidance(manifest), steps=steps)
-    classes = ", ".join(manifest["classes"][:10]) + (", …" if len(manifest["classes"]) > 10 else "")
+    classes = ", ".join(map(escaped, manifest["classes"][:10])) + (", …" if len(manifest["classes"]) > 10 else "")
     tag = _TAGS[config.condition]
     lines = [
-        "---",
-        f"license: {licence}",
-        *(["library_name: diffusers"] if form == "diffusers" else []),
-        f"tags: [dit, {tag}-image-generation]",
-        "---",
+        *header(licence, form, tags=["dit", f"{tag}-image-generation"]),
         "",
         f"# {'An' if tag.startswith('u') else 'A'} {tag} diffusion transformer",
         "",
@@ -83,7 +82,7 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         f"- Training: {_seen(manifest)}; {'averaged weights' if weights == 'ema' else 'weights of the last step'}.",
         f"- Normalisation of latents{', done by `vae` here' if form == 'diffusers' else ''}: mean "
         f"{_rounded(manifest['latent_mean'])}, deviation {_rounded(manifest['latent_std'])}.",
-        f"- License: {licence}. Weights that were fine-tuned from others stay under the license of those.",
+        f"- License: {escaped(licence)}. Weights that were fine-tuned from others stay under the license of those.",
         "",
         "## Load it",
         "",
@@ -96,6 +95,17 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         *(_scores() if weights == "ema" else []),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def header(licence: str, form: str, **more: Any) -> list[str]:
+    """Return the lines of the Hub's header: YAML, whatever the license is called."""
+    values = {"license": licence} | ({"library_name": "diffusers"} if form == "diffusers" else {}) | more
+    return ["---", *yaml.safe_dump(values, sort_keys=False, default_flow_style=None).splitlines(), "---"]
+
+
+def escaped(text: str) -> str:
+    """Return Markdown that shows a text as it is, in one line."""
+    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", " ".join(text.split()))
 
 
 def _guidance(manifest: Mapping[str, Any]) -> float:

@@ -17,6 +17,7 @@ from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
 from darkroom.models.tokenizers.kl.network import KLAutoencoder
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer
+from darkroom.tools.export.card import escaped, header
 from darkroom.tools.places import require_no_output
 
 TOKENIZER, WEIGHTS = Path("models/tokenizer"), "vae.pt"
@@ -66,17 +67,14 @@ def _page(form: str, folder: str, licence: str, model: Any, facts: Mapping[str, 
     image, latent = (" x ".join(map(str, facts.get(name, ["?"]))) for name in ("image_shape", "latent_shape"))
     seen = facts.get("images_seen")
     lines = [
-        "---",
-        f"license: {licence}",
-        *(["library_name: diffusers"] if form == "diffusers" else []),
-        "---",
+        *header(licence, form),
         "",
         f"# An image tokenizer of the kind `{facts['kind']}`",
         "",
         f"- Parameters: {sum(p.numel() for p in model.parameters()):,}.",
         f"- Images: {image}; latents: {latent}.",
         f"- Training: {f'{seen:,} images seen' if seen else 'none here, weights as they were given'}.",
-        f"- License: {licence}. Weights that were fine-tuned from others stay under the license of those.",
+        f"- License: {escaped(licence)}. Weights that were fine-tuned from others stay under the license of those.",
         "",
         "## Load it",
         "",
@@ -95,7 +93,7 @@ def _of_dalle(folder: str, _: Any) -> str:
     return f"""import torch
 from dalle_pytorch import DiscreteVAE
 
-saved = torch.load("{folder}/{WEIGHTS}", weights_only=True)
+saved = torch.load({f"{folder}/{WEIGHTS}"!r}, weights_only=True)
 vae = DiscreteVAE(**saved["hparams"])
 vae.load_state_dict(saved["weights"])"""
 
@@ -110,20 +108,20 @@ vae = VQGanVAE(
     dim={config.width}, channels={config.image_channels}, layers={config.layers}, codebook_size={config.codebook_size},
     encdec_num_resnet_blocks={blocks}, encdec_resnet_groups={config.norm_groups}, use_vgg_and_gan=False{spherical},
 )
-vae.load("{folder}/{WEIGHTS}")  # images from 0 to 1; the file holds no discriminator"""
+vae.load({f"{folder}/{WEIGHTS}"!r})  # images from 0 to 1; the file holds no discriminator"""
 
 
 def _of_diffusers(folder: str, _: Any) -> str:
     return f"""from diffusers import AutoencoderKL
 
-vae = AutoencoderKL.from_pretrained("{folder}")  # images from -1 to 1"""
+vae = AutoencoderKL.from_pretrained({folder!r})  # images from -1 to 1"""
 
 
 def _of_safetensors(folder: str, model: Any) -> str:
     name = "diffusion_pytorch_model" if isinstance(model, KLAutoencoder) else "model"
     return f"""from safetensors.torch import load_file
 
-weights = load_file("{folder}/{name}.safetensors")  # train_tokenizer.training.init.folder takes this folder"""
+weights = load_file({f"{folder}/{name}.safetensors"!r})  # train_tokenizer.training.init.folder takes this folder"""
 
 
 _EXAMPLES: dict[str, Callable[[str, Any], str]] = {

@@ -2,6 +2,7 @@
 
 # No effect on any output: reads what a command names
 
+import math
 import shlex
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
@@ -36,9 +37,9 @@ class Request:
             DarkroomError: the time or the size is none, or two options contradict each other.
         """
         minutes = options.hours * 60 if options.hours is not None else options.minutes
-        if not minutes > 0:
+        if not 0 < minutes < math.inf:
             said = f"--minutes is {minutes:g}" if options.hours is None else f"--hours is {options.hours:g}"
-            raise DarkroomError(f"{said}, and must be above 0.")
+            raise DarkroomError(f"{said}, and must be above 0 and finite.")
         if options.generator != "dit" and options.text is not None:
             raise DarkroomError(
                 f"--{'text' if options.text else 'no-text'} is for the generator dit: take it out, or --generator "

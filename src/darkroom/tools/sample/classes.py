@@ -1,12 +1,12 @@
 """`darkroom sample` of models/generator: images of classes, or of texts where it reads these, a row for each."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.manifest import NAME, open_artifact, read_manifest
 from darkroom.artifacts.models import GENERATOR, generator_manifest
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
@@ -20,6 +20,7 @@ from darkroom.params.run import Run
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.tools.preset import leaves
+from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:
     from darkroom.models.generators.conditions import Asked
@@ -124,11 +125,11 @@ def class_pictures(
     Raises:
         DarkroomError: there is no such class, no generator, or a value does not fit.
     """
-    settings = settings_of(overrides)
-    manifest = generator_manifest(MODEL)
+    settings, model = settings_of(overrides), model_of(overrides.weights)
+    manifest = generator_manifest(model)
     if (condition := manifest.get("condition", "class")) != "class":
         other = "give --text" if condition in TEXTS else "make its images with `dvc repro sample_generator`"
-        raise DarkroomError(f"{MODEL} was trained with the condition {condition}, and knows no labels: {other}.")
+        raise DarkroomError(f"{model} was trained with the condition {condition}, and knows no labels: {other}.")
     classes = [str(name) for name in manifest["classes"]]
     chosen = numbers_of(words, classes)
     names = [classes[number] for number in chosen]
@@ -143,7 +144,7 @@ def class_pictures(
 
         return [one(number) for number in chosen]
 
-    return _pictures(settings, manifest, images, overrides, names, target, asked)
+    return _pictures(settings, model, images, overrides, names, target, asked)
 
 
 def text_pictures(
@@ -155,11 +156,11 @@ def text_pictures(
         DarkroomError: a text is too long, the generator reads no texts or those of another CLIP, or a value does not
             fit.
     """
-    settings = settings_of(overrides)
-    manifest = generator_manifest(MODEL)
+    settings, model = settings_of(overrides), model_of(overrides.weights)
+    manifest = generator_manifest(model)
     if (condition := manifest.get("condition", "class")) not in TEXTS:
         raise DarkroomError(
-            f"{MODEL} was trained with the condition {condition}, and reads no texts: set "
+            f"{model} was trained with the condition {condition}, and reads no texts: set "
             "`train_generator.dit.model.condition` to caption, text or tokens and train it again, or take --by decoder."
         )
 
@@ -167,13 +168,19 @@ def text_pictures(
         from darkroom.models.generators.texts import asked_texts
         from darkroom.tools.sample.texts import stored_texts
 
-        stored = stored_texts(texts, manifest, MODEL)
+        stored = stored_texts(texts, manifest, model)
         return [
             asked_texts([text], {name: value[at : at + 1] for name, value in stored.items()})
             for at, text in enumerate(texts)
         ]
 
-    return _pictures(settings, manifest, images, overrides, texts, target, asked)
+    return _pictures(settings, model, images, overrides, texts, target, asked)
+
+
+def model_of(weights: str | None) -> Path:
+    """Return the folder of the network that weights belong to: models/generator, or of a checkpoint its training's."""
+    folders = [each / UNTRAINED for each in Path(weights).absolute().parents] if weights else []
+    return next((each for each in folders if (each / NAME).is_file()), MODEL)
 
 
 def reads_texts() -> bool:
@@ -204,7 +211,7 @@ def _planned() -> str | None:
 
 def _pictures(
     wanted: Settings,
-    manifest: Mapping[str, Any],
+    model: Path,
     images: int,
     overrides: Overrides,
     names: Sequence[str],
@@ -225,7 +232,7 @@ def _pictures(
     from darkroom.models.generators.sampler import generate
 
     device = set_up_device(settings.threads, run.device)
-    sampler, sampling = open_generator(MODEL, manifest, sections, settings, device, distilled)
+    sampler, sampling = open_generator(model, read_manifest(model, GENERATOR), sections, settings, device, distilled)
     if overrides.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(overrides.weights)))
     request = Request(settings.seed, images, _BATCH)

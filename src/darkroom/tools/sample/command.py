@@ -11,7 +11,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.prior.sample_settings import Params
 from darkroom.params.section import validate
 from darkroom.params.stage import given
-from darkroom.tools.places import require_no_output
+from darkroom.tools.places import require_picture
 from darkroom.tools.sample.classes import Overrides, class_pictures, reads_classes, reads_clip, text_pictures
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def sample(
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     if mask is not None and not files:
         raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
-    params = _params(seed)
+    values = given("sample_text")
+    values["sample_text"] |= {} if seed is None else {"seed": seed}
+    params = validate(Params, values)
     try:
         require_models(["clip", "decoder", *(["prior"] if texts else [])])
     except DarkroomError as error:
@@ -85,7 +87,8 @@ def sample_generator(
     """
     if images < 1 or (overrides.seed is not None and overrides.seed < 0):
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
-    require_models(["tokenizer", "generator", *(["clip"] if reads_clip() else [])])
+    generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
+    require_models(["tokenizer", *generator, *(["clip"] if reads_clip() else [])])
     pictures = class_pictures if kind == "class" else text_pictures
     target, rows = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
     return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
@@ -110,14 +113,6 @@ def texts_of(texts: Sequence[str], files: Sequence[str]) -> list[str]:
     return [*texts, *(text for file in files for text in read_texts(Path(file), f"--text-file {file}"))]
 
 
-def _params(seed: int | None) -> Params:
-    """Return the parameters of `sample_text`, with the requested seed."""
-    values = given("sample_text")
-    if seed is not None:
-        values["sample_text"] = {**values["sample_text"], "seed": seed}
-    return validate(Params, values)
-
-
 def require_models(names: Sequence[str]) -> None:
     """Check that models are there. Raises DarkroomError naming the stage of one that is not."""
     for name in names:
@@ -133,13 +128,11 @@ def grid_path(texts: Sequence[str], files: Sequence[str], end: object, out: str 
     """Return the path of a grid: as given, or in `place` by what it shows, and `end`.
 
     Raises:
-        DarkroomError: the path is no PNG, or lies inside an output of a stage, which DVC hashes.
+        DarkroomError: see `require_picture`.
     """
     if out is None:
         words = "-".join([*texts, *(Path(file).stem for file in files)])
         return place / f"{re.sub(r'[^a-z0-9]+', '-', words.lower())[:_NAME].strip('-') or 'images'}-{end}.png"
     target = Path(out)
-    if target.suffix.lower() != ".png" or target.is_dir():
-        raise DarkroomError(f"--out {out}: the grid is a PNG, so name a file that ends in .png.")
-    require_no_output(f"--out {out}", target)
+    require_picture(f"--out {out}", target)
     return target

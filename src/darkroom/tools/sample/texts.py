@@ -23,6 +23,7 @@ from darkroom.models.generators.captions import read
 from darkroom.models.generators.texts import embedded
 
 _MOST = 50_000  # distinct captions: with more, reading them takes longer than sampling the images
+_SHOWN = 60  # first characters of a text, in a note
 _FEW = 5  # training captions below which a word is named
 
 
@@ -41,7 +42,7 @@ def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model
         length = manifest["context_length"]
         for text in given:
             if tokens_of([text], OPENAI, truncate=True).argmax() >= length:
-                print(f"note: {text!r} is cut to the {length} tokens that {model} reads")
+                print(f"note: {text[:_SHOWN]!r} is cut to the {length} tokens that {model} reads")
         _note(given, model, _counted(length, manifest["catalog"]) or dict.fromkeys(known.tolist(), _FEW))
         return read(texts, length)
     clip = load_clip()
@@ -88,8 +89,9 @@ def _note(texts: Sequence[str], whose: Path, counts: Mapping[int, int]) -> None:
     """Print a note on each word of texts whose rarest token is in few captions, each once, in their order."""
     for word in dict.fromkeys(word for text in texts for word in text.split()):
         tokens = tokens_of([word], OPENAI, truncate=True)[0]
+        shown = word[:_SHOWN]
         count = min(counts.get(token, 0) for token in tokens[tokens > 0].tolist())
         if not count:
-            print(f"note: no caption that {whose} was trained on holds {word!r}: it may make of it what it likes")
+            print(f"note: no caption that {whose} was trained on holds {shown!r}: it may make of it what it likes")
         elif count < _FEW:
-            print(f"note: {word!r} is in at most {count} captions that {whose} was trained on: too few to know it")
+            print(f"note: {shown!r} is in at most {count} captions that {whose} was trained on: too few to know it")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
+from darkroom.tools.places import require_no_output
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -45,11 +46,12 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def require_paths(options: Namespace) -> None:
-    """Check that something lies at both paths, before torch is loaded.
+    """Check that something lies at both paths, and that `--out` can be written, before torch is loaded.
 
     Raises:
-        DarkroomError: nothing does; names the path.
+        DarkroomError: nothing does, or it cannot; names the path.
     """
     for path in (options.samples, options.against):
         if not Path(path).exists():
             raise DarkroomError(f"{path} is neither a folder nor a file.")
+    require_no_output(f"--out {options.out}", Path(options.out) / "scores.json")

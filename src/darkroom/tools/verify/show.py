@@ -15,6 +15,7 @@ from darkroom.data.quarantine import NAME as LIST
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
+from darkroom.tools.places import require_picture
 from darkroom.tools.verify.params import left_over, read_params, require_known
 from darkroom.tools.verify.summary import failed_ingests, summary
 from darkroom.tools.verify.text import failed_text, text_of
@@ -34,11 +35,13 @@ def show(names: Sequence[str], split: str | None, grid: Path, images: int, every
         as_json: whether to return JSON.
 
     Raises:
-        DarkroomError: params.yaml is not valid, or has no such part, or `images` is negative.
+        DarkroomError: params.yaml is not valid, or has no such part, `images` is negative, or no PNG can be written.
         ArtifactError: a part is missing or damaged; the message names the file.
     """
     if images < 0:
         raise DarkroomError(f"--images is {images}, and must be 0 or more.")
+    if images:
+        require_picture(f"--grid {grid}", grid)
     params = read_params()
     wanted = require_known(names, list(params.parts))
     failed = [part for part in wanted if _failed(part)]
