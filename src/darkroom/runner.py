@@ -33,9 +33,9 @@ from darkroom.processes.launch import Rank, launch, rank, reporting_errors, requ
 from darkroom.processes.stopping import stoppable, watch
 from darkroom.report.curves import CURVES, read_training
 from darkroom.report.learning import findings
+from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training.compiled import keep_compiled
-from darkroom.training.journal import duration
 from darkroom.training.state import changed_since, declared, root, sweep
 
 LOGS = Path("logs")
@@ -194,10 +194,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _require_hashed(stage, item)
             _note("start", name)
             if (left := expected_left(name)) and not any(root().glob(f"{file_name(stage, item)}-*/images-*")):
-                print(
-                    f"with `snakemake --cores all` about {duration(left)} to the end of the DAG, as `darkroom init` "
-                    "measured"
-                )
+                print(f"about {time_of(left)} left of the whole DAG with `snakemake --cores all`, by `darkroom init`")
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()

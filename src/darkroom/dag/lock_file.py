@@ -9,6 +9,7 @@ in its cache. Outdated entries cost no work either, since DVC compares hashes.
 
 import json
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -68,6 +69,14 @@ def _is_entry(entry: Any) -> bool:
         and isinstance(params, dict)
         and all(isinstance(values, dict) for values in params.values())
     )
+
+
+def is_complete(text: bytes | None) -> bool:
+    """Return whether the content of a dvc.lock is complete; None, no file, is."""
+    try:
+        return text is None or entries(text.decode()) is not None
+    except (UnicodeDecodeError, CutShortError):
+        return False
 
 
 def recorded() -> dict[str, Any]:
@@ -196,6 +205,21 @@ def _holders(busy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from busy.get("write", {}).values()
     for readers in busy.get("read", {}).values():
         yield from readers
+
+
+def busy() -> set[str]:
+    """Return the absolute paths that running processes of DVC write, by `BUSY`, which is itself rewritten in place."""
+    import psutil
+
+    for _ in range(10):
+        with suppress(ValueError, FileNotFoundError):
+            written = json.loads(BUSY.read_text()).get("write", {})
+            pids = {path: int(holder["pid"]) for path, holder in written.items()}
+            return {path for path, pid in pids.items() if psutil.pid_exists(pid) and not _is_zombie(pid)}
+        if not BUSY.exists():
+            break
+        time.sleep(0.05)
+    return set()
 
 
 def _killed() -> set[int]:

@@ -10,13 +10,13 @@ from typing import Any
 from darkroom.check.check import read_params
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.graph import below, consumers
+from darkroom.dag.history import events
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml
 from darkroom.terminal.half_blocks import columns_of_terminal
+from darkroom.terminal.numbers import time_of
 from darkroom.terminal.tables import aligned
-from darkroom.tools.plan.history import events
-from darkroom.tools.plan.numbers import time_of
 
 _RUNS = Path("logs/runs.jsonl")
 _PAUSE = 300.0  # seconds without a stage, after which another run has begun: DVC may hash for minutes

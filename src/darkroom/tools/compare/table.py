@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from darkroom.errors import DarkroomError
 from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
@@ -26,13 +27,12 @@ def _number(value: float, se: float | None) -> str:
 
 def stale() -> bool:
     """Return whether DVC finds something out of date in the working tree, whose scores then are older than it."""
-    from dvc.exceptions import DvcException
-    from dvc.repo import Repo
+    from darkroom.dag.status import observe
 
     try:
-        with Repo(_wait_for_lock=True) as repo:
-            return bool(repo.status())
-    except DvcException:  # no repository of DVC, or one that is busy: then there is nothing to say
+        with observe() as status:
+            return bool(status.changed)
+    except DarkroomError:  # no repository of DVC: then there is nothing to say
         return False
 
 

@@ -1,10 +1,10 @@
 """The stage bodies that ran on this machine with the parameters of now: their times, from logs/runs.jsonl."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from darkroom.dag.history import events
 
 _QUIET = 1.2  # times its own work that a body may have taken, or others used the machine, too
 
@@ -41,17 +41,4 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
             quiet = line["seconds"] <= _QUIET * line.get("cpu", 0.0) + 1.0  # a second for the disk
             whole = begun.pop(stage, 0) == 1
             found[stage] = Run(line["seconds"], whole and same and quiet)
-    return found
-
-
-def events(path: Path) -> list[dict[str, Any]]:
-    """Return what a history tells of, in its order; nothing where it is missing."""
-    if not path.is_file():
-        return []
-    found = []
-    for text in path.read_text().splitlines():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            continue  # a line that was cut off by a kill
     return found

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from darkroom.terminal.numbers import count_of, time_of
 from darkroom.terminal.tables import aligned, bytes_of
-from darkroom.tools.plan.numbers import count_of, time_of
 from darkroom.tools.plan.stage_plan import StagePlan
 
 UNKNOWN = ("too large", "not measured")  # sources of no time
