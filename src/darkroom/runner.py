@@ -22,6 +22,7 @@ from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
 from darkroom.dag.dvc_cache import lost_of, message
 from darkroom.dag.expected import expected_left
+from darkroom.dag.history import RUNS
 from darkroom.dag.lock_file import keep
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.cache import GIGABYTES
@@ -69,10 +70,23 @@ def params_key(values: Mapping[str, Any]) -> str:
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def run_id() -> str:
+    """Return the same text for all stages of one run of an engine: the process that began it, and when.
+
+    The Snakefile sets it for its jobs, which a cluster may run elsewhere; `dvc repro` is the outermost DVC above a stage.
+    """
+    engine = above = psutil.Process()
+    while (parent := above.parent()) is not None:
+        above = parent
+        with contextlib.suppress(psutil.Error):  # gone meanwhile, or somebody else's
+            engine = above if "dvc" in (Path(word).name for word in above.cmdline()[:3]) else engine
+    return os.environ.get("DARKROOM_RUN", f"{engine.pid} {engine.create_time():.0f}")
+
+
 def _note(event: str, name: str, **metadata: Any) -> None:
     """Append a line to logs/runs.jsonl: the history of the stage bodies that really ran here, with their times."""
-    line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), **metadata})
-    with (LOGS / "runs.jsonl").open("a") as file:
+    line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), "run": run_id(), **metadata})
+    with RUNS.open("a") as file:
         file.write(line + "\n")
 
 
@@ -178,7 +192,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     keep_compiled()
     set_cache(params.run.cache_gb)
     name = address(stage, item)
-    require_writable(LOGS / "runs.jsonl")
+    require_writable(RUNS)
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history
     with _open_log(file_name(stage, item), place) as log, contextlib.ExitStack() as stack:
         if place is None or place.number == 0:

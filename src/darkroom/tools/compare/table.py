@@ -67,6 +67,7 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: b
     apart = "" if everything else _apart(every, new == WORKSPACE)
     trained = _trained(*found) if rows else ""
     note = f"{same}{apart}{conflicts(rows)}{more_copies(found[0], found[1], rows)}{trained}{_alone(*found)}"
+    note += "".join(map(_outdated, found))
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
@@ -83,9 +84,10 @@ def scores(revision: str, markdown: bool) -> str:
         file: [_number(found[name], standard_error(name, found)) if name in found else "" for name in names]
         for file, found in files.items()
     }
-    text = _text(pd.DataFrame({"score": list(names), **columns}), markdown)
+    stale = {file: f"{file} (stale)" for file in results.outdated}
+    text = _text(pd.DataFrame({"score": list(names), **columns}).rename(columns=stale), markdown)
     notes = [f"\n{file}: {note}." for file in files for note in results.cards.get(file, {}).get("notes", [])]
-    return f"{text}\n\n{_NOTE}{''.join(notes)}{_age(revision)}"
+    return f"{text}\n\n{_NOTE}{''.join(notes)}{_outdated(results)}{_age(revision)}"
 
 
 def _text(frame: pd.DataFrame, markdown: bool) -> str:
@@ -154,6 +156,11 @@ def _alone(old: Results, new: Results) -> str:
         if (names := sorted(set(files[one.name]) - set(files[other.name])))
     ]
     return "".join(lines)
+
+
+def _outdated(results: Results) -> str:
+    """Return a line for each file that is not of params.yaml."""
+    return "".join(f"\nmetrics/{file}.json {state}." for file, state in results.outdated.items())
 
 
 def _age(*revisions: str) -> str:

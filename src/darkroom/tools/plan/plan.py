@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from darkroom.check.check import check, read_params
+from darkroom.dag.history import RUNS
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, processes, threads
-from darkroom.runner import LOGS, machine, params_key
+from darkroom.runner import machine, params_key
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.history import Run, last_runs
@@ -261,7 +262,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
                 found.append(in_miniature(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
         plans = [grown(found[0][name], found[-1][name], scale) for name in chosen]
     keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
-    last = last_runs(LOGS / "runs.jsonl", machine(), keys)
+    last = last_runs(RUNS, machine(), keys)
     load = _settle(plans, _comparable(last, dag) if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
