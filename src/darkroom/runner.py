@@ -73,7 +73,7 @@ def params_key(values: Mapping[str, Any]) -> str:
 def run_id() -> str:
     """Return the same text for all stages of one run of an engine: the process that began it, and when.
 
-    The Snakefile sets it for its jobs, which a cluster may run elsewhere; `dvc repro` is the outermost DVC above a stage.
+    The Snakefile sets it, for jobs on other machines, too; else it is the outermost process of DVC above the stage.
     """
     engine = above = psutil.Process()
     while (parent := above.parent()) is not None:

@@ -20,9 +20,3 @@ def events(path: Path = RUNS) -> list[dict[str, Any]]:
         except ValueError:
             continue  # a line that was cut off by a kill
     return found
-
-
-def begun(path: Path = RUNS) -> dict[str, float]:
-    """Return the stages whose bodies began and have not ended, with the second of the clock at which each began."""
-    last = {str(event.get("stage")): event for event in events(path)}
-    return {stage: float(event["time"]) for stage, event in last.items() if event.get("event") == "start"}

@@ -71,14 +71,6 @@ def _is_entry(entry: Any) -> bool:
     )
 
 
-def is_complete(text: bytes | None) -> bool:
-    """Return whether the content of a dvc.lock is complete; None, no file, is."""
-    try:
-        return text is None or entries(text.decode()) is not None
-    except (UnicodeDecodeError, CutShortError):
-        return False
-
-
 def recorded() -> dict[str, Any]:
     """Return the entries of the stages in dvc.lock; {} where it is missing, truncated, or being written."""
     with suppress(OSError, UnicodeDecodeError, DarkroomError):
@@ -212,12 +204,10 @@ def busy() -> set[str]:
     import psutil
 
     for _ in range(10):
-        with suppress(ValueError, FileNotFoundError):
-            written = json.loads(BUSY.read_text()).get("write", {})
+        with suppress(ValueError):
+            written = json.loads(_read(BUSY) or "{}" * (not BUSY.exists())).get("write", {})
             pids = {path: int(holder["pid"]) for path, holder in written.items()}
             return {path for path, pid in pids.items() if psutil.pid_exists(pid) and not _is_zombie(pid)}
-        if not BUSY.exists():
-            break
         time.sleep(0.05)
     return set()
 

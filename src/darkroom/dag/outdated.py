@@ -1,4 +1,4 @@
-"""Which outputs are of other data or other parameters than params.yaml, by dvc.lock alone: at once, and during a run."""
+"""Which outputs are of other data or parameters than params.yaml, by dvc.lock alone: at once, and during a run."""
 
 # No effect on any output: says what is older than params.yaml
 

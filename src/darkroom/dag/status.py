@@ -21,8 +21,8 @@ from darkroom.artifacts.atomic import json_bytes
 from darkroom.dag.fingerprint.stages import OUT, Fingerprint, fingerprints
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import require_hashable
-from darkroom.dag.history import begun
-from darkroom.dag.lock_file import LOCK, busy, is_complete
+from darkroom.dag.history import events
+from darkroom.dag.lock_file import LOCK, busy, recorded
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
@@ -67,8 +67,10 @@ class Status:
         """Return since when a stage runs, as a part of a sentence; "" where it does not."""
         if self.changed.get(name) != [RUNNING]:
             return ""
-        start = begun().get(name)
-        return f"is running since {time_of(time.time() - start)}" if start else "is running"
+        last = {event.get("stage"): event for event in events()}.get(name, {})  # its end: DVC stores what it made
+        return (
+            f"is running since {time_of(time.time() - last['time'])}" if last.get("event") == "start" else "is running"
+        )
 
     def needs(self, name: str) -> set[str]:
         """Return the names of all stages with a command above a stage."""
@@ -97,14 +99,6 @@ class _Reader(Repo):
     def tmp_dir(self) -> str:
         """Return where DVC puts locks."""
         return self._folder
-
-    @cached_property
-    def site_cache_dir(self) -> str:
-        """Return where DVC keeps the hashes of files."""
-        try:
-            return str(super().site_cache_dir)
-        except OSError:  # of a machine that is read-only as a whole
-            return self._folder
 
     def _ignore(self) -> None:
         """Leave .dvc/.gitignore as it is."""
@@ -138,19 +132,18 @@ def observe() -> Iterator[Status]:
 
 def _settled(repo: Repo) -> DiGraph:
     """Return the graph of the stages, from a dvc.lock that nobody wrote meanwhile: DVC rewrites it in place."""
-    for left in reversed(range(_TRIES)):
-        before = LOCK.read_bytes() if LOCK.exists() else None
+    for left in range(_TRIES, 0, -1):
+        before = recorded()
         try:
             repo._reset()
             graph = repo.index.graph
+            if before == recorded() and (before or not LOCK.exists()):
+                break
         except DvcException:
-            if not left:
+            if left == 1:
                 raise
-        else:
-            if not left or (is_complete(before) and before == (LOCK.read_bytes() if LOCK.exists() else None)):
-                return graph
         time.sleep(_PAUSE)
-    raise AssertionError("the last try returns or raises")
+    return graph
 
 
 def _changes(stage: Stage, written: Collection[str], code: Mapping[str, Fingerprint]) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from darkroom.check.check import read_params
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.graph import below, consumers
-from darkroom.dag.history import events
+from darkroom.dag.history import RUNS, events
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml
@@ -17,7 +17,6 @@ from darkroom.terminal.half_blocks import columns_of_terminal
 from darkroom.terminal.numbers import time_of
 from darkroom.terminal.tables import aligned
 
-_PAUSE = 300.0  # seconds without a stage, after which another run has begun, where the lines name no run
 _NEXT = 5.0  # seconds between the end of what a stage waits for and its begin, at most
 _SHORT = 1.0  # seconds below which stages are counted together
 _LEAST, _BAR = 20, "█"
@@ -36,8 +35,7 @@ class Body:
 def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
     """Return the bodies of the last run of an engine that came to their ends, in the order in which they began.
 
-    Each event names its run. In lines of older versions, which do not, a run begins after a pause, or where a stage runs
-    again. `code` is left out: `snakemake -n` runs it, too.
+    Those of older versions, which name no run, count as one. `code` is left out: `snakemake -n` runs it, too.
 
     Args:
         history: events of stages' bodies.
@@ -51,15 +49,7 @@ def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
             begun[stage] = float(event["time"])
         elif event.get("event") == "end" and stage in begun:
             found.append(Body(stage, begun.pop(stage), float(event["time"]), event.get("run")))
-    if found and (last := found[-1].run) is not None:
-        return sorted((body for body in found if body.run == last), key=lambda body: body.begin)
-    run: list[Body] = []
-    for body in sorted(found, key=lambda body: body.begin):
-        again = any(body.stage == each.stage for each in run)
-        if run and (again or body.begin - max(each.end for each in run) > _PAUSE):
-            run = []
-        run.append(body)
-    return run
+    return sorted((body for body in found if body.run == found[-1].run), key=lambda body: body.begin)
 
 
 def waited_for(bodies: Sequence[Body], after: Mapping[str, set[str]]) -> set[Body]:

@@ -88,8 +88,8 @@ def read_results(revision: str) -> Results:
     metrics = {name: scores for name, scores in metrics.items() if name not in ages or not ages[name].data}
     if not metrics:
         raise DarkroomError(
-            "every file in metrics/ is of other data than params.yaml names: `snakemake --cores all` replaces them, and "
-            "`darkroom scores HEAD` prints those of the last commit."
+            "all of metrics/ is of other data than params.yaml names: `snakemake --cores all` replaces it, and `darkroom "
+            "scores HEAD` prints what was committed."
         )
     return Results(revision, metrics, cards, outdated=ages)
 

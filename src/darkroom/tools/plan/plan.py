@@ -23,7 +23,7 @@ from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.history import Run, last_runs
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
-from darkroom.tools.plan.stage_plan import StagePlan, grown
+from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan, grown
 from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
 from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
 from darkroom.training.compiled import keep_compiled
@@ -115,7 +115,7 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     for plan in plans:
         if load <= _BUSY and plan.source == "measured" and plan.work:
             plan.seconds *= max(1.0, plan.wall / plan.work)
-        if (run := last.get(plan.stage)) is not None and run.alike:
+        if plan.source != SKIPPED and (run := last.get(plan.stage)) is not None and run.alike:
             plan.measured_seconds = plan.seconds if plan.source == "measured" else None
             plan.seconds, plan.source = run.seconds, "last run"
     return load
@@ -266,6 +266,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     load = _settle(plans, _comparable(last, dag) if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
+        each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
     jobs = _jobs(plans, params, start + asked + write)
     whole = _whole(plans, jobs, dag, start, asked, write, load)
     assumed = [*_data(parts, scale), *_assumptions(params["run"]["keep"], whole, plans)]
