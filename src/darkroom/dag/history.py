@@ -1,12 +1,15 @@
-"""The history in logs/runs.jsonl: when the body of each stage began and ended here."""
+"""The history in logs/runs.jsonl: when the body of each stage began and ended on this machine, and what it took."""
 
 # No effect on any output: reads what the runner logs
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 RUNS = Path("logs/runs.jsonl")
+_QUIET = 1.2  # times its own work that a body may have taken, or others used the machine, too
 
 
 def events(path: Path = RUNS) -> list[dict[str, Any]]:
@@ -19,4 +22,39 @@ def events(path: Path = RUNS) -> list[dict[str, Any]]:
             found.append(json.loads(text))
         except ValueError:
             continue  # a line that was cut off by a kill
+    return found
+
+
+@dataclass(frozen=True)
+class Run:
+    """The last time that a stage's body ended here.
+
+    seconds: that it took.
+    alike: whether that says what it will take: it ran on this machine, on the CPU or GPU that `run` names now, with the
+        parameters of now, from its beginning to its end, and nobody else used the machine.
+    """
+
+    seconds: float
+    alike: bool
+
+
+def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Run]:
+    """Return the last end of each stage's body that a history tells of.
+
+    Args:
+        path: the history; one that is missing is empty.
+        machine: what the runner calls this machine.
+        keys: what the runner calls the parameters of each stage, as they are now.
+    """
+    found: dict[str, Run] = {}
+    begun: dict[str, int] = {}  # starts without an end: after a kill the next body may do the rest alone
+    for line in events(path):
+        stage, event = str(line.get("stage")), line.get("event")
+        if event == "start":
+            begun[stage] = begun.get(stage, 0) + 1
+        elif event == "end" and "seconds" in line:
+            same = line.get("machine") == machine and line.get("params") == keys.get(stage, "")
+            quiet = line["seconds"] <= _QUIET * line.get("cpu", 0.0) + 1.0  # a second for the disk
+            whole = begun.pop(stage, 0) == 1
+            found[stage] = Run(line["seconds"], whole and same and quiet)
     return found

@@ -88,20 +88,9 @@ def _read_by_stages(graph: DiGraph) -> dict[Path, str]:
     return found
 
 
-class _Reader(Repo):
-    """DVC's repository, only to be read: its locks and temporary files lie in a folder of this process."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        super().__init__()
-
-    @property
-    def tmp_dir(self) -> str:
-        """Return where DVC puts locks."""
-        return self._folder
-
-    def _ignore(self) -> None:
-        """Leave .dvc/.gitignore as it is."""
+def _reader(folder: str) -> Repo:
+    """Return DVC's repository with its locks in a folder of this process; it leaves .dvc/.gitignore as it is."""
+    return type("Reader", (Repo,), {"tmp_dir": folder, "_ignore": lambda repo: None})()
 
 
 @contextmanager
@@ -115,7 +104,7 @@ def observe() -> Iterator[Status]:
         DarkroomError: DVC cannot read the repository, or a folder that a stage reads holds files it cannot hash.
     """
     try:
-        with TemporaryDirectory(prefix="darkroom-dvc-") as folder, _Reader(folder) as repo:
+        with TemporaryDirectory(prefix="darkroom-dvc-") as folder, _reader(folder) as repo:
             graph, written = _settled(repo), busy()
             require_hashable(_read_by_stages(graph))
             stages = {stage.addressing: stage for stage in graph}

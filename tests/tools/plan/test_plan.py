@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from darkroom.check.check import read_params
+from darkroom.dag.history import Run
 from darkroom.errors import DarkroomError
 from darkroom.terminal.numbers import count_of, time_of
 from darkroom.terminal.tables import bytes_of
 from darkroom.tools.plan import plan, rehearsal
 from darkroom.tools.plan.forks import forks
-from darkroom.tools.plan.history import Run
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
 from darkroom.tools.plan.stage_plan import StagePlan, grown
 from darkroom.tools.plan.stale import Dag

@@ -1,6 +1,7 @@
 """The tables that `darkroom scores` and `darkroom compare` print."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pandas as pd
 
@@ -23,17 +24,6 @@ _ENOUGH = 3  # training seeds of which a verdict is one of the method
 
 def _number(value: float, se: float | None) -> str:
     return f"{value:.4g}" if se is None else f"{value:.4g} ± {se:.2g}"
-
-
-def stale() -> bool:
-    """Return whether DVC finds something out of date in the working tree, whose scores then are older than it."""
-    from darkroom.dag.status import observe
-
-    try:
-        with observe() as status:
-            return bool(status.changed)
-    except DarkroomError:  # no repository of DVC: then there is nothing to say
-        return False
 
 
 def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: bool = False) -> str:
@@ -161,6 +151,15 @@ def _alone(old: Results, new: Results) -> str:
 def _outdated(results: Results) -> str:
     """Return a line for each file that is not of params.yaml."""
     return "".join(f"\nmetrics/{file}.json {state}." for file, state in results.outdated.items())
+
+
+def stale() -> bool:
+    """Return whether DVC finds something out of date in the working tree, whose scores then are older than it."""
+    from darkroom.dag.status import observe
+
+    with suppress(DarkroomError), observe() as status:  # an error: no repository of DVC, so there is nothing to say
+        return bool(status.changed)
+    return False
 
 
 def _age(*revisions: str) -> str:

@@ -81,16 +81,14 @@ def _fill(plan: StagePlan, meter: Meter, training: Rehearsal, item: str | None) 
 
 
 def _skipped(stage: str, item: str | None, idle: str | None) -> str | None:
-    """Return why a stage had nothing to do, by what stages/untrained.py and stages/empty.py wrote; None: it had work."""
+    """Return why a stage had nothing to do, as stages/untrained.py and empty.py write it; None: it had something."""
     outs = [Path(path) for path in declared(stage, item, OUTPUTS)]
-    files = [json.loads(path.read_text()) for path in outs if path.suffix == ".json"]
+    scores = [json.loads(path.read_text()) for path in outs if path.suffix == ".json"]
     manifests = [json.loads((path / NAME).read_text()) for path in outs if (path / NAME).is_file()]
-    reasons = [
-        each.get("reason", "there is no CLIP") for each in manifests if "reason" in each or each.get("clip") == ""
-    ]
-    if any(files) or not (files or reasons):
+    empty = [each for each in manifests if "reason" in each or each.get("clip") == ""]  # of `embed_clip`, no CLIP
+    if any(scores) or not (scores or empty):
         return None
-    return idle or next(iter(reasons), "there is nothing to score")
+    return idle or next((each["reason"] for each in empty if "reason" in each), "there is no CLIP")
 
 
 def _bytes(path: Path) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from darkroom.check.check import check, read_params
-from darkroom.dag.history import RUNS
+from darkroom.dag.history import RUNS, Run, last_runs
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -20,7 +20,6 @@ from darkroom.params.stage import given, processes, threads
 from darkroom.runner import machine, params_key
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
-from darkroom.tools.plan.history import Run, last_runs
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
 from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan, grown

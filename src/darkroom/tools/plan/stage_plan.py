@@ -14,7 +14,8 @@ class StagePlan:
     memory: bytes of one process, by what holds them; the libraries themselves are not in it.
     disk: bytes, by what: outputs, and a training's state.
     seconds: what its body takes, without the engine and the start of its process.
-    source: measured, skipped where params.yaml turns the stage off (`skipped` says how), or last run, where it ran here under the same conditions; or too large, or not measured.
+    skipped: why the stage has nothing to do, where `source` is skipped.
+    source: measured, skipped, or last run, where it ran here under the same conditions; or too large, or not measured.
     measured_seconds: what was measured, where the last run decides.
     gpu: whether it has networks, which run on a GPU where there is one.
     wall, work: seconds that the measured calls took, and in which they worked, which are fewer on a busy machine.
