@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import recorded
-from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, address, items, lookup, read_yaml
@@ -40,7 +39,7 @@ def outdated() -> dict[str, Outdated]:
     if not (lock := recorded()):
         return {}
     params, dvc = read_yaml(PARAMS), read_yaml(DVC)
-    names = [address(stage, item) for stage in STAGES if stage != CODE for item in items(params, dvc, stage)]
+    names = [address(stage, item) for stage in dvc["stages"] if stage != CODE for item in items(params, dvc, stage)]
     made = {out["path"]: (name, out) for name in names for out in lock.get(name, {}).get("outs", [])}
 
     @cache

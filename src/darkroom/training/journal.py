@@ -132,7 +132,7 @@ class Journal:
 
     def _pace(self, images: int) -> str:
         speed = self._speed.recent
-        return f"{speed:,.{0 if speed >= 10 else 1}f} images/s  {time_of(self._left(images))} left of this training"
+        return f"{speed:,.{0 if speed >= 10 else 1}f} images/s  {time_of(self._left(images))} left"
 
     def _draw(self, images: int) -> None:
         if self._bar is not None:
@@ -154,7 +154,7 @@ class Journal:
         self._last = record
         if self._bar is None or "val/loss" in record:
             place = f"{images:>{len(f'{self._total:,}')},} / {self._total:,}"
-            print(f"{place}  {summary(record)}  {self._pace(images)}", flush=True)
+            print(f"{place}  {summary(record)}  {self._pace(images)} of this training", flush=True)
         self._draw(images)
 
     def close(self) -> None:
