@@ -76,7 +76,10 @@ DEEPER: dict[str, Any] = {**PARAMS, "train_generator": {"depth": 4}}
 
 
 def test_what_was_made_of_params_yaml_is_not_outdated(tmp_path: Path) -> None:
-    assert states(tmp_path, PARAMS, locked(PARAMS)) == {}
+    made = locked(PARAMS)
+    assert states(tmp_path, PARAMS, made) == {}
+    made["catalog"]["deps"][0] |= {"size": 99, "nfiles": 9}  # a removed part left its folder
+    assert states(tmp_path, PARAMS, made) == {}
 
 
 @pytest.mark.parametrize(("new", "count"), [(OWN, 1), (LARGER, 2)])

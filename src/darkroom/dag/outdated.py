@@ -69,7 +69,10 @@ def _value(params: Mapping[str, Any], key: str) -> Any:
 
 
 def _is_made_of(dep: Mapping[str, Any], outs: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether recorded outputs are a recorded input: by hash, of a folder of several by their sizes."""
+    """Return whether recorded outputs are a recorded input: by hash; of a folder of several, whether it can hold them.
+
+    Such a folder may hold those of removed parts, too.
+    """
     if [out["path"] for out in outs] == [dep["path"]]:
         return bool(outs[0].get("md5") == dep.get("md5"))
-    return all(sum(out.get(key, 1) for out in outs) == dep.get(key, 1) for key in ("size", "nfiles"))
+    return all(sum(out.get(key, 1) for out in outs) <= dep.get(key, 1) for key in ("size", "nfiles"))
