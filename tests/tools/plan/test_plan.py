@@ -118,7 +118,7 @@ def test_without_clip_nothing_below_it_has_networks(stale):
         "`train_clip.source` is none",
         "there is no CLIP",
         "there is no prior",
-        "there is nothing to score",
+        "there are no images",
     }
 
 

@@ -85,10 +85,11 @@ def _skipped(stage: str, item: str | None, idle: str | None) -> str | None:
     outs = [Path(path) for path in declared(stage, item, OUTPUTS)]
     scores = [json.loads(path.read_text()) for path in outs if path.suffix == ".json"]
     manifests = [json.loads((path / NAME).read_text()) for path in outs if (path / NAME).is_file()]
-    empty = [each for each in manifests if "reason" in each or each.get("clip") == ""]  # of `embed_clip`, no CLIP
+    empty = [each for each in manifests if "reason" in each or each.get("images") == 0 or each.get("clip") == ""]
     if any(scores) or not (scores or empty):
         return None
-    return idle or next((each["reason"] for each in empty if "reason" in each), "there is no CLIP")
+    reasons = [each.get("reason", "there is no CLIP" if "clip" in each else "it does not generate") for each in empty]
+    return idle or next(iter(reasons), "nothing is scored")
 
 
 def _bytes(path: Path) -> int:
