@@ -16,11 +16,7 @@ from darkroom.params.stage import DVC, address, items, lookup, read_yaml
 
 
 class Outdated(NamedTuple):
-    """Why an output is not of params.yaml.
-
-    stage: that makes it.
-    data: whether the data differ (`parts`, their sources, `ingest`), and not only other parameters.
-    """
+    """The stage that replaces an output, and whether that is of other data (`parts`, sources, `ingest`)."""
 
     stage: str
     data: bool
@@ -44,19 +40,18 @@ def outdated() -> dict[str, Outdated]:
 
     @cache
     def is_now(name: str) -> tuple[bool, bool]:
-        """Return whether the outputs of a stage are of the data of now, and of its parameters and inputs."""
+        """Return whether the outputs of a stage are of the data of now, and also of its parameters and inputs."""
         before: Mapping[str, Any] = lock[name].get("params", {}).get(str(PARAMS), {})
         differing = [key for key, value in before.items() if _value(params, key) != value]
-        inputs: list[tuple[bool, bool]] = []
+        data, rest = [], [not differing]
         for dep in lock[name].get("deps", []):
-            if of_dep := [made[path] for path in made if Path(path).is_relative_to(dep["path"])]:
-                same, states = _is_made_of(dep, [out for _, out in of_dep]), [is_now(maker) for maker, _ in of_dep]
-                inputs.append((same and all(data for data, _ in states), same and all(rest for _, rest in states)))
+            if makers := [made[path] for path in made if Path(path).is_relative_to(dep["path"])]:
+                same, states = _is_made_of(dep, [out for _, out in makers]), [is_now(maker) for maker, _ in makers]
+                data.append(same and all(state[0] for state in states))
+                rest.append(same and all(state[1] for state in states))
         # All inputs of a stage were of the same data when it ran, so one that is unchanged since then is enough.
-        data = {"ingest": not differing, "catalog": "parts" not in differing and all(each for each, _ in inputs)}
-        return data.get(name.partition("@")[0], any(each for each, _ in inputs)), not differing and all(
-            rest for _, rest in inputs
-        )
+        of_data = {"ingest": not differing, "catalog": "parts" not in differing and all(data)}
+        return of_data.get(name.partition("@")[0], any(data)), all(rest)
 
     states = {path: (name, *is_now(name)) for path, (name, _) in made.items()}
     return {path: Outdated(name, not data) for path, (name, data, rest) in states.items() if not rest}
@@ -69,10 +64,7 @@ def _value(params: Mapping[str, Any], key: str) -> Any:
 
 
 def _is_made_of(dep: Mapping[str, Any], outs: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether recorded outputs are a recorded input: by hash; of a folder of several, whether it can hold them.
-
-    Such a folder may hold those of removed parts, too.
-    """
+    """Return whether recorded outputs are a recorded input: by hash; a folder may hold more, of removed parts."""
     if [out["path"] for out in outs] == [dep["path"]]:
         return bool(outs[0].get("md5") == dep.get("md5"))
     return all(sum(out.get(key, 1) for out in outs) <= dep.get(key, 1) for key in ("size", "nfiles"))

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import md5
@@ -88,11 +88,6 @@ def _read_by_stages(graph: DiGraph) -> dict[Path, str]:
     return found
 
 
-def _reader(folder: str) -> Repo:
-    """Return DVC's repository with its locks in a folder of this process; it leaves .dvc/.gitignore as it is."""
-    return type("Reader", (Repo,), {"tmp_dir": folder, "_ignore": lambda repo: None})()
-
-
 @contextmanager
 def observe() -> Iterator[Status]:
     """Yield what DVC finds out of date and what runs, without waiting for a lock and without writing in the checkout.
@@ -104,7 +99,11 @@ def observe() -> Iterator[Status]:
         DarkroomError: DVC cannot read the repository, or a folder that a stage reads holds files it cannot hash.
     """
     try:
-        with TemporaryDirectory(prefix="darkroom-dvc-") as folder, _reader(folder) as repo:
+        # `tmp_dir` is where DVC puts its locks; `_ignore` would write .dvc/.gitignore.
+        with (
+            TemporaryDirectory(prefix="darkroom-dvc-") as folder,
+            type("Reader", (Repo,), {"tmp_dir": folder, "_ignore": lambda repo: None})() as repo,
+        ):
             graph, written = _settled(repo), busy()
             require_hashable(_read_by_stages(graph))
             stages = {stage.addressing: stage for stage in graph}
@@ -121,28 +120,19 @@ def observe() -> Iterator[Status]:
 
 def _settled(repo: Repo) -> DiGraph:
     """Return the graph of the stages, from a dvc.lock that nobody wrote meanwhile: DVC rewrites it in place."""
-    for left in range(_TRIES, 0, -1):
+    for _ in range(_TRIES):
         before = recorded()
-        try:
+        with suppress(DvcException):
             repo._reset()
             graph = repo.index.graph
             if before == recorded() and (before or not LOCK.exists()):
-                break
-        except DvcException:
-            if left == 1:
-                raise
+                return graph
         time.sleep(_PAUSE)
-    return graph
+    return repo.index.graph  # or what DVC says of it
 
 
 def _changes(stage: Stage, written: Collection[str], code: Mapping[str, Fingerprint]) -> list[Any]:
-    """Return DVC's status of a stage, as `Stage.status` does under locks.
-
-    Args:
-        stage: the stage.
-        written: paths that are being written, which are left out.
-        code: the fingerprints of the source by path, where those on the disk are not to be read.
-    """
+    """Return the status of a stage as `Stage.status` does under locks, without the paths that are being `written`."""
     if any(related(out.fs_path, path) for out in stage.outs for path in written):
         return [RUNNING]
 

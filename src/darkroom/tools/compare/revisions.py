@@ -88,8 +88,7 @@ def read_results(revision: str) -> Results:
     metrics = {name: scores for name, scores in metrics.items() if name not in ages or not ages[name].data}
     if not metrics:
         raise DarkroomError(
-            "all of metrics/ is of other data than params.yaml names: `snakemake --cores all` replaces it; `darkroom "
-            "scores HEAD` prints what was committed."
+            "all of metrics/ is of other data than params.yaml names: `snakemake --cores all` renews it."
         )
     return Results(revision, metrics, cards, outdated=ages)
 
