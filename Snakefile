@@ -1,5 +1,7 @@
 # One DAG, two engines: dvc.yaml says what a stage reads and writes and what is stale, Snakemake runs that in parallel.
+import os
 import sys
+import time
 from pathlib import Path
 
 from snakemake.utils import min_version
@@ -11,6 +13,7 @@ from retries import decide
 from stages import MARKER, Stages
 from stopping import pass_on_sigterm
 
+os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")  # one id for all stages of a run
 stages = Stages(ask=workflow.is_main_process)
 pass_on_sigterm(workflow.is_main_process)
 decide()

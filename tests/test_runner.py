@@ -16,6 +16,7 @@ from darkroom.dag.expected import write_expected
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
+from darkroom.runner import run_id
 from helpers import Screen
 from report.making import curve
 
@@ -125,14 +126,27 @@ def test_a_stage_says_what_is_left_of_the_dag_where_that_was_measured(project, c
     write_expected("a: 1\n", {"report": 90.0})
     run = project(lambda params: print("hello"))
     run("report", None)
-    assert "about 1:30 to the end of the DAG" in capsys.readouterr().out
+    assert "about 1 min 30 s left of the whole DAG" in capsys.readouterr().out
     (checkpoint := Path(".darkroom/state/report-0123/images-64")).mkdir(parents=True)
     run("report", None)
-    assert "to the end" not in capsys.readouterr().out  # it goes on from there
+    assert "of the whole DAG" not in capsys.readouterr().out  # it goes on from there
     checkpoint.rmdir()
     Path("params.yaml").write_text("a: 2\n")
     run("report", None)
-    assert "to the end" not in capsys.readouterr().out
+    assert "of the whole DAG" not in capsys.readouterr().out
+
+
+def test_all_stages_of_one_engine_have_one_run(tmp_path, monkeypatch):
+    """Of DVC its process; Snakemake says it to its jobs."""
+    monkeypatch.delenv("DARKROOM_RUN", raising=False)
+    stage = f"{sys.executable} -c 'from darkroom.runner import run_id; print(run_id())'"
+    engine = tmp_path / "dvc"
+    engine.write_text(f'#!/bin/sh\nsh -c "{stage}"\nsh -c "{stage}"\n')
+    engine.chmod(0o755)
+    runs = [subprocess.run([engine], capture_output=True, text=True, check=True).stdout.split("\n")[:2] for _ in "ab"]
+    assert runs[0][0] == runs[0][1] != runs[1][0] == runs[1][1]
+    monkeypatch.setenv("DARKROOM_RUN", "7 1")
+    assert run_id() == "7 1"
 
 
 def test_a_body_that_fails_has_no_end(project):

@@ -22,6 +22,7 @@ from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
 from darkroom.dag.dvc_cache import lost_of, message
 from darkroom.dag.expected import expected_left
+from darkroom.dag.history import RUNS
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.cache import GIGABYTES
 from darkroom.environment import choose_device, set_threads
@@ -32,10 +33,10 @@ from darkroom.processes.launch import Rank, launch, rank, reporting_errors, requ
 from darkroom.processes.stopping import stoppable, watch
 from darkroom.report.curves import CURVES, read_training
 from darkroom.report.learning import findings
+from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training.compiled import keep_compiled
 from darkroom.training.inputs import Inputs
-from darkroom.training.journal import duration
 from darkroom.training.state import changed_since, declared, root, sweep
 
 LOGS = Path("logs")
@@ -69,10 +70,23 @@ def params_key(values: Mapping[str, Any]) -> str:
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def run_id() -> str:
+    """Return the same text for all stages of one run of an engine: the process that began it, and when.
+
+    The Snakefile sets it, for jobs on other machines, too; else it is the outermost process of DVC above the stage.
+    """
+    engine = above = psutil.Process()
+    while (parent := above.parent()) is not None:
+        above = parent
+        with contextlib.suppress(psutil.Error):  # gone meanwhile, or somebody else's
+            engine = above if "dvc" in (Path(word).name for word in above.cmdline()[:3]) else engine
+    return os.environ.get("DARKROOM_RUN", f"{engine.pid} {engine.create_time():.0f}")
+
+
 def _note(event: str, name: str, **metadata: Any) -> None:
     """Append a line to logs/runs.jsonl: the history of the stage bodies that really ran here, with their times."""
-    line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), **metadata})
-    with (LOGS / "runs.jsonl").open("a") as file:
+    line = json.dumps({"stage": name, "event": event, "time": round(time.time(), 3), "run": run_id(), **metadata})
+    with RUNS.open("a") as file:
         file.write(line + "\n")
 
 
@@ -179,7 +193,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     keep_compiled()
     set_cache(params.run.cache_gb)
     name = address(stage, item)
-    require_writable(LOGS / "runs.jsonl")
+    require_writable(RUNS)
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history
     with _open_log(file_name(stage, item), place) as log, contextlib.ExitStack() as stack:
         if place is None or place.number == 0:
@@ -194,10 +208,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _require_hashed(stage, item)
             _note("start", name)
             if (left := expected_left(name)) and not any(root().glob(f"{file_name(stage, item)}-*/images-*")):
-                print(
-                    f"with `snakemake --cores all` about {duration(left)} to the end of the DAG, as `darkroom init` "
-                    "measured"
-                )
+                print(f"about {time_of(left)} left of the whole DAG with `snakemake --cores all`, by `darkroom init`")
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()

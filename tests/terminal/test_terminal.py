@@ -98,7 +98,7 @@ def test_a_terminal_that_hangs_up_while_a_bar_is_drawn_stops_nothing():
 @pytest.mark.parametrize("columns", [25, 40, 80, 200])
 def test_a_bar_fits_the_width_of_the_terminal_and_never_fills_its_last_column(columns):
     screen = Screen(columns)
-    text = "loss 0.1234  lr 0.0015  1,234 images/s  0:42 left"
+    text = "loss 0.1234  lr 0.0015  1,234 images/s  42 s left"
     for share in (0, 0.005, 0.5, 1):
         Tee(screen.stream, io.StringIO(), "[train_generator] ", Bar()).draw(share, text)
         (line,) = screen.lines()

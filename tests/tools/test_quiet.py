@@ -2,6 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from darkroom.errors import DarkroomError
+from darkroom.tools.quiet import quiet
 
 SCRIPT = """
 import subprocess, sys
@@ -23,3 +29,10 @@ def test_what_processes_print_goes_to_the_log_and_nothing_behind_it(tmp_path):
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("before\nafter\n", "")
     assert set((tmp_path / "logs/x.log").read_text().splitlines()) == {"chatter", "warning", "of this process"}
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("logs").write_text("a file in its place")
+    with pytest.raises(DarkroomError, match=r"cannot write logs/x\.log"), quiet(Path("logs/x.log")):
+        pass

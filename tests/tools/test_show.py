@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from darkroom.cli import main
+from darkroom.dag.outdated import Outdated
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
@@ -99,6 +100,34 @@ def test_what_there_is_to_look_at_is_listed() -> None:
     lines = show(None).split("\n")
     assert [line.split()[0] for line in lines[:-1]] == listed
     assert lines[6].endswith("train_decoder@up after 12,800 images")
+
+
+def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {
+        "samples/generator": Outdated("sample_generator", True),
+        "curves/tokenizer": Outdated("train_tokenizer", False),
+    }
+    monkeypatch.setattr("darkroom.tools.show.outdated", lambda: states)
+    for path in (
+        "samples/generator/grid.png",
+        "curves/tokenizer/strip.png",
+        "logs/train_generator/grids/000000500-ema.png",
+    ):
+        picture(path, 100)
+    assert [line.split()[0] for line in show(None).split("\n")[:-1]] == [
+        "curves/tokenizer/strip.png",
+        "logs/train_generator/grids/000000500-ema.png",
+    ]
+    assert "stale, of other parameters" in show(None)
+    with pytest.raises(DarkroomError, match=r"samples/generator/grid.png is of other data than params.yaml names"):
+        show("samples/generator")
+    Path("logs/runs.jsonl").write_text('{"stage": "ingest@own", "event": "end", "time": 200.0}\n')  # after the grid
+    with pytest.raises(DarkroomError, match="holds no grid yet"):
+        show("train_generator")
+    states["data/catalog"] = Outdated("catalog", True)
+    Path("logs/runs.jsonl").unlink()
+    with pytest.raises(DarkroomError, match="holds no grid yet"):
+        show("train_generator")
 
 
 @pytest.mark.parametrize(("name", "says"), [("no.png", "is not there"), ("empty", "empty/grid.png is not there")])

@@ -23,30 +23,34 @@ RUN = {
 }
 
 
-def history(run, begin=0.0):
+def history(bodies, begin=0.0, **more):
     """Return the events of a run, in the order of their times."""
     events = [
-        {"stage": stage, "event": event, "time": begin + time}
-        for stage, at in run.items()
+        {"stage": stage, "event": event, "time": begin + time, **more}
+        for stage, at in bodies.items()
         for event, time in zip(("start", "end"), at, strict=True)
     ]
     return sorted(events, key=lambda event: event["time"])
 
 
-def test_the_last_run_begins_after_a_pause_and_has_what_came_to_its_end():
-    earlier = history(RUN, begin=-2000.0)
-    again = [{"stage": "train_generator", "event": "start", "time": 900.0}]  # killed
-    last = history({"train_generator": (910, 950), "report": (952, 953)})
-    assert [(body.stage, body.begin) for body in last_run([*earlier, *again, *last])] == [
-        ("train_generator", 910),
-        ("report", 952),
-    ]
+def test_the_last_run_has_the_bodies_of_its_engine_that_ended():
+    earlier = history(RUN, run="1")
+    killed = [{"stage": "train_generator", "event": "start", "time": 99.0, "run": "2"}]
+    experiment = history({"train_generator": (100, 140), "report": (142, 143)}, run="3")  # seconds later
+    continued = history({"catalog": (150, 151), "train_tokenizer": (9000, 9100)}, run="4")  # after a pause
     assert {body.stage for body in last_run(earlier)} == RUN.keys()
+    assert [(body.stage, body.begin) for body in last_run([*earlier, *killed, *experiment])] == [
+        ("train_generator", 100),
+        ("report", 142),
+    ]
+    assert [body.begin for body in last_run([*earlier, *killed, *experiment, *continued])] == [150, 9000]
     assert last_run([]) == [] == last_run(history({"code": (0, 1)}))
-    assert [body.begin for body in last_run(history({"code": (0, 3), **RUN}, begin=5))][:1] == [5]
-    assert "code" not in {body.stage for body in last_run(history({"code": (-60, -58), **RUN}))}  # of `init`
-    twice = [*history({"catalog": (0, 1), "report": (2, 3)}), *history({"report": (10, 12)})]
-    assert [body.begin for body in last_run(twice)] == [10]  # the same stage again
+    assert "code" not in {body.stage for body in last_run(history({"code": (-60, -58), **RUN}))}  # of `snakemake -n`
+
+
+def test_lines_of_older_versions_which_name_no_run_still_count():
+    assert {body.stage for body in last_run(history(RUN))} == RUN.keys()
+    assert [body.begin for body in last_run([*history(RUN), *history({"report": (99, 100)}, run="1")])] == [99]
 
 
 AFTER = {
@@ -80,7 +84,7 @@ def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path)
-    with pytest.raises(DarkroomError, match="tells of no stage"):
+    with pytest.raises(DarkroomError, match="no stage that has ended"):
         times()
     (tmp_path / "logs").mkdir()
     text = "".join(f"{json.dumps(event)}\n" for event in history(RUN, begin=1e9))

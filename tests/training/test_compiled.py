@@ -31,3 +31,12 @@ def test_a_queued_experiment_finds_what_the_main_checkout_has(tmp_path: Path, mo
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     keep_compiled()
     assert os.environ[NAME] == str(tmp_path / ".darkroom/cache/compiled")
+
+
+def test_nothing_is_kept_in_a_checkout_that_is_read_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")  # what is set is undone
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    keep_compiled()
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ

@@ -11,7 +11,7 @@ import pytest
 
 from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training import journal as module
-from darkroom.training.journal import Journal, duration
+from darkroom.training.journal import Journal
 from darkroom.training.loop import train
 from helpers import Screen, run, training
 from tiny import Line, places
@@ -49,11 +49,6 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (93784, "26:03:04")])
-def test_durations(seconds, text):
-    assert duration(seconds) == text
-
-
 def test_without_a_terminal_every_record_is_a_short_plain_line(tmp_path, clock, capsys):
     journal = Journal(tmp_path / "logs" / "train.jsonl", 0, 76_800)
     clock.now += 10
@@ -63,8 +58,8 @@ def test_without_a_terminal_every_record_is_a_short_plain_line(tmp_path, clock, 
     journal.add(record(24_690, **{"val/loss": 0.25, "val/loss/0.0-0.25": 0.1}))
     journal.close()
     assert capsys.readouterr().out.splitlines() == [
-        "12,345 / 76,800  loss 0.5000  lr 0.0015  1,234 images/s  0:52 left",
-        "24,690 / 76,800  loss 0.5000  val 0.2500  lr 0.0015  1,234 images/s  0:42 left",
+        "12,345 / 76,800  loss 0.5000  lr 0.0015  1,234 images/s  52 s left of this training",
+        "24,690 / 76,800  loss 0.5000  val 0.2500  lr 0.0015  1,234 images/s  42 s left of this training",
     ]
     assert [line["train/other"] for line in lines(tmp_path / "logs" / "train.jsonl")] == [1.0, 1.0]
 
@@ -88,7 +83,7 @@ def test_updates_longer_than_the_window_have_a_speed(tmp_path, clock, capsys):
         journal.step(images)
     journal.add(record(300))
     assert lines(tmp_path / "x")[0]["images_per_second"] == 1.25
-    assert "  1.2 images/s  9:20 left" in capsys.readouterr().out
+    assert "  1.2 images/s  9 min 20 s left of this training" in capsys.readouterr().out
 
 
 def test_a_terminal_shows_a_bar_with_four_numbers_and_a_line_at_each_validation(tmp_path, clock, screen):
@@ -96,15 +91,15 @@ def test_a_terminal_shows_a_bar_with_four_numbers_and_a_line_at_each_validation(
     journal = Journal(tmp_path / "x", 0, 1000)
     clock.now += 10
     journal.step(100)
-    assert screen.lines() == [f"[x]  10% |{'#' * 3:<30}| 10 images/s  1:30 left"]
+    assert screen.lines() == [f"[x]  10% |{'#' * 3:<30}| 10 images/s  1 min 30 s left"]
     journal.add(record(200))
     (bar,) = screen.lines()
-    assert bar == f"[x]  20% |{'#' * 6:<30}| loss 0.5000  lr 0.0015  20 images/s  0:40 left"
+    assert bar == f"[x]  20% |{'#' * 6:<30}| loss 0.5000  lr 0.0015  20 images/s  40 s left"
     clock.now += 10
     journal.add(record(400, **{"val/loss": 0.25}))
     line, bar = screen.lines()
-    assert line == "[x]   400 / 1,000  loss 0.5000  val 0.2500  lr 0.0015  20 images/s  0:30 left"
-    assert bar == f"[x]  40% |{'#' * 12:<30}| loss 0.5000  lr 0.0015  20 images/s  0:30 left"
+    assert line == "[x]   400 / 1,000  loss 0.5000  val 0.2500  lr 0.0015  20 images/s  30 s left of this training"
+    assert bar == f"[x]  40% |{'#' * 12:<30}| loss 0.5000  lr 0.0015  20 images/s  30 s left"
     journal.close()
     assert screen.lines() == [line]
     assert screen.log.getvalue() == line.removeprefix("[x] ") + "\n"
@@ -193,6 +188,6 @@ def test_a_training_on_a_terminal_shows_its_bar_and_logs_none(tmp_path, screen):
     screen.on()
     train(Line(), training(), run(), places(tmp_path))
     screen.lines()
-    bars = re.findall(r"\[x\] +\d+% \|#* *\| loss \S+  lr 0\.01  [\d,]+ images/s  \d:\d\d left", screen.written)
+    bars = re.findall(r"\[x\] +\d+% \|#* *\| loss \S+  lr 0\.01  [\d,]+ images/s  [\d.]+ s left", screen.written)
     assert bars and "%" not in screen.log.getvalue()
     assert [line.split()[1] for line in screen.lines()] == ["32", "64"]

@@ -9,6 +9,7 @@ in its run cache and the outputs are in its cache.
 
 import json
 import subprocess
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -164,6 +165,16 @@ def holders(lock: Mapping[str, Any]) -> set[int]:
         *(entry for readers in lock.get("read", {}).values() for entry in readers),
     ]
     return {int(entry["pid"]) for entry in entries}
+
+
+def busy() -> set[str]:
+    """Return the absolute paths that running processes of DVC write."""
+    for _ in range(10):  # a plain DVC rewrites the file in place
+        with suppress(ValueError):
+            written = json.loads(BUSY.read_text(encoding="utf-8")).get("write", {}) if BUSY.exists() else {}
+            return {path for path, holder in written.items() if alive(int(holder["pid"]))}
+        time.sleep(0.05)
+    return set()
 
 
 def _stuck() -> bool:

@@ -6,12 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dvc.exceptions import DvcException
-from dvc.repo import Repo
-
-from darkroom.dag.fingerprint.stages import OUT, STAGE, changes
+from darkroom.dag.fingerprint.stages import OUT, STAGE, Fingerprint, changes
 from darkroom.dag.lock_file import recorded
-from darkroom.dag.status import read_status
+from darkroom.dag.status import RUNNING, Status, observe
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import differences
@@ -29,35 +26,33 @@ def why(name: str) -> str:
     Raises:
         DarkroomError: there is no such stage, or DVC cannot read the repository.
     """
-    try:
-        with Repo(_wait_for_lock=True) as repo:
-            status = read_status(repo)
-            found, stages = status.changed, status.stages
-            wanted = [each for each in stages if name in (each, each.partition("@")[0])]
-            if not wanted:
-                near = difflib.get_close_matches(name, stages, n=1)
-                raise DarkroomError(f"there is no stage `{name}`" + (f"; did you mean `{near[0]}`?" if near else "."))
-            cache = Path(repo.cache.local.path)
-            lines: list[str] = []
-            for each in wanted:
-                above = status.needs(each) & found.keys() - {each}
-                stale = each in found or bool(above)
-                lines.append(f"{each} is {'stale' if stale else 'up to date'}{':' if stale else '.'}")
-                lines += [f"  {line}" for line in _reasons(stages[each], found.get(each, []), cache)]
-                for other in sorted(above, key=list(stages).index):
-                    lines.append(f"  it waits for {other}, which is stale:")
-                    lines += [f"    {line}" for line in _reasons(stages[other], found[other], cache)]
-    except DvcException as error:
-        raise DarkroomError(f"DVC cannot say what is out of date: {error}") from error
+    lines: list[str] = []
+    with observe() as status:
+        chosen = [each for each in status.stages if name in (each, each.partition("@")[0])]
+        if not chosen:
+            near = difflib.get_close_matches(name, status.stages, n=1)
+            raise DarkroomError(f"there is no stage `{name}`" + (f"; did you mean `{near[0]}`?" if near else "."))
+        for each in chosen:
+            above = status.needs(each) & status.changed.keys() - {each}
+            if status.runs(each):
+                lines.append(f"{each} {status.runs(each)}.")
+                continue
+            stale = each in status.stale
+            lines.append(f"{each} is {'stale' if stale else 'up to date'}{':' if stale else '.'}")
+            lines += [f"  {line}" for line in _reasons(status, each)]
+            for other in sorted(above, key=list(status.stages).index):
+                lines.append(f"  it waits for {other}, which {status.runs(other) or 'is stale:'}")
+                lines += [f"    {line}" for line in _reasons(status, other)]
     return "\n".join(lines)
 
 
-def _reasons(stage: Any, entries: list[Any], cache: Path) -> Iterator[str]:
+def _reasons(status: Status, name: str) -> Iterator[str]:
     """Yield what changed for a stage, of what DVC says of it."""
-    entry = recorded().get(stage.addressing)
+    stage, entries = status.stages[name], status.changed.get(name, [])
+    entry = recorded().get(name)
     if entry is None:
-        if entries:
-            yield "it has not run yet: dvc.lock does not know it"
+        if entries and entries != [RUNNING]:
+            yield "it has not run yet: dvc.lock has no record of it"
         return
     for said in entries:
         if said == "changed command":
@@ -67,7 +62,7 @@ def _reasons(stage: Any, entries: list[Any], cache: Path) -> Iterator[str]:
                 if path == str(PARAMS):
                     yield from _parameters(stage, entry)
                 elif path.startswith(f"{OUT}/"):
-                    yield from _code(path, entry, cache)
+                    yield from _code(path, entry, Path(stage.repo.cache.local.path), status.code.get(path))
                 else:
                     yield f"{path} {_DEPS.get(state, state)}"
             for path, state in said.get("changed outs", {}).items():
@@ -84,8 +79,8 @@ def _parameters(stage: Any, entry: Mapping[str, Any]) -> Iterator[str]:
     yield from differences("", before, after)
 
 
-def _code(path: str, entry: Mapping[str, Any], cache: Path) -> Iterator[str]:
-    """Yield the modules and functions that differ."""
+def _code(path: str, entry: Mapping[str, Any], cache: Path, new: Fingerprint | None) -> Iterator[str]:
+    """Yield the modules and functions that differ, with `new` in place of what the file holds."""
     md5 = next((dep.get("md5") for dep in entry.get("deps", []) if dep["path"] == path), None)
     if md5 is None:
         yield f"it runs the code of {path}, and did not before"
@@ -94,4 +89,4 @@ def _code(path: str, entry: Mapping[str, Any], cache: Path) -> Iterator[str]:
     if not before.is_file():
         yield f"the code has changed; DVC's cache has no record of it before (`dvc fetch {STAGE}` where it ran)"
         return
-    yield from changes(json.loads(before.read_text()), json.loads(Path(path).read_text()))
+    yield from changes(json.loads(before.read_text()), new or json.loads(Path(path).read_text()))

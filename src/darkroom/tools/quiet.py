@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from darkroom.artifacts.atomic import require_writable
+
 
 @contextmanager
 def quiet(log: Path) -> Iterator[None]:
     """Send to a log what this process and those that it starts print."""
-    log.parent.mkdir(exist_ok=True)
+    require_writable(log)
     sys.stdout.flush()
     sys.stderr.flush()
     kept = {number: os.dup(number) for number in (1, 2)}

@@ -4,13 +4,15 @@
 
 import sys
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.dag.history import events
+from darkroom.dag.outdated import Outdated, outdated
 from darkroom.dag.stages import TRAININGS
 from darkroom.data.colours import as_channels, eight_bits
 from darkroom.data.damage import DamageError
@@ -52,6 +54,8 @@ def show(what: str | None, width: int | None = None) -> str:
     if what is None:
         return _listed()
     path = _path(what)
+    if (state := _state(path, outdated())) and state.data:
+        raise DarkroomError(f"{path} {state}.")
     colours = colours_of(sys.stdout)
     if width is None and not colours:
         return f"{path}: this is no terminal that shows colours; --width 100 draws it nevertheless."
@@ -86,10 +90,19 @@ def _path(what: str) -> Path:
     return path
 
 
+def _state(path: Path, old: Mapping[str, Outdated]) -> Outdated | None:
+    """Return why a picture is not of params.yaml; None: it is, or no stage makes it."""
+    return next((state for out, state in old.items() if path.is_relative_to(out)), None)
+
+
 def _newest(logs: Path) -> Path | None:
-    """Return the grid of the averaged weights that was drawn last."""
-    found = sorted((logs / "grids").glob("*-ema.png"), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
+    """Return the grid of the averaged weights that was drawn last; None: there is none since the data were ingested."""
+    if (state := outdated().get("data/catalog")) and state.data:
+        return None
+    ingests = (event for event in events() if str(event.get("stage")).startswith("ingest@"))
+    since = max((float(event["time"]) for event in ingests), default=0.0)
+    times = {path: path.stat().st_mtime for path in (logs / "grids").glob("*-ema.png")}
+    return max((path for path in times if times[path] >= since), key=times.__getitem__, default=None)
 
 
 def _by_class(folder: Path, count: int) -> tuple[list[tuple[str, Images, Images]], int]:
@@ -181,15 +194,17 @@ def _opened(path: Path) -> Image.Image:
 
 def _there() -> Iterator[tuple[str, str]]:
     """Yield the pictures that there are, and what each shows."""
+    old = outdated()
     for pattern, text in _PICTURES.items():
         for path in sorted(Path().glob(pattern)):
-            yield str(path), text
+            if not ((state := _state(path, old)) and state.data):
+                yield str(path), f"{text}{'; stale, of other parameters' if state else ''}"
     for logs in sorted(_LOGS.glob("*/grids")):
         stage, _, of = logs.parent.name.partition("-")
         if (grid := _newest(logs.parent)) is not None:
             images = int(grid.stem.split("-")[0])
             yield str(grid), f"{stage}{'@' if of else ''}{of} after {images:,} images"
-    if _PAGE.is_file():
+    if _PAGE.is_file() and not ((state := _state(_PAGE, old)) and state.data):
         yield str(_PAGE), "the page, for a browser: all of them, with scores"
 
 

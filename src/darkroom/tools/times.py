@@ -4,22 +4,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from darkroom.check.check import read_params
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.graph import below, consumers
+from darkroom.dag.history import RUNS, events
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml
 from darkroom.terminal.half_blocks import columns_of_terminal
+from darkroom.terminal.numbers import time_of
 from darkroom.terminal.tables import aligned
-from darkroom.tools.plan.history import events
-from darkroom.tools.plan.numbers import time_of
 
-_RUNS = Path("logs/runs.jsonl")
-_PAUSE = 300.0  # seconds without a stage, after which another run has begun: DVC may hash for minutes
 _NEXT = 5.0  # seconds between the end of what a stage waits for and its begin, at most
 _SHORT = 1.0  # seconds below which stages are counted together
 _LEAST, _BAR = 20, "█"
@@ -27,17 +24,18 @@ _LEAST, _BAR = 20, "█"
 
 @dataclass(frozen=True)
 class Body:
-    """One run of a stage's body: seconds of the clock at its begin and its end."""
+    """One run of a stage's body: seconds of the clock at its begin and its end, and the run of the engine."""
 
     stage: str
     begin: float
     end: float
+    run: str | None = None
 
 
 def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
     """Return the bodies of the last run of an engine that came to their ends, in the order in which they began.
 
-    A run begins after a pause, or where a stage runs again. `code` is left out: `init` and `plan` run it, too.
+    Those of older versions, which name no run, count as one. `code` is left out: `snakemake -n` runs it, too.
 
     Args:
         history: events of stages' bodies.
@@ -50,14 +48,8 @@ def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
         if event.get("event") == "start":
             begun[stage] = float(event["time"])
         elif event.get("event") == "end" and stage in begun:
-            found.append(Body(stage, begun.pop(stage), float(event["time"])))
-    run: list[Body] = []
-    for body in sorted(found, key=lambda body: body.begin):
-        again = any(body.stage == each.stage for each in run)
-        if run and (again or body.begin - max(each.end for each in run) > _PAUSE):
-            run = []
-        run.append(body)
-    return run
+            found.append(Body(stage, begun.pop(stage), float(event["time"]), event.get("run")))
+    return sorted((body for body in found if body.run == found[-1].run), key=lambda body: body.begin)
 
 
 def waited_for(bodies: Sequence[Body], after: Mapping[str, set[str]]) -> set[Body]:
@@ -92,9 +84,9 @@ def times(width: int | None = None) -> str:
     Raises:
         DarkroomError: nothing has run here.
     """
-    bodies = last_run(events(_RUNS))
+    bodies = last_run(events())
     if not bodies:
-        raise DarkroomError(f"{_RUNS} tells of no stage that came to its end: run `snakemake --cores all` first.")
+        raise DarkroomError(f"{RUNS} has no stage that has ended: run `snakemake --cores all` first.")
     chain = waited_for(bodies, below(consumers(read_params(), read_yaml(DVC))))
     start, end = min(body.begin for body in bodies), max(body.end for body in bodies)
     long = [body for body in bodies if body.end - body.begin >= _SHORT]

@@ -10,9 +10,10 @@ from darkroom.training.state import root
 def keep_compiled() -> None:
     """Let torch keep in the main checkout what `compile: true` has compiled, before torch is loaded.
 
-    A person who sets TORCHINDUCTOR_CACHE_DIR decides. Under a folder with spaces torch's own place stays: it does not
-    quote what it hands to the compiler.
+    A person who sets TORCHINDUCTOR_CACHE_DIR decides. torch's own place stays in a read-only checkout, and under a
+    folder with spaces: it does not quote what it hands to the compiler.
     """
-    place = str(root().parent.absolute() / "cache" / "compiled")
-    if not any(letter.isspace() for letter in place):
+    kept = root().parent.absolute()
+    place = str(kept / "cache" / "compiled")
+    if os.access(kept.parent, os.W_OK) and not any(letter.isspace() for letter in place):
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", place)

@@ -13,19 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
+from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Tee
 from darkroom.training.curves import Record
 
 WINDOW = 60.0  # seconds over which the speed is measured
 REDRAW = 0.1  # seconds between two drawings of the bar, at least
 SHOWN = {"train/loss": ("loss", "#.4g"), "val/loss": ("val", "#.4g"), "learning_rate": ("lr", ".3g")}
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as m:ss, from an hour on as h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def summary(record: Record, names: Sequence[str] = tuple(SHOWN)) -> str:
@@ -138,7 +132,7 @@ class Journal:
 
     def _pace(self, images: int) -> str:
         speed = self._speed.recent
-        return f"{speed:,.{0 if speed >= 10 else 1}f} images/s  {duration(self._left(images))} left"
+        return f"{speed:,.{0 if speed >= 10 else 1}f} images/s  {time_of(self._left(images))} left"
 
     def _draw(self, images: int) -> None:
         if self._bar is not None:
@@ -160,7 +154,7 @@ class Journal:
         self._last = record
         if self._bar is None or "val/loss" in record:
             place = f"{images:>{len(f'{self._total:,}')},} / {self._total:,}"
-            print(f"{place}  {summary(record)}  {self._pace(images)}", flush=True)
+            print(f"{place}  {summary(record)}  {self._pace(images)} of this training", flush=True)
         self._draw(images)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.cli import main
+from darkroom.dag.outdated import Outdated
 from darkroom.errors import DarkroomError
 from darkroom.metrics.shares import wilson
 from darkroom.tools.compare.revisions import Results, commit_of, read_results
@@ -277,6 +278,25 @@ def test_scores_older_than_the_working_tree_are_said_to_be(repository, capsys, m
     assert "The working tree is out of date" in capsys.readouterr().out
     main(["compare", "main", "brave-name"])
     assert "out of date" not in capsys.readouterr().out
+
+
+def test_scores_of_other_data_are_left_out_and_those_of_other_parameters_marked(repository, capsys, monkeypatch):
+    for name in ("clip", "text"):
+        (repository / f"metrics/{name}.json").write_text('{"fd": 7.25}')
+    states = {f"metrics/{name}.json": Outdated(f"score_{name}", name == "text") for name in ("generator", "text")}
+    monkeypatch.setattr("darkroom.tools.compare.revisions.outdated", lambda: states)
+    assert main(["scores"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.split("\n")[0].split() == ["score", "clip", "generator", "(stale)"]
+    assert "metrics/text.json is of other data than params.yaml names: it is replaced when score_text ends." in printed
+    assert main(["compare"]) == 0
+    printed = capsys.readouterr().out
+    assert "metrics/generator.json is of other parameters (stale) than params.yaml names" in printed
+    assert main(["scores", "HEAD"]) == 0 and "than params.yaml" not in capsys.readouterr().out
+    (repository / "metrics/clip.json").unlink()
+    states["metrics/generator.json"] = states["metrics/text.json"]
+    assert main(["scores"]) == 1
+    assert "all of metrics/ is of other data than params.yaml names" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -19,3 +19,4 @@ print(list(looked), torch.cuda.is_available(), looked)
 def test_loading_looks_for_no_gpu_since_cuda_cannot_be_used_in_forks_of_what_did():
     done = subprocess.run([sys.executable, "-c", LOOKING], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[0] == "[] False ['cuda']"  # asked afterwards, it looks
+    assert done.stderr == ""  # their warnings as they load, of which nobody can do anything

@@ -10,13 +10,11 @@ import pytest
 import yaml
 
 from darkroom.check.check import read_params
+from darkroom.dag.history import Run
 from darkroom.errors import DarkroomError
-from darkroom.terminal.tables import bytes_of
 from darkroom.tools.plan import plan, rehearsal
 from darkroom.tools.plan.forks import forks
-from darkroom.tools.plan.history import Run
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
-from darkroom.tools.plan.numbers import count_of, time_of
 from darkroom.tools.plan.stage_plan import StagePlan, grown
 from darkroom.tools.plan.stale import Dag
 from darkroom.tools.plan.table import Whole, as_text
@@ -68,7 +66,15 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
     stages, found = planned()
     assert {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()} == before
     assert list(stages) == KNOWN and all(stage["stale"] for stage in stages.values())
-    assert {stage["source"] for stage in stages.values()} == {"measured"}, found["assumed"]
+    skipped = {name for name, stage in stages.items() if stage["source"] == "skipped"}
+    assert skipped == {
+        "sample_tokenizer",
+        "score_tokenizer_samples",
+        "train_classifier",
+        "train_distilled",
+        "train_scene_reader",
+    }
+    assert {stage["source"] for stage in stages.values()} == {"measured", "skipped"}, found["assumed"]
 
     from darkroom.models.generators.dit.network import DiT, DiTConfig
 
@@ -105,9 +111,15 @@ def test_a_tokenizer_that_generates_is_planned_with_its_images_and_codes(stale):
 def test_without_clip_nothing_below_it_has_networks(stale):
     clone = stale()
     change(clone, "train_clip", "source", value="none")
-    idle = ("train_clip", "embed_clip", "train_decoder@base", "train_prior", "sample_text")
+    idle = ("train_clip", "embed_clip", "train_decoder@base", "train_prior", "sample_text", "score_text")
     stages, found = planned(*idle)
-    assert all((stage["parameters"], stage["source"]) == (None, "measured") for stage in stages.values()), found
+    assert all((stage["parameters"], stage["source"]) == (None, "skipped") for stage in stages.values()), found
+    assert {stage["skipped"] for stage in stages.values()} == {
+        "`train_clip.source` is none",
+        "there is no CLIP",
+        "there is no prior",
+        "there are no images",
+    }
 
 
 def test_without_a_generator_its_stages_have_no_network(stale):
@@ -115,7 +127,7 @@ def test_without_a_generator_its_stages_have_no_network(stale):
     change(clone, "train_generator", "kind", value="none")
     idle = ("train_generator", "sample_generator", "score_generator", "train_classifier", "train_distilled")
     stages, found = planned(*idle)
-    assert all((stage["parameters"], stage["source"]) == (None, "measured") for stage in stages.values()), found
+    assert all((stage["parameters"], stage["source"]) == (None, "skipped") for stage in stages.values()), found
 
 
 def test_stale_stages_only_unless_named(stale, unmeasured):
@@ -197,28 +209,18 @@ def test_without_a_second_point_there_is_no_line_and_the_reason_stays():
     assert (found.source, found.seconds, found.notes) == ("not measured", 0.0, failed.notes)
 
 
-def test_numbers_are_told_as_people_say_them():
-    assert [bytes_of(n) for n in (12, 1_300, 2.5e6, 1e12)] == ["12 B", "1.3 kB", "2.5 MB", "1 TB"]
-    assert [count_of(n) for n in (12, 1_500, 2.5e9)] == ["12", "1.5 k", "2.5 G"]
-    assert [time_of(n) for n in (1.25, 59, 80, 11_400, 180_000)] == [
-        "1.2 s",
-        "59 s",
-        "1 min 20 s",
-        "3 h 10 min",
-        "2 d 2 h",
-    ]
-
-
 def test_the_table_is_aligned_and_ends_with_its_total():
     plans = [
         StagePlan("ingest@first", seconds=10.0),
+        StagePlan("train_prior", source="skipped", skipped="there is no CLIP"),
         StagePlan("train_generator", 1234, 1e6, 2e6, {"weights": 10_000}, {"outputs": 10**6}, 50.0, notes=["a note"]),
     ]
     whole = Whole(bodies=60.0, dvc=100.0, snakemake=80.0, cores=2, between=5.0, load=1.0)
     lines = as_text(plans, whole, {"train_generator": 33.0}, ["a thing"]).splitlines()
     assert " ".join(lines[3].split()) == "train_generator 1,234 1 M + 2 M 10 kB 1 MB 50 s measured 33 s"
-    assert lines[5].split()[0] == "total" and lines[5].endswith("1 min 0 s")
+    assert lines[5].split()[0] == "total" and lines[5].endswith("1 min 00 s")
     engines = ["`snakemake --cores 2`, side by side: 1 min 20 s", "`dvc repro`, one after another: 1 min 40 s"]
+    engines.append("skipped, with nothing to do: train_prior (there is no CLIP)")
     assert lines[6:] == ["", *engines, "", "Assumed:", "- a thing.", "- a note."]
 
 

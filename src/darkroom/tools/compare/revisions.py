@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from darkroom.dag.outdated import Outdated, outdated
 from darkroom.errors import DarkroomError
 
 WORKSPACE = "workspace"
@@ -18,7 +19,8 @@ class Results:
     """The metrics and cards of a revision, by the names of their files; a card may be missing.
 
     Of several runs (`tools/compare/seeds.py`) `metrics` are means, and `errors` their standard errors, seen between the
-    runs, by file and name. `trainings`: runs whose trainings have different seeds.
+    runs, by file and name. `trainings`: runs whose trainings have different seeds. `outdated`:
+    files of the working tree that are not of params.yaml; those of other data are left out of `metrics`.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Results:
     errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     runs: int = 1
     trainings: int = 1
+    outdated: Mapping[str, Outdated] = field(default_factory=dict)
 
 
 def git(*arguments: str) -> str | None:
@@ -80,7 +83,14 @@ def read_results(revision: str) -> Results:
         raise DarkroomError(
             f"{revision} holds no metrics/*.json: run `dvc repro` there, and commit dvc.lock, metrics and cards."
         )
-    return Results(revision, metrics, cards)
+    old = {} if commit else outdated()
+    ages = {name: old[path] for name in metrics if (path := f"metrics/{name}.json") in old}
+    metrics = {name: scores for name, scores in metrics.items() if name not in ages or not ages[name].data}
+    if not metrics:
+        raise DarkroomError(
+            "all of metrics/ is of other data than params.yaml names: `snakemake --cores all` renews it."
+        )
+    return Results(revision, metrics, cards, outdated=ages)
 
 
 def _parsed(folder: str, texts: dict[str, str], revision: str) -> dict[str, dict[str, Any]]:

@@ -1,10 +1,12 @@
 """The tables that `darkroom scores` and `darkroom compare` print."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 
+from darkroom.errors import DarkroomError
 from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
@@ -23,18 +25,6 @@ _ENOUGH = 3  # training seeds of which a verdict is one of the method
 
 def _number(value: float, se: float | None) -> str:
     return f"{value:.4g}" if se is None else f"{value:.4g} ± {se:.2g}"
-
-
-def stale() -> bool:
-    """Return whether DVC finds something out of date in the working tree, whose scores then are older than it."""
-    from dvc.exceptions import DvcException
-    from dvc.repo import Repo
-
-    try:
-        with Repo(_wait_for_lock=True) as repo:
-            return bool(repo.status())
-    except DvcException:  # no repository of DVC, or one that is busy: then there is nothing to say
-        return False
 
 
 def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: bool = False) -> str:
@@ -68,6 +58,7 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: b
     apart = "" if everything else _apart(every, new == WORKSPACE)
     trained = _trained(*found) if rows else ""
     note = f"{same}{apart}{conflicts(rows)}{more_copies(found[0], found[1], rows)}{trained}{_alone(*found)}"
+    note += "".join(map(_outdated, found))
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
@@ -84,9 +75,10 @@ def scores(revision: str, markdown: bool) -> str:
         file: [_number(found[name], standard_error(name, found)) if name in found else "" for name in names]
         for file, found in files.items()
     }
-    text = _text(pd.DataFrame({"score": list(names), **columns}), markdown)
+    stale = {file: f"{file} (stale)" for file in results.outdated}
+    text = _text(pd.DataFrame({"score": list(names), **columns}).rename(columns=stale), markdown)
     notes = [f"\n{file}: {note}." for file in files for note in results.cards.get(file, {}).get("notes", [])]
-    return f"{text}\n\n{_NOTE}{''.join(notes)}{_age(revision)}"
+    return f"{text}\n\n{_NOTE}{''.join(notes)}{_outdated(results)}{_age(revision)}"
 
 
 def _text(frame: pd.DataFrame, markdown: bool) -> str:
@@ -155,6 +147,20 @@ def _alone(old: Results, new: Results) -> str:
         if (names := sorted(set(files[one.name]) - set(files[other.name])))
     ]
     return "".join(lines)
+
+
+def _outdated(results: Results) -> str:
+    """Return a line for each file that is not of params.yaml."""
+    return "".join(f"\nmetrics/{file}.json {state}." for file, state in results.outdated.items())
+
+
+def stale() -> bool:
+    """Return whether DVC finds something out of date in the working tree, whose scores then are older than it."""
+    from darkroom.dag.status import observe
+
+    with suppress(DarkroomError), observe() as status:  # an error: no repository of DVC, so there is nothing to say
+        return bool(status.changed)
+    return False
 
 
 def _age(*revisions: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from darkroom.data.classes import class_warnings
 from darkroom.data.decoding import CONVERT
+from darkroom.terminal.numbers import time_of
 from darkroom.terminal.tables import aligned
 from darkroom.tools.init.allotting import FEW, MARGIN
 from darkroom.tools.init.facts import Facts
@@ -18,7 +19,6 @@ from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject
 from darkroom.tools.init.tiers import SHORT, TIERS
 from darkroom.tools.init.writing import LAST
-from darkroom.tools.plan.numbers import time_of
 
 _NAMED = 12  # classes that are named
 _COUNTED = 10  # images of a class that were looked at, from which on their number in the source is said

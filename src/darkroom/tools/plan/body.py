@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import json
 import resource
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from darkroom.artifacts.manifest import NAME
 from darkroom.check.check import schema
 from darkroom.errors import DarkroomError
 from darkroom.params.section import validate
@@ -19,7 +21,7 @@ from darkroom.tools.plan.libraries import loading_seconds
 from darkroom.tools.plan.meter import Meter, clock
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError
-from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan
 from darkroom.training.guards import is_out_of_memory
 from darkroom.training.loop import replaced_by
 from darkroom.training.state import declared
@@ -55,6 +57,8 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     # On a GPU `clock` waits for all of it, and its first call sets CUDA up, as each stage with networks does.
     plan.work = plan.wall if torch.cuda.is_available() else work
     _fill(plan, meter, training, item or None)
+    if plan.source == "measured" and (reason := _skipped(stage, item or None, getattr(params, "idle", None))):
+        plan.source, plan.skipped = SKIPPED, reason
     plan.seconds += loading_seconds(before)
     return plan
 
@@ -74,6 +78,18 @@ def _fill(plan: StagePlan, meter: Meter, training: Rehearsal, item: str | None) 
         plan.parameters, plan.forward = meter.parameters, float(meter.flops)
         plan.memory = {"weights": meter.weights, "activations": meter.peak}
     plan.gpu = plan.parameters is not None
+
+
+def _skipped(stage: str, item: str | None, idle: str | None) -> str | None:
+    """Return why a stage had nothing to do, as stages/untrained.py and empty.py write it; None: it had something."""
+    outs = [Path(path) for path in declared(stage, item, OUTPUTS)]
+    scores = [json.loads(path.read_text()) for path in outs if path.suffix == ".json"]
+    manifests = [json.loads((path / NAME).read_text()) for path in outs if (path / NAME).is_file()]
+    empty = [each for each in manifests if "reason" in each or each.get("images") == 0 or each.get("clip") == ""]
+    if any(scores) or not (scores or empty):
+        return None
+    reasons = [each.get("reason", "there is no CLIP" if "clip" in each else "it does not generate") for each in empty]
+    return idle or next(iter(reasons), "nothing is scored")
 
 
 def _bytes(path: Path) -> int:

@@ -7,6 +7,7 @@ cannot be used in what is forked from a process that has. CLIP and diffusers loo
 import importlib
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
@@ -24,7 +25,8 @@ LIBRARIES = (
 def load() -> dict[str, float]:
     """Load the libraries, and return the seconds of each without those before it; one that is missing takes none."""
     seconds: dict[str, float] = {}
-    with ExitStack() as hidden:
+    with ExitStack() as hidden, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecations inside of libraries
         for name in LIBRARIES:
             began = time.process_time()
             try:

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from darkroom.check.check import check, read_params
+from darkroom.dag.history import RUNS, Run, last_runs
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, processes, threads
-from darkroom.runner import LOGS, machine, params_key
+from darkroom.runner import machine, params_key
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
-from darkroom.tools.plan.history import Run, last_runs
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
-from darkroom.tools.plan.stage_plan import StagePlan, grown
+from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan, grown
 from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
 from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
 from darkroom.training.compiled import keep_compiled
@@ -114,7 +114,7 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     for plan in plans:
         if load <= _BUSY and plan.source == "measured" and plan.work:
             plan.seconds *= max(1.0, plan.wall / plan.work)
-        if (run := last.get(plan.stage)) is not None and run.alike:
+        if plan.source != SKIPPED and (run := last.get(plan.stage)) is not None and run.alike:
             plan.measured_seconds = plan.seconds if plan.source == "measured" else None
             plan.seconds, plan.source = run.seconds, "last run"
     return load
@@ -261,10 +261,11 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
                 found.append(in_miniature(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
         plans = [grown(found[0][name], found[-1][name], scale) for name in chosen]
     keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
-    last = last_runs(LOGS / "runs.jsonl", machine(), keys)
+    last = last_runs(RUNS, machine(), keys)
     load = _settle(plans, _comparable(last, dag) if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
+        each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
     jobs = _jobs(plans, params, start + asked + write)
     whole = _whole(plans, jobs, dag, start, asked, write, load)
     assumed = [*_data(parts, scale), *_assumptions(params["run"]["keep"], whole, plans)]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+SKIPPED = "skipped"
+
 
 @dataclass
 class StagePlan:
@@ -12,7 +14,8 @@ class StagePlan:
     memory: bytes of one process, by what holds them; the libraries themselves are not in it.
     disk: bytes, by what: outputs, and a training's state.
     seconds: what its body takes, without the engine and the start of its process.
-    source: measured, or last run, where it ran here under the same conditions; or too large, or not measured.
+    skipped: why the stage has nothing to do, where `source` is skipped.
+    source: measured, skipped, or last run, where it ran here under the same conditions; or too large, or not measured.
     measured_seconds: what was measured, where the last run decides.
     gpu: whether it has networks, which run on a GPU where there is one.
     wall, work: seconds that the measured calls took, and in which they worked, which are fewer on a busy machine.
@@ -34,6 +37,7 @@ class StagePlan:
     work: float = 0.0
     notes: list[str] = field(default_factory=list)
     stale: bool = True
+    skipped: str = ""
 
 
 def grown(small: StagePlan, smaller: StagePlan, scale: int) -> StagePlan:

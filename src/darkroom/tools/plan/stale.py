@@ -1,18 +1,15 @@
 """What DVC says of the DAG: its stages, what each needs, and which are out of date."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dvc.exceptions import DvcException
-from dvc.repo import Repo
 from dvc.utils.serialize import dump_yaml, load_yaml
 
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.stages import STAGES
-from darkroom.dag.status import read_status
-from darkroom.errors import DarkroomError
+from darkroom.dag.status import observe
 
 
 @dataclass(frozen=True)
@@ -22,11 +19,13 @@ class Dag:
     stages: their names, in the order of the DAG.
     stale: those that are out of date. A stage below a stale one is stale too: it reads what will change.
     needs: all stages above each.
+    running: since when each stage that runs now does, as a part of a sentence.
     """
 
     stages: list[str]
     stale: set[str]
     needs: dict[str, set[str]]
+    running: dict[str, str] = field(default_factory=dict)
 
 
 def _place(name: str) -> tuple[int, str]:
@@ -40,14 +39,11 @@ def ask_dvc() -> Dag:
     Raises:
         DarkroomError: DVC cannot read the repository.
     """
-    try:
-        with Repo(_wait_for_lock=True) as repo:
-            status = read_status(repo)
-    except DvcException as error:
-        raise DarkroomError(f"DVC cannot say what is out of date: {error}") from error
-    known = status.stages.keys() - {CODE}
-    needs = {name: status.needs(name) & known for name in known}
-    return Dag(sorted(known, key=_place), status.stale, needs)
+    with observe() as status:
+        known = status.stages.keys() - {CODE}
+        needs = {name: status.needs(name) & known for name in known}
+        running = {name: text for name in known if (text := status.runs(name))}
+        return Dag(sorted(known, key=_place), status.stale & known, needs, running)
 
 
 def lock_seconds(path: Path = Path("dvc.lock")) -> float:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from darkroom.terminal.numbers import count_of, time_of
 from darkroom.terminal.tables import aligned, bytes_of
-from darkroom.tools.plan.numbers import count_of, time_of
-from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan
 
 UNKNOWN = ("too large", "not measured")  # sources of no time
 _HEADER = ("stage", "parameters", "FLOPs", "memory", "disk", "time", "from", "last time")
@@ -58,7 +58,7 @@ def as_text(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float],
         last: seconds that stages' bodies took the last time.
         assumed: sentences.
     """
-    rows = [_HEADER, *(_row(plan, last) for plan in plans)]
+    rows = [_HEADER, *(_row(plan, last) for plan in plans if plan.source != SKIPPED)]
     disk = sum(sum(plan.disk.values()) for plan in plans)
     largest = max((sum(plan.memory.values()) for plan in plans), default=0)
     more = " and more" if any(plan.source in UNKNOWN for plan in plans) else ""
@@ -71,6 +71,8 @@ def as_text(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float],
         f"`snakemake --cores {whole.cores}`, side by side: {time_of(whole.snakemake)}{more}",
         f"`dvc repro`, one after another: {time_of(whole.dvc)}{more}",
     ]
+    if skipped := [f"{plan.stage} ({plan.skipped})" for plan in plans if plan.source == SKIPPED]:
+        engines.append(f"skipped, with nothing to do: {', '.join(skipped)}")
     notes = [note for plan in plans for note in plan.notes]
     return "\n".join([*lines, "", *engines, "", "Assumed:", *(f"- {sentence}." for sentence in (*assumed, *notes))])
 

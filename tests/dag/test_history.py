@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from darkroom.tools.plan.history import Run, last_runs
+from darkroom.dag.history import Run, last_runs
 
 END = {"stage": "report", "event": "end", "seconds": 7.5, "cpu": 7.0, "machine": "here", "params": "now"}
 START = {"stage": "report", "event": "start"}

@@ -1,5 +1,7 @@
 """Numbers as a person reads them."""
 
+# No effect on any output: formats what is printed
+
 
 def count_of(count: float) -> str:
     """Return a large number with the letter of its thousands: 1.3 M."""
@@ -10,13 +12,14 @@ def count_of(count: float) -> str:
 
 
 def time_of(seconds: float) -> str:
-    """Return seconds as a person says them: 45 s, 1 min 20 s, 3 h 10 min, 4 d 2 h."""
+    """Return a duration as 3.2 s, 42 s, 1 min 20 s, from ten minutes on as 17 min, then as 1 h 05 min, 4 d 02 h."""
     whole = round(seconds)
-    for (unit, size), (below, part) in (
-        (("d", 86400), ("h", 3600)),
-        (("h", 3600), ("min", 60)),
-        (("min", 60), ("s", 1)),
+    for unit, size, below, part, limit in (
+        ("d", 86400, "h", 3600, None),
+        ("h", 3600, "min", 60, None),
+        ("min", 60, "s", 1, 600),
     ):
         if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part} {below}"
+            rest = whole % size // part
+            return f"{whole // size} {unit}" + (f" {rest:02} {below}" if limit is None or whole < limit else "")
     return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

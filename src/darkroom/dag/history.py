@@ -1,4 +1,6 @@
-"""The stage bodies that ran on this machine with the parameters of now: their times, from logs/runs.jsonl."""
+"""The history in logs/runs.jsonl: when the body of each stage began and ended on this machine, and what it took."""
+
+# No effect on any output: reads what the runner logs
 
 import json
 from collections.abc import Mapping
@@ -6,7 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+RUNS = Path("logs/runs.jsonl")
 _QUIET = 1.2  # times its own work that a body may have taken, or others used the machine, too
+
+
+def events(path: Path = RUNS) -> list[dict[str, Any]]:
+    """Return the events of a history in their order; nothing where it is missing."""
+    if not path.is_file():
+        return []
+    found = []
+    for text in path.read_text().splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            continue  # a line that was cut off by a kill
+    return found
 
 
 @dataclass(frozen=True)
@@ -41,17 +57,4 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
             quiet = line["seconds"] <= _QUIET * line.get("cpu", 0.0) + 1.0  # a second for the disk
             whole = begun.pop(stage, 0) == 1
             found[stage] = Run(line["seconds"], whole and same and quiet)
-    return found
-
-
-def events(path: Path) -> list[dict[str, Any]]:
-    """Return what a history tells of, in its order; nothing where it is missing."""
-    if not path.is_file():
-        return []
-    found = []
-    for text in path.read_text().splitlines():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            continue  # a line that was cut off by a kill
     return found
