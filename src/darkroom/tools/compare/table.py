@@ -1,9 +1,10 @@
 """The tables that `darkroom scores` and `darkroom compare` print."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from darkroom.report.scores import too_few
 from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
@@ -20,8 +21,12 @@ _NAMED = 4  # of what differs between two protocols
 _ENOUGH = 3  # training seeds of which a verdict is one of the method
 
 
-def _number(value: float, se: float | None) -> str:
-    return f"{value:.4g}" if se is None else f"{value:.4g} ± {se:.2g}"
+def _number(value: float, se: float | None, few: str = "") -> str:
+    return f"{value:.4g} {few}".rstrip() if se is None else f"{value:.4g} ± {se:.2g}"
+
+
+def _cell(name: str, found: Mapping[str, float]) -> str:
+    return _number(found[name], standard_error(name, found), too_few(name, found))
 
 
 def stale() -> bool:
@@ -80,7 +85,10 @@ def scores(revision: str, markdown: bool) -> str:
     files = {file: found for file, found in results.metrics.items() if found}
     names = dict.fromkeys(name for found in files.values() for name in sorted(found) if not name.endswith("_se"))
     columns = {
-        file: [_number(found[name], standard_error(name, found)) if name in found else "" for name in names]
+        file: [
+            _number(found[name], standard_error(name, found), too_few(name, found)) if name in found else ""
+            for name in names
+        ]
         for file, found in files.items()
     }
     text = _text(pd.DataFrame({"score": list(names), **columns}), markdown)
