@@ -12,6 +12,8 @@ from typing import Any
 from pydantic import create_model
 
 from darkroom.check.endings import fits as endings_fit
+from darkroom.check.needs import fits as needs_fit
+from darkroom.check.needs import require_counted
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import leave_out, require_hashable
@@ -45,7 +47,8 @@ from darkroom.params.stage import (
 from darkroom.params.training import SharedTraining, with_shared
 
 # What sections must do to fit each other is checked in the room of what reads another's.
-FITS = (data_fit, tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit, endings_fit)
+_MODELS_FIT = (tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
+FITS = (data_fit, *_MODELS_FIT, endings_fit, needs_fit)
 # Keys that name a file or folder, and what it may be.
 _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
@@ -272,10 +275,21 @@ def check(params: dict[str, Any] | None = None) -> str:
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"
 
 
-def check_sources(leaving_out: str | None = None) -> str:
-    """Check that DVC can hash the folders and files that the parts name as `path`; params.yaml is valid.
+def check_counts() -> None:
+    """Check that the splits have the images that the stages need of them, where `catalog` has counted them.
 
-    Not a part of `check`, which each stage repeats: then DVC has hashed them.
+    Not a part of `check`, which must let the stages run that count them again.
+
+    Raises:
+        DarkroomError: a split has too few; names key and split.
+    """
+    require_counted(validated(read_yaml(PARAMS)))
+
+
+def check_sources(leaving_out: str | None = None) -> str:
+    """Check that DVC can hash the folders and files that the parts name as `path`, and what `catalog` has counted.
+
+    Not a part of `check`, which each stage repeats: then DVC has hashed them. params.yaml is valid.
 
     Args:
         leaving_out: a folder in which what DVC cannot hash is added to .dvcignore; "": in those of all parts.
@@ -284,8 +298,9 @@ def check_sources(leaving_out: str | None = None) -> str:
         A hint, or "".
 
     Raises:
-        DarkroomError: lists what DVC cannot hash.
+        DarkroomError: lists what DVC cannot hash, or names a split with too few images.
     """
+    check_counts()
     parts = read_params()["parts"]
     sources = {Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()}
     if leaving_out:
