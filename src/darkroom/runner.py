@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import psutil
 
 from darkroom.artifacts.atomic import require_writable
-from darkroom.check.check import check, check_counts, schema
+from darkroom.check.check import check, schema
 from darkroom.dag.dvc_cache import lost_of, message
 from darkroom.dag.expected import expected_left
 from darkroom.dag.lock_file import keep
@@ -28,7 +28,7 @@ from darkroom.data.cache import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import DVC, OUTPUTS, address, file_name, given, processes, read_yaml, stage_entry, threads
+from darkroom.params.stage import OUTPUTS, address, file_name, given, processes, threads
 from darkroom.processes.launch import Rank, launch, rank, reporting_errors, require_shareable, take_device
 from darkroom.processes.stopping import stoppable, watch
 from darkroom.report.curves import CURVES, read_training
@@ -39,6 +39,7 @@ from darkroom.training.journal import duration
 from darkroom.training.state import changed_since, declared, root, sweep
 
 LOGS = Path("logs")
+_BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted
 
 
 def set_cache(gigabytes: float) -> None:
@@ -169,9 +170,7 @@ def run_stage(stage: str, item: str | None) -> None:
 
 def _run(stage: str, item: str | None, place: Rank | None) -> None:
     _own_checkout()
-    check()
-    if {"data/catalog", "data/selection"} & {*stage_entry(read_yaml(DVC), stage).get("deps", [])}:
-        check_counts()
+    check(counted=stage not in _BESIDE_CATALOG)
     values = given(stage, item)
     params: Any = validate(schema(stage), values)
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
@@ -203,8 +202,8 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()
-            if stage == "catalog":  # it is the first that knows, and no training begins behind it
-                check_counts()
+            if stage == "catalog":  # the first that knows how many images there are: no training is to begin
+                check(counted=True)
         seconds = time.monotonic() - began
         if leads:
             work = sum(os.times()[:4])  # of this process and of those that it waited for

@@ -250,8 +250,11 @@ def _outputs(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mappi
     return paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
 
 
-def check(params: dict[str, Any] | None = None) -> str:
+def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
     """Validate params.yaml, or values in its place, and dvc.yaml against the settings and each other.
+
+    counted: also against the images that `catalog` has counted, if it has. Before it has counted them again, more may
+        have been added.
 
     Returns:
         A line for the person.
@@ -270,26 +273,17 @@ def check(params: dict[str, Any] | None = None) -> str:
     _connected(params, dvc)
     for fits in FITS:
         fits(whole_params)
+    if counted:
+        require_counted(whole_params)
     parts = len(params["parts"])
     counts = f"{len(stages)} stages, {parts} part{'s' * (parts > 1)}"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"
 
 
-def check_counts() -> None:
-    """Check that the splits have the images that the stages need of them, where `catalog` has counted them.
-
-    Not a part of `check`, which must let the stages run that count them again.
-
-    Raises:
-        DarkroomError: a split has too few; names key and split.
-    """
-    require_counted(validated(read_yaml(PARAMS)))
-
-
 def check_sources(leaving_out: str | None = None) -> str:
-    """Check that DVC can hash the folders and files that the parts name as `path`, and what `catalog` has counted.
+    """Check that DVC can hash the folders and files that the parts name as `path`; params.yaml is valid.
 
-    Not a part of `check`, which each stage repeats: then DVC has hashed them. params.yaml is valid.
+    Not a part of `check`, which each stage repeats: then DVC has hashed them.
 
     Args:
         leaving_out: a folder in which what DVC cannot hash is added to .dvcignore; "": in those of all parts.
@@ -298,9 +292,8 @@ def check_sources(leaving_out: str | None = None) -> str:
         A hint, or "".
 
     Raises:
-        DarkroomError: lists what DVC cannot hash, or names a split with too few images.
+        DarkroomError: lists what DVC cannot hash.
     """
-    check_counts()
     parts = read_params()["parts"]
     sources = {Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()}
     if leaving_out:

@@ -101,11 +101,11 @@ def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] 
             continue
         if not getattr(params.ingest.splits, split):
             refuse(f"`{key}` needs images of the split {split}, and `ingest.splits.{split}` is 0: give it a fraction.")
-        refuse(
-            f"`{key}` needs {least} images of the split {split}{' with a caption' * captioned}, which "
-            f"{f'has {there} ({known})' if known else f'will have about {there}'}: add images, raise "
-            f"`ingest.splits.{split}`, or set another `ingest.split_seed`."
-        )
+        what = f"`{key}` needs {least} images of the split {split}{' with a caption' * captioned}"
+        count = f"has {there} ({known})" if known else f"will have about {there}"
+        again = ", and run `dvc repro catalog`" if known else ""
+        remedy = f"add images, raise `ingest.splits.{split}`, or set another `ingest.split_seed`{again}"
+        refuse(f"{what}, which {count}: {remedy}.")
 
 
 def require_counted(params: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from darkroom.data.splits import SPLITS, split_of
+from darkroom.data.splits import split_of
 from darkroom.metrics.score import FEWEST
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling
 from darkroom.models.generators.sample_settings import Common
@@ -91,16 +91,24 @@ def splits(images: int) -> dict[str, float]:
 
 
 def split_seed(facts: Facts, wish: Wish) -> Choice:
-    """Return the first seed by which few images fall into the splits as they should, and what is needed into each."""
-    keys = [key for key, captioned in facts.keys.items() if captioned or not wish.text]
+    """Return the first seed by which few images fall into the splits as the stages need them, or nearly so."""
+    keys = [key for key, captioned in facts.keys.items() if captioned or not wish.unclip]
     fractions = splits(facts.images)
     least = {"train": _TRAIN * fractions["train"] * len(keys), "val": _VAL, "test": _TEST}
-    for seed in range(_SEEDS if keys else 0):
-        counts = Counter(split_of(key, fractions, seed) for key in keys)
-        if all(counts[split] >= images for split, images in least.items()):
-            there = ", ".join(f"{split} {counts[split]:,}" for split in SPLITS)
-            return Choice(seed, f"each split has the images that it needs: {there}" if seed else "")
-    return Choice(0)
+
+    def counts(seed: int) -> Counter[str]:
+        return Counter(split_of(key, fractions, seed) for key in keys)
+
+    def fraction(seed: int) -> float:
+        there = counts(seed)
+        return min(there[split] / images for split, images in least.items())
+
+    seeds = range(_SEEDS if keys else 0)
+    seed = next((seed for seed in seeds if fraction(seed) >= 1), None)
+    if seed is None:
+        seed = max(seeds, key=fraction, default=0)
+    there = ", ".join(f"{split} {images:,}" for split, images in sorted(counts(seed).items()))
+    return Choice(seed, f"so that few images give each split what it needs: {there}" if seed else "")
 
 
 def training_images(facts: Facts) -> float:

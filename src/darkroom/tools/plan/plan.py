@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any
 
-from darkroom.check.check import check, check_counts, read_params
+from darkroom.check.check import check, read_params
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -248,8 +248,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     with forks(1 if _gpu(params) else min(2, core_count()), REHEARSE.partition(":")[0]) as submit:
         began = time.process_time()
         dag = ask_dvc()
-        if "catalog" not in dag.stale:
-            check_counts()
+        check(counted="catalog" not in dag.stale)
         asked, write = time.process_time() - began, lock_seconds()
         chosen = choose(names, dag.stages, dag.stale, everything)
         if not chosen:
