@@ -1,24 +1,17 @@
-"""How many images the stages need of each split: for `darkroom check`, `init` and all that is run behind `catalog`.
-
-A stage may rely on what stands here: nothing that needs more images is begun with fewer.
-"""
+"""How many images the stages need of each split: for `darkroom check`, `init` and all that is run behind `catalog`."""
 
 # No effect on any output: validates
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.check.endings import trainings
-from darkroom.data.catalog import CATALOG, KIND
 from darkroom.data.splits import SPLITS
 from darkroom.models.generators.kind_settings import OF_ROWS, TEXTS
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.params.fits import refuse
 
-SCORED = 2  # images that a covariance needs
-_HALVES = 2 * SCORED
-_VALIDATED = 4  # images whose distance has an error and no bias: two blocks of two
+SCORED = 2  # images of which a covariance can be estimated
 
 
 class Need(NamedTuple):
@@ -31,56 +24,48 @@ class Need(NamedTuple):
 
 
 def needs(params: Any) -> Iterator[Need]:
-    """Yield what the stages need that are switched on; `params` is the whole of params.yaml, validated."""
-    yield Need("reference_stats.split", params.reference_stats.split, _HALVES)
+    """Yield what the stages that are switched on need; `params` is the whole of params.yaml, validated."""
+    generator, common, bits = params.train_generator, params.sample_generator.common, params.score_generator.bits
+    clip, decoder = params.train_clip.source != "none", params.train_decoder
+    cascade = decoder.cascade(clip)
+    yield Need("reference_stats.split", params.reference_stats.split, 2 * SCORED)  # one half is scored by the other
     yield Need("reference_stats.held_out", params.reference_stats.held_out, SCORED)
     yield Need("score_tokenizer.split", params.score_tokenizer.split, SCORED)
-    generator, common, bits = params.train_generator, params.sample_generator.common, params.score_generator.bits
-    if generator.generates:
-        condition = generator.chosen.condition
-        if condition in OF_ROWS and not common.captions.given:
-            yield Need("sample_generator.common.split", common.split, 1, condition in TEXTS)
-        if bits.wanted:
-            yield Need("score_generator.bits.split", bits.split, 1)
-    clip = params.train_clip.source != "none"
+    if generator.generates and generator.chosen.condition in OF_ROWS and not common.captions.given:
+        yield Need("sample_generator.common.split", common.split, 1, generator.chosen.condition in TEXTS)
+    if generator.generates and bits.wanted:
+        yield Need("score_generator.bits.split", bits.split, 1)
     if clip:
         yield Need("train_clip.evaluate.split", params.train_clip.evaluate.split, 1)
         yield Need("train_prior.evaluate.split", params.train_prior.evaluate.split, 1)
-    if cascade := params.train_decoder.cascade(clip):
+    if cascade:
         yield Need("sample_decoder.split", params.sample_decoder.split, SCORED)
-        if clip and any(unet.conditioned for unet in cascade.values()):
-            yield Need("sample_text.split", params.sample_text.split, SCORED, captioned=True)
-        if params.train_decoder.evaluate.every:
-            yield Need("train_decoder.evaluate.every", "val", _VALIDATED)
-    for key, training, *_ in trainings(params):
-        if training.select == "best":
-            yield Need(f"{key}.select", "val", 1)
-
-
-def _made(params: Any) -> Iterator[tuple[str, int | None]]:
-    """Yield the keys of images that are made to be scored, and how many; None: all of a split."""
-    if params.train_generator.generates:
-        yield "sample_generator.common.images", params.sample_generator.common.images
-    if TOKENIZERS.has("sample", params.train_tokenizer.kind):
-        yield "sample_tokenizer.images", params.sample_tokenizer.images
-    if params.train_decoder.cascade(params.train_clip.source != "none"):
-        yield "sample_decoder.images", params.sample_decoder.images
-        yield "sample_text.images", params.sample_text.images
+    if cascade and decoder.evaluate.every:
+        yield Need("train_decoder.evaluate.every", "val", 2 * SCORED)  # in two blocks, by which the bias is known
+    if clip and any(unet.conditioned for unet in cascade.values()):
+        yield Need("sample_text.split", params.sample_text.split, SCORED, captioned=True)
+    yield from (Need(f"{key}.select", "val", 1) for key, each, *_ in trainings(params) if each.select == "best")
 
 
 def fits(params: Any) -> None:
-    """Check what can be known of params.yaml alone: splits without images, and parts of a known number of images.
+    """Check what params.yaml says of numbers of images: of those that are made, and of splits as far as it does.
 
     Raises:
-        DarkroomError: a split, or what is made, has too few; names the key.
+        DarkroomError: they are too few; names the key.
     """
-    for key, made in _made(params):
-        if made is not None and made < SCORED:
-            refuse(f"`{key}` is {made}, and scores need {SCORED} images at least.")
+    decoded = bool(params.train_decoder.cascade(params.train_clip.source != "none"))
+    for key, section, used in (
+        ("sample_generator.common", params.sample_generator.common, params.train_generator.generates),
+        ("sample_tokenizer", params.sample_tokenizer, TOKENIZERS.has("sample", params.train_tokenizer.kind)),
+        ("sample_decoder", params.sample_decoder, decoded),
+        ("sample_text", params.sample_text, decoded),
+    ):
+        if used and section.images is not None and section.images < SCORED:
+            refuse(f"`{key}.images` is {section.images}, and scores need {SCORED} images at least.")
     known = [part.images for part in params.parts.values() if part.images is not None]
     fractions = {split: getattr(params.ingest.splits, split) for split in SPLITS}
-    all_known = len(known) == len(params.parts)
-    require(params, {name: round(each * sum(known)) for name, each in fractions.items() if all_known or not each})
+    every = len(known) == len(params.parts)
+    require(params, {split: round(each * sum(known)) for split, each in fractions.items() if every or not each})
 
 
 def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] | None = None, known: str = "") -> None:
@@ -89,7 +74,7 @@ def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] 
     Args:
         params: the whole of params.yaml, validated.
         images: of each split; one that is not known is left out.
-        captions: images with a caption, likewise; None: as many. Where no image has one, none are read.
+        captions: of these, how many have one; None: all. Where no image has a caption, none are read.
         known: where the numbers stand; "": they are expected.
 
     Raises:
@@ -106,14 +91,3 @@ def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] 
         again = ", and run `dvc repro catalog`" if known else ""
         remedy = f"add images, raise `ingest.splits.{split}`, or set another `ingest.split_seed`{again}"
         refuse(f"{what}, which {count}: {remedy}.")
-
-
-def require_counted(params: Any) -> None:
-    """Check the splits by the images that `catalog` counted, where it has run; `params` is validated.
-
-    Raises:
-        DarkroomError: a split has too few; names key and split.
-    """
-    if (CATALOG / NAME).is_file():
-        manifest = read_manifest(CATALOG, KIND)
-        require(params, manifest["images"], manifest["captions"], str(CATALOG))

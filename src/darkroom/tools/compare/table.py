@@ -1,6 +1,6 @@
 """The tables that `darkroom scores` and `darkroom compare` print."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -23,10 +23,6 @@ _ENOUGH = 3  # training seeds of which a verdict is one of the method
 
 def _number(value: float, se: float | None, few: str = "") -> str:
     return f"{value:.4g} {few}".rstrip() if se is None else f"{value:.4g} ± {se:.2g}"
-
-
-def _cell(name: str, found: Mapping[str, float]) -> str:
-    return _number(found[name], standard_error(name, found), too_few(name, found))
 
 
 def stale() -> bool:
@@ -85,11 +81,8 @@ def scores(revision: str, markdown: bool) -> str:
     files = {file: found for file, found in results.metrics.items() if found}
     names = dict.fromkeys(name for found in files.values() for name in sorted(found) if not name.endswith("_se"))
     columns = {
-        file: [
-            _number(found[name], standard_error(name, found), too_few(name, found)) if name in found else ""
-            for name in names
-        ]
-        for file, found in files.items()
+        file: [_number(of[name], standard_error(name, of), too_few(name, of)) if name in of else "" for name in names]
+        for file, of in files.items()
     }
     text = _text(pd.DataFrame({"score": list(names), **columns}), markdown)
     notes = [f"\n{file}: {note}." for file in files for note in results.cards.get(file, {}).get("notes", [])]

@@ -170,15 +170,13 @@ def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[st
 
     seen: what is known of an image by `Entry.where`; None: it cannot be used.
     """
-    found: dict[str, bool] = {}
-    digests = set[bytes]()
+    found, digests = dict[str, bool](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
-        one = seen.get(entry.where)
-        if (entry.where in seen and one is None) or (one is not None and one.may_be_copy and one.digest in digests):
-            continue
-        if one is not None:
+        if entry.where not in seen:
+            found.setdefault(entry.key, True)
+        elif (one := seen[entry.where]) and not (one.may_be_copy and one.digest in digests):
             digests.add(one.digest)
-        found.setdefault(entry.key, one is None or bool(one.caption))
+            found.setdefault(entry.key, bool(one.caption))
     return found
 
 

@@ -94,21 +94,15 @@ def split_seed(facts: Facts, wish: Wish) -> Choice:
     """Return the first seed by which few images fall into the splits as the stages need them, or nearly so."""
     keys = [key for key, captioned in facts.keys.items() if captioned or not wish.unclip]
     fractions = splits(facts.images)
-    least = {"train": _TRAIN * fractions["train"] * len(keys), "val": _VAL, "test": _TEST}
-
-    def counts(seed: int) -> Counter[str]:
-        return Counter(split_of(key, fractions, seed) for key in keys)
+    least = {"train": _TRAIN * fractions["train"] * max(1, len(keys)), "val": _VAL, "test": _TEST}
 
     def fraction(seed: int) -> float:
-        there = counts(seed)
-        return min(there[split] / images for split, images in least.items())
+        counts = Counter(split_of(key, fractions, seed) for key in keys)
+        return min(counts[split] / images for split, images in least.items())
 
-    seeds = range(_SEEDS if keys else 0)
-    seed = next((seed for seed in seeds if fraction(seed) >= 1), None)
-    if seed is None:
-        seed = max(seeds, key=fraction, default=0)
-    there = ", ".join(f"{split} {images:,}" for split, images in sorted(counts(seed).items()))
-    return Choice(seed, f"so that few images give each split what it needs: {there}" if seed else "")
+    seed = next((seed for seed in range(_SEEDS) if fraction(seed) >= 1), None)
+    seed = max(range(_SEEDS), key=fraction) if seed is None else seed
+    return Choice(seed, f"it gives each split of {len(keys)} images what the stages need" if seed else "")
 
 
 def training_images(facts: Facts) -> float:
