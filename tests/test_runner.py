@@ -92,7 +92,7 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "dvc.lock").write_text("stages: {}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner, "_own_checkout", lambda: None)
-    monkeypatch.setattr(runner, "check", lambda: "")
+    monkeypatch.setattr(runner, "check", lambda **_: "")
     monkeypatch.setattr(runner, "given", lambda stage, item: {"report": {}, "run": {"device": "auto", "cache_gb": 20}})
     monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=Run()))
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):

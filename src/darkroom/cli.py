@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             if said := mend():
                 print(said)
-            print(f"darkroom check: {check()}{check_sources(options.leave_out)}")
+            print(f"darkroom check: {check(counted=True)}{check_sources(options.leave_out)}")
         elif options.command == "dag":
             from darkroom.dag.picture import dag
 

@@ -40,6 +40,7 @@ from darkroom.training.inputs import Inputs
 from darkroom.training.state import changed_since, declared, root, sweep
 
 LOGS = Path("logs")
+_BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted
 
 
 def set_cache(gigabytes: float) -> None:
@@ -183,7 +184,7 @@ def run_stage(stage: str, item: str | None) -> None:
 
 def _run(stage: str, item: str | None, place: Rank | None) -> None:
     _own_checkout()
-    check()
+    check(counted=stage not in _BESIDE_CATALOG)
     values = given(stage, item)
     inputs = Inputs.of(stage, item, values) if "DVC_STAGE" in os.environ else None
     params: Any = validate(schema(stage), values)
@@ -214,6 +215,8 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _body(stage, item, params, count, place)()
             if leads and inputs is not None:
                 inputs.require_same()
+            if stage == "catalog":  # the first that knows how many images there are: no training is to begin
+                check(counted=True)
         seconds = time.monotonic() - began
         if leads:
             work = sum(os.times()[:4])  # of this process and of those that it waited for

@@ -3,7 +3,6 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,11 +20,8 @@ def test_a_source_runs_through_the_whole_dag(tmp_path: Path, source: str, monkey
     part, changes = make(tmp_path / "collection")
     sandbox = Sandbox.clone(tmp_path / "a clone with spaces")
     sandbox.environment["HF_HUB_OFFLINE"] = "1"
-    # 60 images: too few in the test split for the default's blocks.
-    few: dict[str, dict[str, Any]] = {"reference_stats": {"blocks": 4}}
-    if source == "hub":  # it has no captions
-        few["train_clip"] = {"source": "none"}
-    sandbox.edit({**changes, **few, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
+    clip = {"train_clip": {"source": "none"}} if source == "hub" else {}  # which has no captions
+    sandbox.edit({**changes, **clip, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
     sandbox.commit(source)
     with sandbox.bodies() as ran:
         if source in ("digits", "folder", "hub", "urls"):

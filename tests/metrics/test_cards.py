@@ -23,6 +23,13 @@ def card(**changes: Any) -> dict[str, Any]:
     return score_card(**{**metadata, **changes})
 
 
+def test_too_few_images_have_a_note_and_no_blocks() -> None:
+    few, some = card(n_fake=7), card(n_fake=8)
+    assert (few["protocol"]["blocks"], some["protocol"]["blocks"]) == (1, 4)
+    assert "too few images (7) for standard errors, so nothing follows from a difference" in few["notes"]
+    assert not any("too few" in note for note in some["notes"])
+
+
 def test_holds_the_whole_protocol() -> None:
     found = json.loads(json.dumps(card()))
     assert sorted(found) == ["baselines", "formulas", "notes", "protocol", "treatment"]

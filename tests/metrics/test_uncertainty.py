@@ -4,8 +4,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.errors import DarkroomError
-from darkroom.metrics.uncertainty import assign_blocks, jackknife
+from darkroom.metrics.score import count_blocks
+from darkroom.metrics.uncertainty import (
+    Jackknife,
+    assign_blocks,
+    jackknife,
+    left_out,
+    mean_and_error,
+    weighted_mean_and_error,
+)
 
 
 def test_debiases_the_plug_in_variance_exactly() -> None:
@@ -47,12 +54,16 @@ def test_a_block_is_no_stretch_of_the_samples(classes: torch.Tensor | None) -> N
     assert stretch.max() < 25 and stretch.std() > 0.5  # nor dealt out in turn
 
 
-@pytest.mark.parametrize(("samples", "blocks", "words"), [(19, 10, "too few"), (100, 1, "at least 2 blocks")])
-def test_too_few_is_refused(samples: int, blocks: int, words: str) -> None:
-    with pytest.raises(DarkroomError, match=words):
-        assign_blocks(samples, blocks)
+@pytest.mark.parametrize(
+    ("samples", "blocks", "count"),
+    [(20, 10, 10), (19, 10, 9), (8, 10, 4), (7, 10, 1), (4, 2, 2), (3, 2, 1), (1, 10, 1)],
+)
+def test_fewer_samples_are_in_fewer_blocks_down_to_one(samples: int, blocks: int, count: int) -> None:
+    assert count_blocks(samples, blocks) == count
+    assert sorted(set(assign_blocks(samples, blocks).tolist())) == list(range(count))
 
 
-def test_one_block_has_no_jackknife() -> None:
-    with pytest.raises(DarkroomError, match="at least 2 blocks"):
-        jackknife(1.0, [1.0])
+def test_one_block_and_one_image_have_no_error() -> None:
+    assert jackknife(1.0, [1.0 for _ in left_out(1)]) == Jackknife(1.0, None, None)
+    assert mean_and_error("psnr", [3.0]) == {"psnr": 3.0}
+    assert weighted_mean_and_error("diversity", torch.tensor([3.0]), torch.tensor([1.0])) == {"diversity": 3.0}

@@ -286,6 +286,15 @@ def test_headline_compares_with_unseen_real_images(made: Path, changes: dict[str
     assert says in page().text
 
 
+def test_scores_of_too_few_images_say_so_in_place_of_an_error(made: Path) -> None:
+    scores, card = (json.loads(Path(f"{folder}/generator.json").read_text()) for folder in ("metrics", "cards"))
+    del scores["fd_se"], card["formulas"]["fd_se"]
+    Path("metrics/generator.json").write_text(json.dumps(scores))
+    Path("cards/generator.json").write_text(json.dumps(card))
+    found = page()
+    assert f"too few images ({scores['n']:,})" in found.text and DIT["fd_se"] not in [v for v, _ in found.rows["fd"]]
+
+
 def test_a_floor_of_too_few_images_leaves_the_distance_alone(made: Path) -> None:
     change("cards/generator.json", baselines={"held_out": {"in_domain": {}}})
     found = page()

@@ -11,11 +11,14 @@ from typing import Any
 
 from pydantic import create_model
 
+from darkroom.artifacts.manifest import NAME, read_manifest
+from darkroom.check import needs
 from darkroom.check.endings import fits as endings_fit
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import leave_out, require_hashable
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
+from darkroom.data.catalog import CATALOG, KIND
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.fits import fits as clip_fits
 from darkroom.models.decoder.fits import fits as decoder_fits
@@ -45,7 +48,8 @@ from darkroom.params.stage import (
 from darkroom.params.training import SharedTraining, with_shared
 
 # What sections must do to fit each other is checked in the room of what reads another's.
-FITS = (data_fit, tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit, endings_fit)
+_MODELS_FIT = (tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
+FITS = (data_fit, *_MODELS_FIT, endings_fit, needs.fits)
 # Keys that name a file or folder, and what it may be.
 _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
@@ -247,8 +251,11 @@ def _outputs(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mappi
     return paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
 
 
-def check(params: dict[str, Any] | None = None) -> str:
+def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
     """Validate params.yaml, or values in its place, and dvc.yaml against the settings and each other.
+
+    counted: also against the images that `catalog` has counted, if it has. Before it has counted them again, more may
+        have been added.
 
     Returns:
         A line for the person.
@@ -267,6 +274,9 @@ def check(params: dict[str, Any] | None = None) -> str:
     _connected(params, dvc)
     for fits in FITS:
         fits(whole_params)
+    if counted and (CATALOG / NAME).is_file():
+        manifest = read_manifest(CATALOG, KIND)
+        needs.require(whole_params, manifest["images"], manifest["captions"], str(CATALOG))
     parts = len(params["parts"])
     counts = f"{len(stages)} stages, {parts} part{'s' * (parts > 1)}"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"

@@ -26,7 +26,7 @@ def fits(params: Any) -> None:
     Raises:
         DarkroomError: one has `min_improvement`, and no score or too few come before the last decay begins.
     """
-    for key, training, every, cadence in _trainings(params):
+    for key, training, every, cadence in trainings(params):
         if training.min_improvement is None:
             continue
         if not every:
@@ -50,7 +50,7 @@ def fits(params: Any) -> None:
             )
 
 
-def _trainings(params: Any) -> Iterator[tuple[str, Training, int, str]]:
+def trainings(params: Any) -> Iterator[tuple[str, Training, int, str]]:
     """Yield the key, the settings and the images between two scores of each training, and the key that gives these."""
     for stage in _VALIDATED:
         training = getattr(params, stage).training

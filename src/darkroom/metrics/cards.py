@@ -14,6 +14,7 @@ from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.libraries import library_versions
+from darkroom.metrics.score import TOO_FEW, count_blocks
 from darkroom.metrics.table import formulas
 
 QUANTISATION = "uint8, round((x + 1) 127.5) clamped to 0..255, x the output in [-1, 1]"
@@ -47,7 +48,7 @@ def score_card(
         reference_split: split of the real images.
         n_fake: number of images scored.
         classes: the distribution of classes of both sides: frequency, balanced, or images by class; None: no reference.
-        blocks: of the jackknife.
+        blocks: of the jackknife, at most: see `count_blocks`.
         seed: of the samples.
         sampler: solver, steps, guidance, weights, …
         samples: hash of the samples' manifest, which names the model.
@@ -62,6 +63,8 @@ def score_card(
         for name, metadata in sorted(extractors.items())
         if n_fake < 2 * int(metadata["dim"])
     ]
+    if blocks is not None and (blocks := count_blocks(n_fake, blocks)) == 1:
+        notes.append(f"{TOO_FEW.format(n_fake)} for standard errors, so nothing follows from a difference")
     return {
         "protocol": {
             "extractors": {name: dict(metadata) for name, metadata in extractors.items()},

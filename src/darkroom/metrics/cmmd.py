@@ -35,4 +35,4 @@ def cmmd(features: Tensor, reference: Tensor, blocks: int, weights: Tensor | Non
     found = kernel_jackknife(
         real, within(real, gaussian, weights), generated, assign_blocks(len(generated), blocks), gaussian, weights
     )
-    return {"cmmd": SCALE * found.value, "cmmd_se": SCALE * found.se}
+    return {name: SCALE * value for name, value in found.named("cmmd").items()}

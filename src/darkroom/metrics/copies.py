@@ -98,6 +98,8 @@ def gap(distance: Distance, made: Tensor, train: Tensor, held_out: Tensor, block
     """
     if len(train) != len(held_out):
         raise DarkroomError(f"{len(train)} training images and {len(held_out)} held-out ones give no gap without bias.")
+    if min(len(made), len(train)) < 2 * blocks:
+        raise DarkroomError(f"{len(made)} images and {len(train)} others are too few for {blocks} blocks of a gap.")
 
     def difference(made: Tensor, train: Tensor, held_out: Tensor) -> float:
         return distance(made, train) - distance(made, held_out)
@@ -111,7 +113,7 @@ def gap(distance: Distance, made: Tensor, train: Tensor, held_out: Tensor, block
         for number in range(blocks):
             sets[place] = of[block != number]
             without.append(difference(*sets))
-        squares += jackknife(value, without).se ** 2
+        squares += (jackknife(value, without).se or 0.0) ** 2
     return Gap(value, math.sqrt(squares))
 
 

@@ -13,6 +13,7 @@ from darkroom.metrics.held_out_names import listed
 from darkroom.metrics.manifold import LEAST, manifold
 from darkroom.metrics.matching import FREQUENCY, Distribution, alike_rows, count_classes, left_out, missing
 from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.score import count_blocks
 from darkroom.metrics.views import Views
 
 _OF_NUMBER = ("recall", "coverage")  # how many real images are reached depends on how many reach for them
@@ -48,7 +49,7 @@ def noise_floor(
         matched: what the samples are compared with.
         distribution: of classes that they were asked to have.
         wanted: class number of each sample, (N,) int64, -1: none.
-        blocks: of the jackknife, fewer where there are fewer than two images a block.
+        blocks: of the jackknife, at most: see `count_blocks`.
         seen: features of the samples.
     """
     numbers = reference.unseen_labels
@@ -65,7 +66,7 @@ def noise_floor(
     if not scores:
         return Floor()
     count = int(kept.sum())
-    samples = _scored(seen.take(kept), of_others, min(blocks, count // 2), wanted[kept])
+    samples = _scored(seen.take(kept), of_others, blocks, wanted[kept])
     names = tuple(reference.classes[number] for number in sorted(without))
     alike = {name: value for name, value in samples.items() if name in scores}
     return Floor(scores, names, 1 - count / len(wanted), {"n": count, **alike})
@@ -81,10 +82,11 @@ def distances_of_unseen(
         matched: what the samples are compared with.
         distribution: of classes that they were asked to have.
         wanted: class number of each sample, (N,) int64, -1: none.
-        blocks: of the jackknife, fewer where there are fewer than two images a block.
+        blocks: of the jackknife, at most: see `count_blocks`.
 
     Returns:
-        as `distances` and `scores_alone`, with `n`, which is less than N where there are too few; empty below 4 images.
+        as `distances` and `scores_alone`, with `n`, which is less than N where there are too few; empty where these are
+        too few for a standard error.
         In the in-domain extractor's features also as `manifold`, from 6 images on, but for recall and coverage where
         there are fewer than samples: real images are then reached by fewer, and the samples would seem better.
     """
@@ -92,8 +94,7 @@ def distances_of_unseen(
     if unseen is None or numbers is None:
         return {}
     rows, alike = alike_rows(numbers, wanted, distribution)
-    blocks = min(blocks, len(rows) // 2)
-    if blocks < 2:
+    if count_blocks(len(rows), blocks) < 2:
         return {}
     # Of images whose classes are chance the error is that of images and classes: blocks of any images.
     found = _scored(unseen.take(rows), matched, blocks, numbers[rows] if alike else None)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.moments import BlockSums, Moments, block_sums, require_finite
-from darkroom.metrics.uncertainty import Jackknife, jackknife
+from darkroom.metrics.uncertainty import Jackknife, jackknife, left_out
 
 
 def _spectrum(values: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def frechet_jackknife(reference: Moments, root: Tensor, sums: BlockSums) -> Jack
     The plain value is biased by about +c / N and compares only with values at the same N; the debiased one does not.
     """
     full = frechet_distance(reference, root, sums.all())
-    blocks = range(len(sums.count))
+    blocks = left_out(len(sums.count))
     return jackknife(full, [frechet_distance(reference, root, sums.without(block)) for block in blocks])
 
 
@@ -132,7 +132,7 @@ def few_jackknife(reference: Moments, root: Tensor, features: Tensor, block: Ten
         return _few(reference, mean, rows, _nuclear(_centred(turned[keep])[1]))
 
     every = torch.ones(len(samples), dtype=torch.bool)
-    return jackknife(distance(every), [distance(block != index) for index in block.unique().tolist()])
+    return jackknife(distance(every), [distance(block != index) for index in left_out(len(block.unique()))])
 
 
 def jackknifed(reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> Jackknife:
@@ -151,4 +151,5 @@ def jackknifed(reference: Moments, root: Tensor, features: Tensor, block: Tensor
 def frechet_scores(name: str, reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> dict[str, float]:
     """Return what `jackknifed` does under the names of a metrics file: NAME, NAME_debiased, NAME_se."""
     found = jackknifed(reference, root, features, block)
-    return {name: found.value, f"{name}_debiased": found.debiased, f"{name}_se": found.se}
+    debiased = {} if found.debiased is None else {f"{name}_debiased": found.debiased}
+    return {name: found.value, **debiased, **found.named(name)}

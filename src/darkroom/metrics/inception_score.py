@@ -15,7 +15,8 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.moments import require_finite
-from darkroom.metrics.uncertainty import Jackknife, assign_blocks, jackknife
+from darkroom.metrics.score import count_blocks
+from darkroom.metrics.uncertainty import Jackknife, assign_blocks, jackknife, left_out
 
 
 class InceptionScore:
@@ -56,11 +57,11 @@ class InceptionScore:
         """Return the score of all images, the same without its bias in 1/N, and its standard error.
 
         Raises:
-            DarkroomError: fewer than 2 blocks, or an empty one.
+            DarkroomError: a block is empty.
         """
         self._require_full()
         every = torch.arange(len(self.count))
-        return jackknife(self._score(every), [self._score(every[every != block]) for block in every])
+        return jackknife(self._score(every), [self._score(every[every != block]) for block in left_out(len(every))])
 
     def splits(self) -> tuple[float, float]:
         """Return the mean of the blocks' own scores, as it is published, and its standard error over the blocks.
@@ -82,7 +83,6 @@ class InceptionScore:
 
 def inception_scores(logits: Tensor, blocks: int) -> dict[str, float]:
     """Return `inception_score` of logits (N, C) and its standard error over blocks that are drawn."""
-    sums = InceptionScore(logits.shape[1], blocks)
+    sums = InceptionScore(logits.shape[1], count_blocks(len(logits), blocks))
     sums.update(logits, assign_blocks(len(logits), blocks))
-    found = sums.compute()
-    return {"inception_score": found.value, "inception_score_se": found.se}
+    return sums.compute().named("inception_score")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.uncertainty import Jackknife, jackknife
+from darkroom.metrics.uncertainty import Jackknife, jackknife, left_out
 
 _ROWS = 1024  # of a tile of the kernel matrix: 1024 x 1024 float64 are 8 MB
 # From float64 rows (m, D) and (n, D) to the kernel of all pairs, (m, n) float64.
@@ -132,5 +132,5 @@ def kernel_jackknife(
         return float(reference_within + same - 2 * mixed)
 
     every = torch.ones(len(parts), dtype=torch.bool)
-    left_out = [every.clone().index_fill_(0, torch.tensor(index), False) for index in range(len(parts))]
-    return jackknife(distance(every), [distance(keep) for keep in left_out])
+    others = [every.clone().index_fill_(0, torch.tensor(index), False) for index in left_out(len(parts))]
+    return jackknife(distance(every), [distance(keep) for keep in others])

@@ -222,16 +222,17 @@ def distances(
     Args:
         features: of the generated images; of Inception also those of sFID.
         reference: `matched` to the distribution of classes that they were asked to have.
-        blocks: of the jackknife.
+        blocks: of the jackknife, at most: see `count_blocks`.
         classes: class number of each image, (N,) int64, which are spread evenly over the blocks; None: of no class.
 
     Returns:
         `fd`: Fréchet distance at exactly N, comparable with others at that N; `fd_debiased`: without its bias in 1/N;
         `fd_se`: its standard error; `kid`, `kid_se`: kernel distance, unbiased, and its standard error; `sfid`,
-        `sfid_debiased`, `sfid_se`: as `fd`, where both sides have the features of sFID.
+        `sfid_debiased`, `sfid_se`: as `fd`, where both sides have the features of sFID. Of too few samples for a
+        standard error, the plain values alone.
 
     Raises:
-        DarkroomError: too few samples for the blocks, another number of features, values that are not finite.
+        DarkroomError: fewer than 2 samples, another number of features, values that are not finite.
     """
     seen = features if isinstance(features, Views) else Views(features)
     pool = seen.pool.cpu()
@@ -239,7 +240,7 @@ def distances(
     found = frechet_scores("fd", reference.moments, reference.root, pool, block)
     if reference.kid_within is not None:
         kid = kernel_jackknife(reference.kid_features, reference.kid_within, pool, block, weights=reference.kid_weights)
-        found |= {"kid": kid.value, "kid_se": kid.se}
+        found |= kid.named("kid")
     if seen.spatial is not None and reference.spatial is not None:
         places = reference.spatial
         found |= frechet_scores("sfid", places.moments, places.root, seen.spatial.cpu(), block)

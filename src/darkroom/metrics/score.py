@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+FEWEST = 4  # blocks of a jackknife: of B blocks the error is itself uncertain by 1 / sqrt(2 (B - 1)), of 4 by 41 %
+TOO_FEW = "too few images ({:,.0f})"  # in place of a standard error
+
+
+def count_blocks(samples: int, blocks: int) -> int:
+    """Return into how many blocks samples are divided: fewer where there are fewer than two samples a block.
+
+    1 where these would be too few for a standard error: fewer than `FEWEST`, and than `blocks`.
+    """
+    possible = min(blocks, samples // 2)
+    return possible if possible >= min(blocks, FEWEST) else 1
+
 
 @dataclass(frozen=True)
 class Score:

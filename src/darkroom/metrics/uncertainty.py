@@ -13,31 +13,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from darkroom.errors import DarkroomError
+from darkroom.metrics.score import count_blocks
 from darkroom.random import order
 
-_WHERE = "the scoring stage's section of params.yaml"
 _SEED = 0  # of the blocks
 
 
 @dataclass(frozen=True)
 class Jackknife:
-    """A score of all samples, the same without its bias of order 1/N, and the standard error of both."""
+    """A score of all samples, the same without its bias of order 1/N, and the standard error of both.
+
+    Of one block, which is what too few samples are, the last two are None.
+    """
 
     value: float
-    debiased: float
-    se: float
+    debiased: float | None
+    se: float | None
+
+    def named(self, name: str) -> dict[str, float]:
+        """Return NAME and, where there is one, its error NAME_se, as in a metrics file."""
+        return {name: self.value} if self.se is None else {name: self.value, f"{name}_se": self.se}
+
+
+def left_out(blocks: int) -> range:
+    """Return the blocks that are left out in turn: none of a single one, outside of which no sample is."""
+    return range(blocks if blocks > 1 else 0)
 
 
 def jackknife(value: float, without: Sequence[float]) -> Jackknife:
     """Return the jackknife of a score θ of all samples and its B values θ_b, each with one block left out.
 
     debiased = B θ - (B - 1) mean(θ_b);  se = sqrt((B - 1) / B · Σ_b (θ_b - mean(θ_b))²). Blocks are equally large, or
-    differ by one sample.
+    differ by one sample. Of a single block, of which none is left out, the score alone is known.
     """
     blocks = len(without)
-    if blocks < 2:
-        raise DarkroomError(f"a jackknife needs at least 2 blocks, not {blocks}: raise `blocks` in {_WHERE}.")
+    if not blocks:
+        return Jackknife(value, None, None)
     mean = math.fsum(without) / blocks
     spread = math.fsum((left - mean) ** 2 for left in without)
     return Jackknife(
@@ -55,19 +66,10 @@ def assign_blocks(samples: int, blocks: int, classes: Tensor | None = None) -> T
 
     Args:
         samples: how many there are.
-        blocks: B.
+        blocks: B, at most: see `count_blocks`.
         classes: class number of each sample, (samples,) int64; None: they are of no class.
-
-    Raises:
-        DarkroomError: fewer than 2 blocks, or fewer than 2 samples a block.
     """
-    if blocks < 2:
-        raise DarkroomError(f"a jackknife needs at least 2 blocks, not {blocks}: raise `blocks` in {_WHERE}.")
-    if samples < 2 * blocks:
-        raise DarkroomError(
-            f"{samples} samples are too few for {blocks} blocks of at least 2: "
-            f"make more samples, or lower `blocks` in {_WHERE}."
-        )
+    blocks = count_blocks(samples, blocks)
     mixed = torch.from_numpy(order(_SEED, samples, np.arange(samples)))
     if classes is not None:
         mixed = mixed[torch.argsort(classes[mixed], stable=True)]  # class by class, mixed inside each
@@ -77,10 +79,12 @@ def assign_blocks(samples: int, blocks: int, classes: Tensor | None = None) -> T
 
 
 def mean_and_error(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Return the mean and its standard error, s / sqrt(n) with s² the unbiased variance; 0 for a single image."""
+    """Return the mean and its standard error, s / sqrt(n) with s² the unbiased variance; a single image has none."""
     count = len(values)
     mean = math.fsum(values) / count
-    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, count - 1)
+    if count < 2:
+        return {name: mean}
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
     return {name: mean, f"{name}_se": math.sqrt(variance / count)}
 
 
@@ -89,7 +93,7 @@ def weighted_mean_and_error(name: str, values: Tensor, weights: Tensor | None) -
 
     Without weights as `mean_and_error`.
     """
-    if weights is None:
+    if weights is None or len(values) < 2:
         return mean_and_error(name, values.tolist())
     mean = (weights * values).sum()
     return {name: float(mean), f"{name}_se": float((weights * (values - mean)).square().sum().sqrt())}

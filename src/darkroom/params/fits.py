@@ -13,25 +13,6 @@ def refuse(sentence: str) -> NoReturn:
     raise DarkroomError(f"{PARAMS}: {sentence}")
 
 
-def require_split(params: Any, key: str, split: str) -> None:
-    """Check that the split that a key names has images."""
-    if not getattr(params.ingest.splits, split):
-        refuse(f"`{key}` is {split}, and `ingest.splits.{split}` is 0: give it a fraction.")
-
-
-def require_blocks(scoring: str, blocks: int, key: str, images: int | None) -> None:
-    """Check that there are two images at least for each block of the standard errors of a stage.
-
-    Args:
-        scoring: the stage.
-        blocks: of its jackknife.
-        key: that gives the number of images.
-        images: their number; None: all that there are.
-    """
-    if images is not None and images < 2 * blocks:
-        refuse(f"`{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; `{key}` is {images}.")
-
-
 def require_dropout(key: str, guidance: float, source: str, dropout: float) -> None:
     """Check that a guided network learns the unconditional prediction: that its condition is dropped at times.
 
@@ -49,7 +30,7 @@ def require_dropout(key: str, guidance: float, source: str, dropout: float) -> N
 
 
 def fits(params: Any) -> None:
-    """Check the parts of the tokenizer, and the splits of the reference.
+    """Check the parts of the tokenizer.
 
     Args:
         params: the whole of params.yaml, validated.
@@ -63,5 +44,3 @@ def fits(params: Any) -> None:
                 f"`train_tokenizer.parts` names `{part}`, which is not under `parts` ({', '.join(params.parts)}): name "
                 "those that it is trained on, or leave it empty for all."
             )
-    for key in ("held_out", "split"):
-        require_split(params, f"reference_stats.{key}", getattr(params.reference_stats, key))

@@ -11,12 +11,13 @@ _MOST = 9  # maximum number of decimals
 
 @dataclass(frozen=True)
 class Number:
-    """A value and, where it is known, its standard error, as numbers and as text."""
+    """A value and, where it is known, its standard error, as numbers and as text; else `few`, why it is not."""
 
     value: float
     text: str
     se: float | None = None
     se_text: str = ""
+    few: str = ""
 
     @property
     def whole(self) -> str:

@@ -1,10 +1,11 @@
 """The rows of the table of scores."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from darkroom.metrics.distance_scores import score_names
 from darkroom.metrics.feature_scores import ALONE
+from darkroom.metrics.score import TOO_FEW
 from darkroom.metrics.table import COUNT
 from darkroom.metrics.table import scores as known_scores
 from darkroom.report.numbers import Number, number
@@ -54,6 +55,14 @@ def error_of(name: str) -> str:
     return f"{name.removesuffix('_debiased')}_se"
 
 
+def too_few(name: str, scores: Mapping[str, float]) -> str:
+    """Return what stands in place of a standard error that so few images do not give; "": it is there, or never is."""
+    known = known_scores().get(name.removesuffix("_debiased"))
+    if COUNT not in scores or known is None or not known.error or error_of(name) in scores:
+        return ""
+    return TOO_FEW.format(scores[COUNT])
+
+
 def unknown(scores: Mapping[str, float]) -> list[str]:
     """Return the names in a metrics file that the page cannot explain: neither scores, nor errors of scores, nor n."""
     known = known_scores()
@@ -65,7 +74,7 @@ def value_of(name: str, scores: Mapping[str, float] | None) -> Number | None:
     """Return a score with its error, where it was given."""
     if scores is None or name not in scores:
         return None
-    return number(scores[name], scores.get(error_of(name)))
+    return replace(number(scores[name], scores.get(error_of(name))), few=too_few(name, scores))
 
 
 def rows(scores: Mapping[str, float], names: Collection[str]) -> list[Row]:

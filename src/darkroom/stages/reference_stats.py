@@ -8,12 +8,12 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
-from darkroom.errors import DarkroomError
 from darkroom.metrics.alone import scores_alone
 from darkroom.metrics.building import build_reference, with_held_out
 from darkroom.metrics.matching import class_numbers
 from darkroom.metrics.recognition import recognition
 from darkroom.metrics.reference import distances
+from darkroom.metrics.score import TOO_FEW
 from darkroom.metrics.views import Views
 from darkroom.models.evaluators.load import extract_views, open_evaluator, stream_views
 from darkroom.models.evaluators.registry import open_configured
@@ -40,12 +40,6 @@ def run(params: Params) -> None:
     extractors = {name: open_configured(name, EXTRACTOR, settings) for name in settings.extractors}
     parts, batch = list(catalog.parts), settings.batch
     real, unseen = (ImageShards.open_parts(parts, split) for split in (settings.split, settings.held_out))
-    if min(len(unseen), min(len(real), settings.kid_images) // 2) < 2 * settings.blocks:
-        raise DarkroomError(
-            f"`reference_stats.blocks` is {settings.blocks}: twice as many images are needed in the split "
-            f"{settings.held_out} ({len(unseen)}) and in half of {settings.split} ({len(real)}, at most "
-            f"`reference_stats.kid_images` {settings.kid_images}); lower blocks, or ingest more."
-        )
     numbers, unseen_numbers = (class_numbers(each.labels, catalog.classes) for each in (real, unseen))
     metadata, known = {}, None
     with atomic_folder(OUT) as folder:
@@ -71,7 +65,8 @@ def run(params: Params) -> None:
                 "held_out": {"n": len(held_out), **unseen_scores},
                 "halves": halves(reference.kept, name, settings.blocks),
             }
-            print(f"{name}: unseen real images score fd {unseen_scores['fd']:.4g} ± {unseen_scores['fd_se']:.2g}")
+            error = f"± {unseen_scores['fd_se']:.2g}" if "fd_se" in unseen_scores else TOO_FEW.format(len(held_out))
+            print(f"{name}: unseen real images score fd {unseen_scores['fd']:.4g} {error}")
         write_manifest(
             folder,
             "reference",

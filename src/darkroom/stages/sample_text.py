@@ -10,7 +10,6 @@ from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, conditioned_on_clip
-from darkroom.errors import DarkroomError
 from darkroom.models.prior.sample_settings import Params
 from darkroom.stages.empty import write_no_samples
 
@@ -77,11 +76,6 @@ def _sample(params: Params) -> None:
     require_same_images(stored, images)
     captioned = captioned_rows(stored.captions)
     rows = [captioned[place] for place in drawn(len(captioned), section.images)]
-    if not rows:
-        raise DarkroomError(
-            f"no image of the split {section.split} has a caption, so there is no text to make an image of: give the "
-            "source captions (`parts` and the source's section in params.yaml), and run `dvc repro`."
-        )
     imagination = open_imagination(params, device, stored.clip, "data/embeddings")
     prior, decoder = imagination.prior, imagination.decoder
     encoded = prior.network.config.text_shape is not None or decoder.cascade.conditioned_on("encoding")

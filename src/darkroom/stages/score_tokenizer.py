@@ -14,7 +14,6 @@ from darkroom.data.draw import drawn
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
-from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.codes import code_scores, histogram
 from darkroom.metrics.distance_scores import score_names
@@ -43,10 +42,6 @@ def run(params: Params) -> None:
     catalog = load_catalog()
     measured, notes, lpips = measures(settings, catalog.image_shape, device)
     shards, train = (ImageShards.open_parts(list(catalog.parts), split) for split in (settings.split, "train"))
-    if len(shards) < 2:
-        raise DarkroomError(
-            f"`score_tokenizer.split` is {settings.split}, which holds {len(shards)} images: 2 are needed."
-        )
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, catalog.image_shape)
     tokenizer = tokenizer.to(device)
     judge = open_evaluator(EXTRACTOR, catalog.image_shape)

@@ -36,6 +36,11 @@ def test_differences_are_judged_by_their_error():
     assert verdict(old, old) == {"dit.fd": "equal"}
 
 
+def test_too_few_images_give_no_verdict():
+    old, few = {"fd": 1.0, "fd_se": 0.03, "n": 100}, {"fd": 9.0, "n": 4}
+    assert verdict(old, few) == verdict(few, old) == {"dit.fd": "too few images (4)"}
+
+
 def test_accuracy_and_psnr_are_better_when_higher():
     psnr = {"psnr": 30.0, "psnr_se": 0.1}, {"psnr": 31.0, "psnr_se": 0.1}
     assert verdict(*psnr) == {"dit.psnr": "better, error not known"}  # the same images in both: not independent
@@ -64,12 +69,14 @@ def test_scores_stand_in_one_table_with_their_errors(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").touch()
     Path("metrics").mkdir()
-    files = {"dit": {"fd": 1.25, "fd_se": 0.5, "n": 100}, "text": {"fd": 2.0, "psnr": 9.5}, "empty": {}}
+    few = {"fd": 3.0, "n": 4}
+    files = {"dit": {"fd": 1.25, "fd_se": 0.5, "n": 100}, "few": few, "text": {"fd": 2.0, "psnr": 9.5}, "empty": {}}
     for name, content in files.items():
         Path(f"metrics/{name}.json").write_text(json.dumps(content))
     assert main(["scores"]) == 0
     cells = [line.split() for line in capsys.readouterr().out.splitlines()[:4]]
-    assert cells == [["score", "dit", "text"], ["fd", "1.25", "±", "0.5", "2"], ["n", "100"], ["psnr", "9.5"]]
+    fd = ["fd", "1.25", "±", "0.5", "3", "too", "few", "images", "(4)", "2"]
+    assert cells == [["score", "dit", "few", "text"], fd, ["n", "100", "4"], ["psnr", "9.5"]]
     assert main(["scores", "--md"]) == 0
     assert "| fd      | 1.25 ± 0.5 |" in capsys.readouterr().out
 

@@ -250,6 +250,20 @@ def test_what_ingest_leaves_out_does_not_stop_the_dag(clone, quick, pictures, sp
         assert manifest["classes"] == ["cat", "dog", "other"] and values()["ingest"]["default_label"] == "other"
 
 
+@pytest.mark.parametrize("images", [40, 60])
+def test_few_images_have_a_noise_floor(clone, quick, pictures, images):
+    """Its stage needs the most images of the test split."""
+    assert main(["init", str(pictures("mine", [f"{number}.png" for number in range(images)]))]) == 0
+    short = values()
+    short["train_extractor"]["training"] |= {"images": 128, "warmup": 0, "log_every": 64, "validate_every": 64}
+    Path("params.yaml").write_text(yaml.safe_dump(short))
+    for stage, part in (("ingest", "mine"), ("catalog", None), ("train_extractor", None), ("reference_stats", None)):
+        run_stage(stage, part)
+    check(counted=True)
+    floor = json.loads(Path("data/reference/manifest.json").read_text())["extractors"]["in_domain"]
+    assert floor["held_out"]["n"] >= 8 and floor["held_out"]["fd_se"] > 0 and floor["halves"]["fd_se"] > 0
+
+
 def test_captions_without_a_word_are_named(clone, quick, pictures, capsys):
     root = captioned(pictures("mine", [f"{number}.png" for number in range(60)]))
     for path in root.glob("*.txt"):

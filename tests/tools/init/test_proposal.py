@@ -1,5 +1,6 @@
 """What `darkroom init` proposes fits together, whatever the time, the machine and the size."""
 
+from collections import Counter
 from dataclasses import replace
 from functools import reduce
 from operator import getitem
@@ -9,9 +10,13 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
+from darkroom.check.check import validated
+from darkroom.check.needs import require
+from darkroom.data.splits import split_of
+from darkroom.metrics.score import count_blocks
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
+from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, split_seed, splits, trainings
 from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import text_of
 
@@ -21,6 +26,27 @@ FACTS = Facts(
 )  # fmt: skip
 MACHINES = [Machine(2), Machine(2, bf16=True), Machine(16, gpu=True, bf16=True)]
 SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}
+
+
+@pytest.mark.parametrize(("text", "generator"), [(False, "dit"), (True, "dit"), (True, "unclip"), (False, "none")])
+def test_few_images_give_each_split_what_the_stages_need(clone: Path, text: bool, generator: str) -> None:
+    """Whatever their number and their names are."""
+    wish = Wish("mine", {"source": "folder", "path": "docs", "embeddings": "data/none"}, text, generator)
+    choices = propose(FACTS, wish, TIERS[0], MACHINES[0], dict.fromkeys(trainings(wish), 9600))
+    params = validated(yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices)))
+    for images in range(40, 261):
+        captioned = {f"{images}-{number}": number % 3 > 0 for number in range(images)}
+        facts = replace(FACTS, images=images, found=images, keys=captioned)
+        seed, fractions = split_seed(facts, wish).value, splits(images)
+        stored = [key for key, has in captioned.items() if has or generator != "unclip"]
+        count, with_caption = (
+            Counter(split_of(key, fractions, seed) for key in keys)
+            for keys in (stored, [key for key in stored if captioned[key]])
+        )
+        require(params, count, with_caption, "the folder")
+        # Standard errors can be estimated, and most images are trained on.
+        assert count["val"] > 1 and count["train"] > 0.5 * len(stored)
+        assert count_blocks(count["test"], 10) > 1 or len(stored) < 40
 
 
 @pytest.mark.parametrize("size", [None, 16, 48, 64])

@@ -5,7 +5,7 @@
 from typing import Any
 
 from darkroom.models.clip.settings import unfit
-from darkroom.params.fits import refuse, require_split
+from darkroom.params.fits import refuse
 
 
 def fits(params: Any) -> None:
@@ -19,5 +19,3 @@ def fits(params: Any) -> None:
     """
     if reason := unfit(params.train_clip, params.ingest.image_size):
         refuse(f"{reason}.")
-    if params.train_clip.source != "none":
-        require_split(params, "train_clip.evaluate.split", params.train_clip.evaluate.split)

@@ -11,7 +11,7 @@ from darkroom.models.decoder.distilled_fits import distilled_fit, dropouts_of
 from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.tokenizers.fits import require_lpips
-from darkroom.params.fits import refuse, require_blocks, require_dropout, require_split
+from darkroom.params.fits import refuse, require_dropout
 from darkroom.params.numbers import NO_FILE
 
 
@@ -40,10 +40,8 @@ def fits(params: Any) -> None:
     _embeddings_fit(cascade, params.embed_clip)
     _noise_fits(params, cascade)
     _attributes_fit(params)
-    require_split(params, "sample_decoder.split", sampling.split)
     if any(unet.conditioned for unet in cascade.values()):
         require_stored(params, "sample_decoder.split", sampling.split)
-    require_blocks_of_split(params, "sample_decoder", "score_decoder")
     require_lpips(params, "score_decoder")
 
 
@@ -51,20 +49,6 @@ def require_stored(params: Any, key: str, split: str) -> None:
     """Check that the embeddings of the split that a key names are stored."""
     if split not in params.embed_clip.store:
         refuse(f"`{key}` is {split}, whose embeddings `embed_clip.store` leaves out: name it there.")
-
-
-def require_blocks_of_split(params: Any, sampling: str, scoring: str) -> None:
-    """Check that a stage samples images enough for the blocks of its scores, as far as can be known here."""
-    section, blocks = getattr(params, sampling), getattr(params, scoring).blocks
-    require_blocks(scoring, blocks, f"{sampling}.images", section.images)
-    images = [part.images for part in params.parts.values()]
-    if None in images:
-        return
-    if (there := round(sum(images) * getattr(params.ingest.splits, section.split))) < 2 * blocks:
-        refuse(
-            f"`{scoring}.blocks` is {blocks}, and needs at least {2 * blocks} images; the split {section.split} will "
-            f"have about {there}: give it a larger fraction in `ingest.splits`, or take fewer blocks."
-        )
 
 
 def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:

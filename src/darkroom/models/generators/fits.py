@@ -16,7 +16,7 @@ from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import OF_ROWS, READ, TEXTS
 from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
-from darkroom.params.fits import refuse, require_blocks, require_split
+from darkroom.params.fits import refuse
 from darkroom.params.numbers import NO_FILE
 from darkroom.params.section import PARAMS
 
@@ -45,8 +45,6 @@ def fits(params: Any) -> None:
         refuse(f"`train_generator.{kind}`: {reason}.")
     _require_weights(params.sample_generator.common, section)
     _require_condition(params)
-    blocks, images = params.score_generator.blocks, params.sample_generator.common.images
-    require_blocks("score_generator", blocks, "sample_generator.common.images", images)
     _require_bits(params)
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
         sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}"
@@ -163,8 +161,6 @@ def _require_condition(params: Any) -> None:
     if captions.given:
         read_texts(Path(captions.file), f"{PARAMS}: `sample_generator.common.captions.file` ({captions.file})")
     if condition not in READ:
-        if not captions.given:
-            require_split(params, "sample_generator.common.split", common.split)
         return
     if params.train_clip.source == "none":
         refuse(f"{this}, and `train_clip.source` is none, so there is no CLIP to read: set the latter to trained.")
@@ -173,10 +169,7 @@ def _require_condition(params: Any) -> None:
     for split in ("train", "val"):
         if split not in embed.store:
             refuse(f"{this}, and `embed_clip.store` leaves out {split}: name it there.")
-    if captions.given:
-        return
-    require_split(params, "sample_generator.common.split", common.split)
-    if common.split not in embed.store:
+    if not captions.given and common.split not in embed.store:
         refuse(
             f"`sample_generator.common.split` is {common.split}, and `embed_clip.store` leaves it out: name it there."
         )
@@ -199,7 +192,6 @@ def _require_bits(params: Any) -> None:
             f"`score_generator.bits.generator` is {bits.generator}, and `train_generator.{section.kind}.model."
             f"condition` is {section.chosen.condition}: bits per dim are measured under the class of each image."
         )
-    require_split(params, "score_generator.bits.split", bits.split)
 
 
 def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:

@@ -67,7 +67,7 @@ class ScoreGenerator(Section):
     batch: Positive = 64
     """Images in a forward pass."""
     blocks: Annotated[int, Field(ge=2)] = 10
-    """Blocks of the jackknife that gives the standard errors."""
+    """Blocks of the jackknife that gives the standard errors; fewer where each would have fewer than two images."""
     copies: CopiesSettings = CopiesSettings()
     """Memorisation: copies of training images among the generated ones."""
     diversity: DiversitySettings = DiversitySettings()

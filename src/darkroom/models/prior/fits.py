@@ -5,8 +5,7 @@
 from typing import Any
 
 from darkroom.diffusion.fits import require_sampling
-from darkroom.models.decoder.fits import require_blocks_of_split, require_stored
-from darkroom.params.fits import require_split
+from darkroom.models.decoder.fits import require_stored
 
 
 def fits(params: Any) -> None:
@@ -26,9 +25,8 @@ def fits(params: Any) -> None:
     conditioned = any(unet.conditioned for unet in params.train_decoder.cascade(True).values())
     if conditioned:
         splits["sample_text.split"] = params.sample_text.split
-    for key, split in splits.items():
-        require_split(params, key, split)
-        if stored:
+    if stored:
+        for key, split in splits.items():
             require_stored(params, key, split)
     if conditioned:
         diffusion, source = params.train_prior.diffusion, "train_prior.diffusion"
@@ -37,4 +35,3 @@ def fits(params: Any) -> None:
         require_sampling(
             "sample_text.prior.{}".format, how, source, diffusion, (timesteps, diffusion.timesteps), dropouts
         )
-        require_blocks_of_split(params, "sample_text", "score_text")

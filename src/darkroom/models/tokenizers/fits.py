@@ -6,7 +6,7 @@ from typing import Any
 
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.loss_settings import SMALLEST
-from darkroom.params.fits import refuse, require_blocks, require_dropout, require_split
+from darkroom.params.fits import refuse, require_dropout
 
 SSIM_WINDOW = 11  # pixels
 
@@ -35,9 +35,6 @@ def fits(params: Any) -> None:
     if size < SSIM_WINDOW:
         refuse(f"`ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
     require_lpips(params, "score_tokenizer")
-    require_split(params, "score_tokenizer.split", params.score_tokenizer.split)
-    blocks, images = params.score_tokenizer_samples.blocks, params.sample_tokenizer.images
-    require_blocks("score_tokenizer_samples", blocks, "sample_tokenizer.images", images)
     if getattr(kind, "classes", False):
         source, guidance = f"train_tokenizer.{tokenizer.kind}.label_dropout", params.sample_tokenizer.guidance
         require_dropout("sample_tokenizer.guidance", guidance, source, kind.label_dropout)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from darkroom.errors import DarkroomError
+from darkroom.report.scores import too_few
 from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
@@ -23,8 +24,8 @@ _NAMED = 4  # of what differs between two protocols
 _ENOUGH = 3  # training seeds of which a verdict is one of the method
 
 
-def _number(value: float, se: float | None) -> str:
-    return f"{value:.4g}" if se is None else f"{value:.4g} ± {se:.2g}"
+def _number(value: float, se: float | None, few: str = "") -> str:
+    return f"{value:.4g} {few}".rstrip() if se is None else f"{value:.4g} ± {se:.2g}"
 
 
 def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: bool = False) -> str:
@@ -72,8 +73,8 @@ def scores(revision: str, markdown: bool) -> str:
     files = {file: found for file, found in results.metrics.items() if found}
     names = dict.fromkeys(name for found in files.values() for name in sorted(found) if not name.endswith("_se"))
     columns = {
-        file: [_number(found[name], standard_error(name, found)) if name in found else "" for name in names]
-        for file, found in files.items()
+        file: [_number(of[name], standard_error(name, of), too_few(name, of)) if name in of else "" for name in names]
+        for file, of in files.items()
     }
     stale = {file: f"{file} (stale)" for file in results.outdated}
     text = _text(pd.DataFrame({"score": list(names), **columns}).rename(columns=stale), markdown)

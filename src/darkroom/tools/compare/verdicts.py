@@ -9,7 +9,7 @@ from darkroom.metrics.score import Score
 from darkroom.metrics.shares import share_and_error
 from darkroom.metrics.table import COUNT, scores
 from darkroom.report.cards import flat
-from darkroom.report.scores import error_of
+from darkroom.report.scores import error_of, too_few
 from darkroom.tools.compare.revisions import Results
 
 # A difference counts from this many standard errors on: about 95% of pure noise stays below.
@@ -36,6 +36,7 @@ class Row:
 
     differing: what of the two protocols keeps it from being compared.
     between: whether both errors were seen between runs.
+    few: why one of them is not known, where its images are too few.
     """
 
     file: str
@@ -48,6 +49,7 @@ class Row:
     between: bool = False
     runs: tuple[int, int] = (1, 1)
     differing: tuple[str, ...] = ()
+    few: str = ""
 
     @property
     def difference(self) -> float:
@@ -130,6 +132,8 @@ def _verdict(row: Row) -> str:
     if difference == 0:
         return EQUAL
     better = (difference > 0) == _known(row.name).higher_is_better
+    if se is None and row.few:
+        return row.few
     if not se:
         return f"{'better' if better else 'worse'}, error not known"
     if abs(difference) < row.threshold * se:
@@ -161,6 +165,7 @@ def compare(old: Results, new: Results) -> list[Row]:
             seen = [name in each.errors.get(file, {}) for each in (old, new)]
             runs = old.runs if seen[0] else 1, new.runs if seen[1] else 1
             differing = tuple(protocol_of(name, file, protocol))
-            row = Row(file, name, before[name], after[name], old_se, new_se, "", all(seen), runs, differing)
+            few = too_few(name, before) or too_few(name, after)
+            row = Row(file, name, before[name], after[name], old_se, new_se, "", all(seen), runs, differing, few)
             rows.append(replace(row, verdict=_verdict(row)))
     return rows

@@ -62,7 +62,7 @@ def git() -> Iterator[Finding]:
 def parameters() -> Iterator[Finding]:
     """Check params.yaml and dvc.yaml."""
     try:
-        yield ok("params.yaml", f"{check()}{check_sources()}")
+        yield ok("params.yaml", f"{check(counted=True)}{check_sources()}")
     except DarkroomError as error:
         for line in str(error).splitlines():
             yield problem("params.yaml", line)

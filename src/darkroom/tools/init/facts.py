@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from PIL import Image
@@ -17,7 +17,7 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.decoding import CONVERT, open_image
 from darkroom.data.preparing import upright_size
 from darkroom.data.quarantine import EXCUSED
-from darkroom.data.sample import Raw
+from darkroom.data.sample import Entry, Raw
 from darkroom.errors import DarkroomError
 from darkroom.terminal.progress import each_with_progress
 from darkroom.tools.init.sampling import sampled
@@ -51,6 +51,7 @@ class Facts:
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
     found: images in the source, with copies and damaged ones.
     seconds: of reading an image.
+    keys: what `ingest` stores of the samples, by key, and whether each has a caption; of those not read it is assumed.
     convert: formats of pictures that are not read, and how many samples are of each.
     """
 
@@ -71,6 +72,7 @@ class Facts:
     found: int
     seconds: float
     convert: dict[str, int]
+    keys: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def scale(self) -> float:
@@ -132,7 +134,7 @@ def look(subject: Subject) -> Facts:
             f"{total:,} image{' is' if total == 1 else 's are'} too few: scores are of held-out images, so {FEWEST} "
             "are needed, and some hundred give something to look at. Add images."
         )
-    seen: list[_Seen] = []
+    seen: dict[str, _Seen | None] = {}
     wrong, convert = Counter[str](), Counter[str]()
     looked = excused = 0
     start = time.monotonic()
@@ -143,23 +145,39 @@ def look(subject: Subject) -> Facts:
         try:
             if isinstance(entry.payload, Finding):
                 raise DamageError(entry.payload.reason)
-            seen.append(_seen(subject.source.read(entry)))
+            seen[entry.where] = _seen(subject.source.read(entry))
         except DamageError as error:
+            seen[entry.where] = None
             wrong[error.reason] += 1
             if error.detail.endswith(CONVERT):
                 convert[error.detail.partition(":")[0]] += 1
             excused += error.reason in EXCUSED
-    if not seen:
+    if not (usable := [one for one in seen.values() if one is not None]):
         said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
         what = f"{convert.most_common(1)[0][0]} is {CONVERT}." if convert else "is it the right source?"
         raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): {what}")
-    facts = _facts(total, looked, seen, convert, excused, (time.monotonic() - start) / looked)
+    facts = _facts(total, looked, usable, convert, excused, (time.monotonic() - start) / looked)
     if facts.images < FEWEST:
         raise DarkroomError(
             f"of {total:,} images about {facts.images} differ and can be read, which are too few: {FEWEST} are needed, "
             "and copies are left out. Add images."
         )
-    return facts
+    return replace(facts, keys=_keys(entries, seen))
+
+
+def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[str, bool]:
+    """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption.
+
+    seen: what is known of an image by `Entry.where`; None: it cannot be used.
+    """
+    found, digests = dict[str, bool](), set[bytes]()
+    for entry in sorted(entries, key=lambda entry: entry.where):
+        if entry.where not in seen:
+            found.setdefault(entry.key, True)
+        elif (one := seen[entry.where]) and not (one.may_be_copy and one.digest in digests):
+            digests.add(one.digest)
+            found.setdefault(entry.key, bool(one.caption))
+    return found
 
 
 def _seen(raw: Raw) -> _Seen:

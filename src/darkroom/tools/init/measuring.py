@@ -26,6 +26,7 @@ _BODY = 3.0  # seconds of a training's body besides its images: it loads librari
 EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
 _LONG = 30.0  # seconds of a stage, from which on it says what is left of the DAG
 _QUICK = 0.01  # seconds of reading an image, up to which the images themselves are read
+_SCENES = 200
 _MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
 
 
@@ -177,7 +178,7 @@ def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     """Return the entry of a part on which stages take about as long in miniature: rendered scenes, where need be.
 
     Tars can only be read whole, and how many images they have is known behind that; of many copies few would be left;
-    large photographs would take minutes to read.
+    large photographs would take minutes to read. Of so few scenes that a split might lack some there are more.
 
     Args:
         source: the entry.
@@ -185,7 +186,7 @@ def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     """
     if source["source"] != "webdataset" and facts.images > facts.found / 2 and facts.seconds <= _QUICK:
         return dict(source)
-    return {"source": "shapes", "path": NO_FILE, "embeddings": NO_FILE, "stop": facts.images}
+    return {"source": "shapes", "path": NO_FILE, "embeddings": NO_FILE, "stop": max(facts.images, _SCENES)}
 
 
 def reading(found: Planned, part: str, facts: Facts) -> Planned:

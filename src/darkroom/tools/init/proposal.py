@@ -3,10 +3,13 @@
 # No effect on any output: proposes settings
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from darkroom.data.splits import split_of
+from darkroom.metrics.score import FEWEST
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.tokenizers.kl.settings import KL
@@ -34,6 +37,9 @@ _FACTOR = 4  # pixels, height and width, of a latent's position
 # so many in all at least, however few there are: before that it draws nothing.
 _EPOCHS = {"train_generator": 100, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
 _LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
+# Few images fall unevenly into the splits: so many fall into each by the seed that is chosen, of the first `_SEEDS`.
+# That is a fraction of what is meant for training, and the images with which a standard error can be estimated.
+_TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
 # A generator is scored so often while it trains, by so many images of so many steps: some 5 % of its time.
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # of a training whose matrices are small
@@ -82,6 +88,21 @@ def splits(images: int) -> dict[str, float]:
     test = round(min(0.2, max(0.03, 600 / images)), 2)
     val = round(min(0.1, max(0.02, 150 / images)), 2)
     return {"train": round(1 - test - val, 2), "val": val, "test": test}
+
+
+def split_seed(facts: Facts, wish: Wish) -> Choice:
+    """Return the first seed by which few images fall into the splits as the stages need them, or nearly so."""
+    keys = [key for key, captioned in facts.keys.items() if captioned or not wish.unclip]
+    fractions = splits(facts.images)
+    least = {"train": _TRAIN * fractions["train"] * max(1, len(keys)), "val": _VAL, "test": _TEST}
+
+    def fraction(seed: int) -> float:
+        counts = Counter(split_of(key, fractions, seed) for key in keys)
+        return min(counts[split] / images for split, images in least.items())
+
+    seed = next((seed for seed in range(_SEEDS) if fraction(seed) >= 1), None)
+    seed = max(range(_SEEDS), key=fraction) if seed is None else seed
+    return Choice(seed, f"it gives each split of {len(keys)} images what the stages need" if seed else "")
 
 
 def training_images(facts: Facts) -> float:
@@ -146,6 +167,7 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
             else ""
         )
         found[f"ingest.splits.{name}"] = Choice(fraction, why)
+    found["ingest.split_seed"] = split_seed(facts, wish)
     if not facts.classes:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
     elif facts.unlabelled:

@@ -248,6 +248,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     with forks(1 if _gpu(params) else min(2, core_count()), REHEARSE.partition(":")[0]) as submit:
         began = time.process_time()
         dag = ask_dvc()
+        check(counted="catalog" not in dag.stale)
         asked, write = time.process_time() - began, lock_seconds()
         chosen = choose(names, dag.stages, dag.stale, everything)
         if not chosen:

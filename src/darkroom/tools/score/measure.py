@@ -53,7 +53,7 @@ def measure(
         found |= frechet_scores("fd", pool, covariance_root(pool.cov), made.pool, block)
     if real is not None:
         kid = kernel_jackknife(real.pool, within(real.pool), made.pool, block)
-        found |= {"kid": kid.value, "kid_se": kid.se}
+        found |= kid.named("kid")
         if convention.subsets and extractor == "inception" and min(len(made), len(real)) >= SIZE:
             subsets = kernel_subsets(made.pool, real.pool)
             found |= {"kid_subsets": subsets.mean, "kid_subsets_spread": subsets.spread}

@@ -1,0 +1,93 @@
+"""How many images the stages need of each split: for `darkroom check`, `init` and all that is run behind `catalog`."""
+
+# No effect on any output: validates
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from darkroom.check.endings import trainings
+from darkroom.data.splits import SPLITS
+from darkroom.models.generators.kind_settings import OF_ROWS, TEXTS
+from darkroom.models.kinds import TOKENIZERS
+from darkroom.params.fits import refuse
+
+SCORED = 2  # images of which a covariance can be estimated
+
+
+class Need(NamedTuple):
+    """The images of a split that a key needs, and whether they have captions."""
+
+    key: str
+    split: str
+    images: int
+    captioned: bool = False
+
+
+def needs(params: Any) -> Iterator[Need]:
+    """Yield what the stages that are switched on need; `params` is the whole of params.yaml, validated."""
+    generator, common, bits = params.train_generator, params.sample_generator.common, params.score_generator.bits
+    clip, decoder = params.train_clip.source != "none", params.train_decoder
+    cascade = decoder.cascade(clip)
+    yield Need("reference_stats.split", params.reference_stats.split, 2 * SCORED)  # one half is scored by the other
+    yield Need("reference_stats.held_out", params.reference_stats.held_out, SCORED)
+    yield Need("score_tokenizer.split", params.score_tokenizer.split, SCORED)
+    if generator.generates and generator.chosen.condition in OF_ROWS and not common.captions.given:
+        yield Need("sample_generator.common.split", common.split, 1, generator.chosen.condition in TEXTS)
+    if generator.generates and bits.wanted:
+        yield Need("score_generator.bits.split", bits.split, 1)
+    if clip:
+        yield Need("train_clip.evaluate.split", params.train_clip.evaluate.split, 1)
+        yield Need("train_prior.evaluate.split", params.train_prior.evaluate.split, 1)
+    if cascade:
+        yield Need("sample_decoder.split", params.sample_decoder.split, SCORED)
+    if cascade and decoder.evaluate.every:
+        yield Need("train_decoder.evaluate.every", "val", 2 * SCORED)  # in two blocks, by which the bias is known
+    if clip and any(unet.conditioned for unet in cascade.values()):
+        yield Need("sample_text.split", params.sample_text.split, SCORED, captioned=True)
+    yield from (Need(f"{key}.select", "val", 1) for key, each, *_ in trainings(params) if each.select == "best")
+
+
+def fits(params: Any) -> None:
+    """Check what params.yaml says of numbers of images: of those that are made, and of splits as far as it does.
+
+    Raises:
+        DarkroomError: they are too few; names the key.
+    """
+    decoded = bool(params.train_decoder.cascade(params.train_clip.source != "none"))
+    for key, section, used in (
+        ("sample_generator.common", params.sample_generator.common, params.train_generator.generates),
+        ("sample_tokenizer", params.sample_tokenizer, TOKENIZERS.has("sample", params.train_tokenizer.kind)),
+        ("sample_decoder", params.sample_decoder, decoded),
+        ("sample_text", params.sample_text, decoded),
+    ):
+        if used and section.images is not None and section.images < SCORED:
+            refuse(f"`{key}.images` is {section.images}, and scores need {SCORED} images at least.")
+    known = [part.images for part in params.parts.values() if part.images is not None]
+    fractions = {split: getattr(params.ingest.splits, split) for split in SPLITS}
+    every = len(known) == len(params.parts)
+    require(params, {split: round(each * sum(known)) for split, each in fractions.items() if every or not each})
+
+
+def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] | None = None, known: str = "") -> None:
+    """Check that splits have the images that are needed of them.
+
+    Args:
+        params: the whole of params.yaml, validated.
+        images: of each split; one that is not known is left out.
+        captions: of these, how many have one; None: all. Where no image has a caption, none are read.
+        known: where the numbers stand; "": they are expected.
+
+    Raises:
+        DarkroomError: a split has too few; names key and split.
+    """
+    for key, split, least, captioned in needs(params):
+        counts = captions if captioned and captions is not None and any(captions.values()) else images
+        if (there := counts.get(split, least)) >= least:
+            continue
+        if not getattr(params.ingest.splits, split):
+            refuse(f"`{key}` needs images of the split {split}, and `ingest.splits.{split}` is 0: give it a fraction.")
+        what = f"`{key}` needs {least} images of the split {split}{' with a caption' * captioned}"
+        count = f"has {there} ({known})" if known else f"will have about {there}"
+        again = ", and run `dvc repro catalog`" if known else ""
+        remedy = f"add images, raise `ingest.splits.{split}`, or set another `ingest.split_seed`{again}"
+        refuse(f"{what}, which {count}: {remedy}.")
