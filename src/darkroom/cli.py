@@ -1,7 +1,5 @@
 """The command line: a subcommand a stage, and those for people. Nothing heavy is imported before it is needed."""
 
-# No effect on any output: reads the command line
-
 import argparse
 import codecs
 import difflib

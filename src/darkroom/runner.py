@@ -1,7 +1,5 @@
 """Runs the body of a stage: checks first, then threads, log and signals around it. Nothing here changes a byte."""
 
-# No effect on any output: sets up log, signals and the threads that params.yaml names, around the body
-
 import contextlib
 import errno
 import importlib

@@ -1,7 +1,5 @@
 """`darkroom check`: params.yaml and dvc.yaml fit the settings and each other. Answers without torch, at once."""
 
-# No effect on any output: validates, and changes nothing
-
 import difflib
 import importlib
 import re

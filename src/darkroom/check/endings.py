@@ -1,7 +1,5 @@
 """Whether a training that ends by itself (`min_improvement`) is judged, and often enough to end early."""
 
-# No effect on any output: validates
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How many images the stages need of each split: for `darkroom check`, `init` and all that is run behind `catalog`."""
 
-# No effect on any output: validates
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 

@@ -11,8 +11,6 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 6. Objects that come from a remote are verified.
 """
 
-# No effect on any output: how stages are recorded, and not what they compute
-
 import fcntl
 import io
 import json

@@ -4,8 +4,6 @@ DVC 3 logs such an output in one line, records it in dvc.lock and exits with cod
 in cache", removes it and makes it again; `dvc commit STAGE` keeps it instead.
 """
 
-# No effect on any output: looks whether DVC's cache has what it should
-
 import configparser
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress

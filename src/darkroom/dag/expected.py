@@ -1,7 +1,5 @@
 """How long the whole DAG was expected to take when its parameters were written, to say how much of it is left."""
 
-# No effect on any output: what a person reads while waiting
-
 import json
 from collections.abc import Mapping
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Finds what DVC cannot hash in the folders that stages read: there `dvc repro` hangs, or fails and names no file."""
 
-# No effect on any output: reads names, kinds and permissions of files, and refuses
-
 import errno
 import os
 import re
@@ -133,7 +131,7 @@ def leave_out(roots: Iterable[Path]) -> str:
     Returns:
         A sentence with the number of lines; "" where none was needed.
     """
-    found = {root: unhashable(root) for root in roots}
+    found = {root: _remaining(root, scan(root).faults) for root in roots}
     lines = [line for root, faults in found.items() for fault in faults if (line := _line(root, fault))]
     if not lines:
         return ""
@@ -142,11 +140,6 @@ def leave_out(roots: Iterable[Path]) -> str:
     gap = "" if not before or before.endswith("\n") else "\n"
     file.write_text(before + gap + "".join(f"{line}\n" for line in dict.fromkeys(lines)))
     return f"left out as DVC cannot hash them, by lines of {IGNORE}: {len(lines):,}; commit it\n"
-
-
-def unhashable(root: Path) -> list[Fault]:
-    """Return what DVC cannot hash in a folder and .dvcignore does not leave out."""
-    return _remaining(root, scan(root).faults)
 
 
 def _remaining(root: Path, faults: Sequence[Fault]) -> list[Fault]:

@@ -1,7 +1,5 @@
 """The history in logs/runs.jsonl: when the body of each stage began and ended on this machine, and what it took."""
 
-# No effect on any output: reads what the runner logs
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

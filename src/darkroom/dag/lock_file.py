@@ -5,8 +5,6 @@ check` then restore the one in git's index. What has ended since costs no work: 
 in its run cache and the outputs are in its cache.
 """
 
-# No effect on any output: looks after dvc.lock, which no stage reads
-
 import json
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Which outputs are of other data or parameters than params.yaml, by dvc.lock alone: at once, and during a run."""
 
-# No effect on any output: says what is older than params.yaml
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache

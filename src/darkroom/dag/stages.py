@@ -3,8 +3,6 @@
 A stage's body is `darkroom.stages.STAGE`, its settings are the class `Params` of the module named here.
 """
 
-# No effect on any output: the names of the stages; what they name is part of the fingerprint
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Whether a network is sampled as it is trained: solver, steps and guidance."""
 
-# No effect on any output: validates
-
 from collections.abc import Callable, Mapping
 
 from darkroom.diffusion.settings import BOUND_TARGETS, DETERMINISTIC, Diffusion, Sampling, misfit

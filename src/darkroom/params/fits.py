@@ -1,7 +1,5 @@
 """Whether sections of params.yaml fit each other: what each room's `fits` needs, and the checks of the data."""
 
-# No effect on any output: validates
-
 from typing import Any, NoReturn
 
 from darkroom.errors import DarkroomError

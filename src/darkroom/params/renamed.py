@@ -1,7 +1,5 @@
 """Keys of params.yaml that were called otherwise before, each with its name of today."""
 
-# No effect on any output: refuses old names
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

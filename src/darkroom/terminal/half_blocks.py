@@ -1,7 +1,5 @@
 """Pictures in a terminal: each character is an upper half block, two pixels, the lower one its background."""
 
-# No effect on any output: draws in the terminal
-
 import os
 import shutil
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Numbers as a person reads them."""
 
-# No effect on any output: formats what is printed
-
 
 def count_of(count: float) -> str:
     """Return a large number with the letter of its thousands: 1.3 M."""

@@ -1,7 +1,5 @@
 """The output stream of a stage: the terminal and the log at once, with a progress bar where the terminal shows one."""
 
-# No effect on any output: writes lines and bars to the terminal and the log
-
 import contextlib
 import os
 from pathlib import Path

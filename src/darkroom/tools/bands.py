@@ -1,7 +1,5 @@
 """Images in a terminal: a band for each name, generated images to the left and real ones to the right."""
 
-# No effect on any output: draws in the terminal
-
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """How many cores there are. Loads no torch."""
 
-# No effect on any output: results depend on threads, which parameters name
-
 import os
 
 

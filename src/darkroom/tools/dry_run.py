@@ -1,7 +1,5 @@
 """`darkroom STAGE --dry-run`: what a training would do, without doing it. Loads no torch and writes nothing."""
 
-# No effect on any output: prints what a training would do, and does nothing
-
 import platform
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Image files of a person, prepared as the training images were."""
 
-# No effect on any output: reads what a command names
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where a command may write: where it can, and not inside an output of a stage, which DVC hashes."""
 
-# No effect on any output: refuses
-
 import os
 from pathlib import Path
 

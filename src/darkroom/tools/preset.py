@@ -4,8 +4,6 @@ A preset means the same whatever was applied before: what any of them may change
 `digits`, and taken out where `digits` has none, so that the default holds. Other keys of params.yaml stay.
 """
 
-# No effect on any output: writes params.yaml, which the stages depend on key by key
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """Keeps off the terminal what DVC, libraries and the processes of a measurement print."""
 
-# No effect on any output: moves what is printed into a log
-
 import os
 import sys
 from collections.abc import Iterator

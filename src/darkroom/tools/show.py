@@ -1,7 +1,5 @@
 """`darkroom show`: pictures in the terminal: samples beside real images, a file, the newest grid of a training."""
 
-# No effect on any output: draws in the terminal
-
 import sys
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """`darkroom times`: when each stage of the last run began and how long it took, and which ones the end waited for."""
 
-# No effect on any output: prints
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

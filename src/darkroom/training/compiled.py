@@ -1,7 +1,5 @@
 """Keeps what torch.compile has made for the next training of the same network."""
 
-# No effect on any output: the same code, found again
-
 import os
 
 from darkroom.training.state import root

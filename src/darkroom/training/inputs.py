@@ -1,7 +1,5 @@
 """What a stage is given, compared when it ends: DVC records the values that stand in the files then."""
 
-# No effect on any output: decides whether a result is recorded, and not what it is
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Finds the modules that a module loads, from the source: imports, also inside functions, and tables of kinds."""
 
-# No effect on any output: reads code, and runs none of it
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 `ast.dump` is not suitable: Python 3.12 and 3.13 have fields that 3.11 lacks, and split f-strings into other pieces.
 """
 
-# No effect on any output: hashes code, and runs none of it
-
 import ast
 import hashlib
 from collections.abc import Iterable

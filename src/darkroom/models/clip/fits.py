@@ -1,7 +1,5 @@
 """Whether CLIP fits the data."""
 
-# No effect on any output: validates
-
 from typing import Any
 
 from darkroom.models.clip.settings import unfit

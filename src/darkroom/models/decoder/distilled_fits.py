@@ -1,7 +1,5 @@
 """Whether a U-Net that distils another one fits that one, and what is sampled of it."""
 
-# No effect on any output: validates
-
 from typing import Any
 
 from darkroom.diffusion.fits import require_distillable, require_sampling

@@ -1,7 +1,5 @@
 """Whether the cascade of U-Nets fits the data and CLIP, and its samples and scores fit it."""
 
-# No effect on any output: validates
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether the published weights that params.yaml names are there. Loads no torch."""
 
-# No effect on any output: validates
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether the generator fits the tokenizer's latents, and its samples fit it."""
 
-# No effect on any output: validates
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

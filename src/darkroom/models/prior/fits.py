@@ -1,7 +1,5 @@
 """Whether the prior and the images of texts fit CLIP, the decoder and each other."""
 
-# No effect on any output: validates
-
 from typing import Any
 
 from darkroom.diffusion.fits import require_sampling

@@ -1,7 +1,5 @@
 """Whether the tokenizer and what reads it fit the data and each other."""
 
-# No effect on any output: validates
-
 from typing import Any
 
 from darkroom.models.kinds import TOKENIZERS

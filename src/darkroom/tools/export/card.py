@@ -1,7 +1,5 @@
 """The page of an exported generator: what it is, its data, its scores, and how it is loaded."""
 
-# No effect on any output: what stages made, in words
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`darkroom export`: models/generator in a format that others read, with a page that says what it is."""
 
-# No effect on any output: what a stage made is written in another format
-
 import json
 import os
 from dataclasses import replace

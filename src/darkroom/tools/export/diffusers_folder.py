@@ -1,7 +1,5 @@
 """A generator as a pipeline folder of diffusers: transformer, autoencoder, scheduler, and what runs them."""
 
-# No effect on any output: what a stage made is written in another format
-
 import json
 import shutil
 from collections.abc import Mapping, Sequence

@@ -6,7 +6,6 @@ pipeline = DiffusionPipeline.from_pretrained(FOLDER, custom_pipeline=f"{FOLDER}/
 pipeline([0, 1, 2], guidance_scale=2.0).images[0].save("image.png")
 """
 
-# No effect on any output: it is copied into exported folders
 # mypy: ignore-errors
 
 from typing import Any

@@ -1,7 +1,5 @@
 """`darkroom export --model tokenizer`: models/tokenizer in the format of its original, with a page about it."""
 
-# No effect on any output: what a stage made is written in another format
-
 import json
 import os
 from collections.abc import Callable, Mapping

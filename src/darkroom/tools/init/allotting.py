@@ -1,7 +1,5 @@
 """How long each training may be, so that the whole DAG ends in time."""
 
-# No effect on any output: proposes settings
-
 from collections.abc import Callable, Mapping
 
 from darkroom.tools.init.proposal import BATCH

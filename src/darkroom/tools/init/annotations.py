@@ -1,7 +1,5 @@
 """Where the images of a folder have their classes and captions: what settings of the source `folder` fit it."""
 
-# No effect on any output: proposes settings
-
 import os
 import re
 from collections import Counter

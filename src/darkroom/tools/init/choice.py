@@ -1,7 +1,5 @@
 """A value that `darkroom init` chooses."""
 
-# No effect on any output: proposes settings
-
 from typing import Any, NamedTuple
 
 

@@ -1,7 +1,5 @@
 """Which columns of a table hold classes and captions: by their names, and by what stands in them."""
 
-# No effect on any output: proposes settings
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`darkroom init`: looks at the images, measures this machine, and writes params.yaml so that the DAG ends in time."""
 
-# No effect on any output: writes params.yaml, which the stages depend on key by key
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -12,7 +10,6 @@ from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.init.allotting import MARGIN
 from darkroom.tools.init.choice import Choice
 from darkroom.tools.init.facts import Facts, look
-from darkroom.tools.init.leaving_out import left_out
 from darkroom.tools.init.machine import Machine, this_machine
 from darkroom.tools.init.measuring import EVALUATOR, Measured, measure_sizes, worth, write_stood_in
 from darkroom.tools.init.proposal import Wish, propose, trainings
@@ -34,9 +31,8 @@ def init(request: Request) -> str:
     before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
     begun = parse_yaml(before, PARAMS)
     machine = this_machine((begun.get("run") or {}).get("device", "auto"))
-    with left_out(request.source, request.dry_run) as (source, said):
-        subject = opened(source, begun)
-        return _proposed(replace(subject, notes=(*subject.notes, *said, *notes)), request, before, machine)
+    subject = opened(request.source, begun)
+    return _proposed(replace(subject, notes=(*subject.notes, *notes)), request, before, machine)
 
 
 def _proposed(subject: Subject, request: Request, before: str, machine: Machine) -> str:

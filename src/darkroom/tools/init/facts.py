@@ -1,7 +1,5 @@
 """What is in a source of images, by a sample of it: sizes, colours, classes, captions, duplicates."""
 
-# No effect on any output: looks at images
-
 import hashlib
 import math
 import time

@@ -1,7 +1,5 @@
 """Which columns of a data set of the Hub hold images, classes and captions: what settings of `hub` fit it."""
 
-# No effect on any output: proposes settings
-
 from collections.abc import Set
 from pathlib import Path
 from typing import Any

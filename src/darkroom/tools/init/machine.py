@@ -1,7 +1,5 @@
 """What this machine has, and whether convolutions are quicker in bf16 on it."""
 
-# No effect on any output: proposes settings
-
 import time
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Measures this machine by the DAG in miniature, with networks of one size or two."""
 
-# No effect on any output: writes params.yaml for the time that it takes, and runs stages in a scratch folder
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

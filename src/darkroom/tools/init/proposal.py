@@ -1,7 +1,5 @@
 """Settings for a source of images, each with its reason: what params.yaml says in place of the defaults."""
 
-# No effect on any output: proposes settings
-
 import math
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What stands behind values that `darkroom init` always chooses alike, where params.yaml says nothing there."""
 
-# No effect on any output: comments of params.yaml
-
 # By the end of the key, the longest one that fits.
 REASONS = {
     "training.optimizer": "learns from fewer images than adamw",

@@ -1,7 +1,5 @@
 """What a person asks of `darkroom init`. Loads no torch."""
 
-# No effect on any output: reads what a command names
-
 import math
 import shlex
 from argparse import ArgumentParser, Namespace

@@ -1,7 +1,5 @@
 """Which images of a source are looked at, and how many it has."""
 
-# No effect on any output: chooses what a command looks at
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice

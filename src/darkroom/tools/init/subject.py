@@ -1,7 +1,5 @@
 """The source of images that a person means by a folder or a name."""
 
-# No effect on any output: reads what a command names
-
 import os
 import re
 import unicodedata

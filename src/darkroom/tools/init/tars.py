@@ -1,7 +1,5 @@
 """Where the samples of webdataset tars have their classes and captions: what settings of `webdataset` fit them."""
 
-# No effect on any output: proposes settings
-
 import json
 from itertools import islice
 from pathlib import Path

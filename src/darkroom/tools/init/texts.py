@@ -1,7 +1,5 @@
 """What `darkroom init` says: the data, the trainings and their times, what more or less time would do, what to do."""
 
-# No effect on any output: prints
-
 import math
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Sizes of the networks by the time that there is, and how many images each training then wants to see."""
 
-# No effect on any output: proposes settings
-
 from dataclasses import dataclass, field
 
 from darkroom.models.clip.settings import ClipTraining

@@ -1,7 +1,5 @@
 """Tries the precision, memory layout and compilation of the trainings that `darkroom init` proposes."""
 
-# No effect on any output: proposes settings, and runs stages in a scratch folder
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `darkroom init` proposes for CLIP, the decoder and what is sampled of it."""
 
-# No effect on any output: proposes settings
-
 from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
 from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
 from darkroom.models.prior.sample_settings import SampleText

@@ -1,7 +1,5 @@
 """Writes what `darkroom init` proposes into params.yaml, reasons as comments."""
 
-# No effect on any output: writes params.yaml, which the stages depend on key by key
-
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`darkroom invert`: checks a request before torch is imported, inverts the images, and writes what comes of it."""
 
-# No effect on any output: draws what a person asks for
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any

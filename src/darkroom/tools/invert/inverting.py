@@ -1,7 +1,5 @@
 """Images to noise and back, and what was lost on the way."""
 
-# No effect on any output: draws what a person asks for
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `darkroom invert` is asked of: stored images or image files, and the conditions that they are read under."""
 
-# No effect on any output: draws what a person asks for
-
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

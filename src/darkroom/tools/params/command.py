@@ -1,7 +1,5 @@
 """What `darkroom params` prints."""
 
-# No effect on any output: prints params.yaml
-
 import difflib
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The keys of params.yaml as the settings classes declare them."""
 
-# No effect on any output: describes params.yaml
-
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass

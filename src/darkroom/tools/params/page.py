@@ -1,7 +1,5 @@
 """docs/params.md: the reference of params.yaml, made from the settings classes."""
 
-# No effect on any output: writes a page of the docs
-
 from itertools import groupby
 from pathlib import Path
 

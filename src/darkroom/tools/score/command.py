@@ -1,7 +1,5 @@
 """`darkroom score`: two sets of images in, a page and a JSON file with scores and their card out."""
 
-# No effect on any output: writes where a person says
-
 import hashlib
 import json
 import time

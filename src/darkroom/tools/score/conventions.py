@@ -1,7 +1,5 @@
 """What programs do differently with the same images and the same network."""
 
-# No effect on any output: reads what a command names
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether two sides and an extractor fit each other, before any network runs."""
 
-# No effect on any output: reads what a command names
-
 from collections.abc import Sequence
 from dataclasses import replace
 

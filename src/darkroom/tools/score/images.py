@@ -1,7 +1,5 @@
 """The images that a person names, in a folder of files or in tars, all of one size."""
 
-# No effect on any output: reads what a command names
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scores of one set of images against another, from their features."""
 
-# No effect on any output: reads what a command names
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Samples beside the reference images that are nearest to them: for people to look for copies and for faults."""
 
-# No effect on any output: reads what a command names
-
 import base64
 from io import BytesIO
 from typing import NamedTuple

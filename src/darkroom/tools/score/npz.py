@@ -1,7 +1,5 @@
 """An .npz as others publish it: images, `arr_0`, and statistics, `mu` and `sigma`, of sFID `mu_s` and `sigma_s`."""
 
-# No effect on any output: reads what a command names
-
 import math
 import tokenize
 import zipfile

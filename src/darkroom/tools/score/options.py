@@ -1,7 +1,5 @@
 """The options of `darkroom score`. Loads no torch."""
 
-# No effect on any output: reads the command line
-
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

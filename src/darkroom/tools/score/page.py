@@ -1,7 +1,5 @@
 """The page of `darkroom score`: one self-contained HTML file."""
 
-# No effect on any output: writes where a person says
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple

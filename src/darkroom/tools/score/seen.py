@@ -1,7 +1,5 @@
 """A set of images as an extractor sees it."""
 
-# No effect on any output: reads what a command names
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One side of `darkroom score`: images, published statistics, or both in one .npz."""
 
-# No effect on any output: reads what a command names
-
 from dataclasses import dataclass
 from pathlib import Path
 

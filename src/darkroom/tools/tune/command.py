@@ -1,7 +1,5 @@
 """`darkroom tune`: tries the switches of a training on this machine, and says or writes those that pay."""
 
-# No effect on any output: writes params.yaml, which the stages depend on key by key
-
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The trainings of this DAG, tried one at a time in miniature."""
 
-# No effect on any output: stages run in a scratch folder
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

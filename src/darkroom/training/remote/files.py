@@ -1,7 +1,5 @@
 """Checkpoints in a folder or behind a URL of fsspec: PLACE/STAGE-KEY/images-N/, the manifest written last."""
 
-# No effect on any output: copies checkpoints elsewhere and back; what comes back is checked by its hashes
-
 import json
 import os
 from pathlib import Path

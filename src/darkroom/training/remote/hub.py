@@ -3,8 +3,6 @@
 The token comes from the environment (HF_TOKEN) or from `hf auth login`, never from params.yaml.
 """
 
-# No effect on any output: copies checkpoints elsewhere and back; what comes back is checked by its hashes
-
 import shutil
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The key comes from the environment (WANDB_API_KEY) or from `wandb login`, never from params.yaml.
 """
 
-# No effect on any output: copies checkpoints elsewhere and back; what comes back is checked by its hashes
-
 import importlib.util
 import tempfile
 from pathlib import Path
