@@ -43,12 +43,13 @@ def locked(params: dict[str, Any], mark: str = "", done: int = 5) -> dict[str, A
         )
         for part in parts
     }
+    read = {"data/catalog": cat, "data/shards": "".join(shards.values())}
     entries |= {
         "catalog": entry({"data/shards": "".join(shards.values())}, "data/catalog", cat, parts=parts),
         "train_generator": entry({"data/catalog": cat}, "models/generator", trained, **depth),
-        "score_generator": entry({"data/catalog": cat, "models/generator": trained}, SCORES, f"of {trained}"),
+        "score_generator": entry({**read, "models/generator": trained}, SCORES, f"of {trained}"),
     }
-    for dep in entries["catalog"]["deps"]:
+    for dep in [*entries["catalog"]["deps"], entries["score_generator"]["deps"][1]]:
         dep["nfiles"] = len(params["parts"])
     return dict(list(entries.items())[:done])
 
@@ -71,6 +72,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OWN: dict[str, Any] = {**PARAMS, "parts": {"own": {"path": "c"}}}
+PARTLY: dict[str, Any] = {**PARAMS, "parts": {"own": {"path": "c"}, "two": {"path": "b"}}}
 LARGER: dict[str, Any] = {**PARAMS, "ingest": {"image_size": 64}}
 DEEPER: dict[str, Any] = {**PARAMS, "train_generator": {"depth": 4}}
 
@@ -82,7 +84,7 @@ def test_what_was_made_of_params_yaml_is_not_outdated(tmp_path: Path) -> None:
     assert states(tmp_path, PARAMS, made) == {}
 
 
-@pytest.mark.parametrize(("new", "count"), [(OWN, 1), (LARGER, 2)])
+@pytest.mark.parametrize(("new", "count"), [(OWN, 1), (PARTLY, 2), (LARGER, 2)])
 def test_scores_of_other_data_are_so_until_their_stage_has_run(tmp_path: Path, new: dict[str, Any], count: int) -> None:
     for done in range(count + 3):
         assert states(tmp_path, new, locked(PARAMS), locked(new, "!", done))[SCORES] == "data", done

@@ -45,7 +45,8 @@ def outdated() -> dict[str, Outdated]:
         for dep in lock[name].get("deps", []):
             if makers := [made[path] for path in made if Path(path).is_relative_to(dep["path"])]:
                 same, states = _is_made_of(dep, [out for _, out in makers]), [is_now(maker) for maker, _ in makers]
-                data.append(same and all(state[0] for state in states))
+                exact = name == "catalog" or dep["path"] in made  # by hash
+                data.append(exact and same and all(state[0] for state in states))
                 rest.append(same and all(state[1] for state in states))
         # All inputs of a stage were of the same data when it ran, so one that is unchanged since then is enough.
         of_data = {"ingest": not differing, "catalog": "parts" not in differing and all(data)}
