@@ -10,7 +10,8 @@ What DVC answers depends on the fingerprints of code. Where the source changed, 
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import networkx as nx
@@ -27,7 +28,7 @@ from darkroom.dag.dvc_cache import message as cache_message
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import mend
 from darkroom.dag.stages import STAGES, TRAININGS
-from darkroom.dag.status import Status, read_status
+from darkroom.dag.status import Status, observe, read_status
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import (
@@ -63,14 +64,9 @@ class Stages:
         try:
             check()
             self._params, self._dvc = read_params(), read_yaml(DVC)
-            if ask:
-                if message := mend():
-                    logger.warning(message)
-                if not _LOOKS & set(sys.argv):
-                    take_turn("snakemake")
-            # Held for both questions, since a plain `dvc` writes dvc.lock in place under this lock.
-            with open_repo() as repo, lock_repo(repo):
-                status = read_status(repo) if ask else Status(repo.index.graph, {})
+            if ask and (message := mend()):
+                logger.warning(message)
+            with _status(ask) as status:
                 _require_cached(status)
         except (DarkroomError, DvcException) as error:
             raise WorkflowError(str(error)) from error
@@ -131,6 +127,20 @@ class Stages:
     def _made(self, dep: str) -> list[str]:
         """Return the outputs that a dependency is, contains, or lies in."""
         return [out for out in self.all if related(dep, out)]
+
+
+@contextmanager
+def _status(ask: bool) -> Iterator[Status]:
+    """Yield what DVC finds out of date; without a lock where Snakemake runs nothing; nothing where DVC is not asked."""
+    if ask and _LOOKS & set(sys.argv):
+        with observe() as status:
+            yield status
+        return
+    if ask:
+        take_turn("snakemake")
+    # Held for both questions, since a plain `dvc` writes dvc.lock in place under this lock.
+    with open_repo() as repo, lock_repo(repo):
+        yield read_status(repo) if ask else Status(repo.index.graph, {})
 
 
 def _trainings_ahead(graph: nx.DiGraph) -> dict[str, int]:

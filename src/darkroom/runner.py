@@ -184,7 +184,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     _own_checkout()
     check(counted=stage not in _BESIDE_CATALOG)
     values = given(stage, item)
-    inputs = Inputs.of(stage, item, values) if "DVC_STAGE" in os.environ else None
+    inputs = Inputs(stage, item, values) if "DVC_STAGE" in os.environ else None
     params: Any = validate(schema(stage), values)
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))

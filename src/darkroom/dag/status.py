@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import md5
@@ -22,7 +22,7 @@ from darkroom.dag.fingerprint.stages import OUT, Fingerprint, fingerprints
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import require_hashable
 from darkroom.dag.history import events
-from darkroom.dag.lock_file import LOCK, busy, recorded
+from darkroom.dag.lock_file import busy
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
@@ -30,7 +30,6 @@ from darkroom.params.stage import read_yaml, related
 from darkroom.terminal.numbers import time_of
 
 RUNNING = "running"  # in place of DVC's status
-_TRIES, _PAUSE = 20, 0.1  # of reading dvc.lock, and seconds between two
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def observe() -> Iterator[Status]:
             TemporaryDirectory(prefix="darkroom-dvc-") as folder,
             type("Reader", (Repo,), {"tmp_dir": folder, "_ignore": lambda repo: None})() as repo,
         ):
-            graph, written = _settled(repo), busy()
+            graph, written = repo.index.graph, busy()
             require_hashable(_read_by_stages(graph))
             stages = {stage.addressing: stage for stage in graph}
             code: dict[str, Fingerprint] = {}
@@ -116,19 +115,6 @@ def observe() -> Iterator[Status]:
             yield Status(graph, {name: entries for name, entries in found.items() if entries}, code)
     except DvcException as error:
         raise DarkroomError(f"DVC cannot say what is out of date: {error}") from error
-
-
-def _settled(repo: Repo) -> DiGraph:
-    """Return the graph of the stages, from a dvc.lock that nobody wrote meanwhile: DVC rewrites it in place."""
-    for _ in range(_TRIES):
-        before = recorded()
-        with suppress(DvcException):
-            repo._reset()
-            graph = repo.index.graph
-            if before == recorded() and (before or not LOCK.exists()):
-                return graph
-        time.sleep(_PAUSE)
-    return repo.index.graph  # or what DVC says of it
 
 
 def _changes(stage: Stage, written: Collection[str], code: Mapping[str, Fingerprint]) -> list[Any]:

@@ -1,8 +1,9 @@
-"""What a stage is given, compared when it ends: DVC records the values that stand in the files then."""
+"""What a stage was given, compared when it ends: DVC records the values that stand in the files then."""
+
+# No effect on any output: decides whether a result is recorded, and not what it is
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,51 +16,37 @@ _SMALL = 1 << 20  # bytes of a file that is compared by content: DVC rewrites su
 _IGNORED = {"__pycache__", ".snakemake_timestamp"}  # in .dvcignore
 
 
-@dataclass(frozen=True)
 class Inputs:
-    """What a stage is given.
+    """What a stage is given when it starts: `values` of params.yaml, which the caller has read, and its dependencies.
 
-    params: its parameters, without `run`, which changes no result.
-    files: what stands for each dependency, by path; `_state` says what.
+    Raises:
+        DarkroomError: dvc.yaml is not valid.
     """
 
-    stage: str
-    item: str | None
-    params: Mapping[str, Any]
-    files: Mapping[str, str]
-
-    @classmethod
-    def of(cls, stage: str, item: str | None, values: Mapping[str, Any]) -> "Inputs":
-        """Return what a stage is given now, with the `values` that it has read from params.yaml.
-
-        Raises:
-            DarkroomError: params.yaml or dvc.yaml is not valid.
-        """
-        params = {name: value for name, value in values.items() if name != "run"}
-        return cls(stage, item, params, {dep: _state(Path(dep)) for dep in declared(stage, item, ["deps"])})
+    def __init__(self, stage: str, item: str | None, values: Mapping[str, Any]) -> None:
+        self._stage, self._item, self._params = stage, item, _without_run(values)
+        self._files = {dep: _state(Path(dep)) for dep in declared(stage, item, ["deps"])}
 
     def require_same(self) -> None:
-        """Refuse a result whose parameters, inputs or code have changed since.
+        """Check that parameters, inputs and code are still what they were.
 
         Raises:
-            DarkroomError: names what changed.
+            DarkroomError: they are not, or params.yaml is not valid now; names what changed.
         """
-        name = address(self.stage, self.item)
-        try:
-            now = Inputs.of(self.stage, self.item, given(self.stage, self.item))
-        except DarkroomError as error:
-            raise DarkroomError(f"{error} {_REFUSED.format(name=name)}") from error
-        changes = list(differences("", self.params, now.params))
-        changes += [f"{path} has changed" for path in self.files if self.files[path] != now.files.get(path)]
-        changes += changed_since(self.stage, self.item)
+        changes = list(differences("", self._params, _without_run(given(self._stage, self._item))))
+        changes += [f"{path} has changed" for path, state in self._files.items() if _state(Path(path)) != state]
+        changes += changed_since(self._stage, self._item)
         if changes:
-            raise DarkroomError(f"edited while {name} ran: {'; '.join(changes[:4])}. {_REFUSED.format(name=name)}")
+            name = address(self._stage, self._item)
+            raise DarkroomError(
+                f"edited while {name} ran: {'; '.join(changes[:4])}. The result is not recorded, since DVC would record "
+                "it with the new values. Run the same command again for the new values, or undo the edit first; the "
+                "state of a training is kept for both."
+            )
 
 
-_REFUSED = (
-    "The result of {name} is not recorded, since DVC would record it with the new values. Run the same command again "
-    "for the new values, or undo the edit first; the state of a training is kept for both."
-)
+def _without_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "run"}  # which changes no result
 
 
 def _state(path: Path) -> str:
