@@ -34,6 +34,7 @@ def clone(tmp_path, monkeypatch):
     git("init", "--quiet", "--initial-branch", "main")
     (tmp_path / ".dvc").mkdir()
     (tmp_path / ".dvc/config").touch()
+    (tmp_path / "params.yaml").touch()
     (tmp_path / ".dvc/.gitignore").write_text("/tmp\n/cache\n")
     (tmp_path / ".gitignore").write_text("/.darkroom\n")
     commit("begun")

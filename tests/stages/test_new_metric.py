@@ -31,6 +31,7 @@ def test_a_new_metric_is_measured_carded_listed_and_compared(clone, capsys):  # 
     assert scores["brightness"] == pytest.approx(originals().__getitems__(range(12)).mean())
     formula = Brightness.scores[0].formula
     assert card["formulas"]["brightness"] == formula and "deviation" in card["formulas"]["brightness_se"]
+    Path("params.yaml").touch()
     assert main(["scores"]) == 0
     assert "brightness" in capsys.readouterr().out
     brighter = {**scores, "brightness": scores["brightness"] + 10 * scores["brightness_se"]}
