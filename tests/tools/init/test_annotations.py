@@ -94,13 +94,13 @@ def test_texts_beside_the_images_are_captions_where_most_have_one(pictures, endi
         (["1_dog", "2_dogs", "3_dogs"], None),  # numbered
         (["01_cat", "02_dog"], None),
         (["2019_cat", "2020_dog"], None),  # dates
+        (["2019_cat"], None),
     ],
 )
 def test_folders_with_repeat_counts_give_the_class_without_them(pictures, folders, repeats):
     root = pictures("pictures", classes(*folders), size=(2, 2))
-    for number in range(20):
-        (root / folders[0] / f"{number}.caption").write_text("a thing")
-        (root / folders[1] / f"{number}.caption").write_text("a thing")
+    for path in classes(*folders):
+        (root / path).with_suffix(".caption").write_text("a thing")
     settings, notes = folder_settings(root)
     assert settings.repeats == (repeats is not None) and settings.caption == "txt"
     assert any("Folders are named with repeat counts" in note for note in notes) == settings.repeats

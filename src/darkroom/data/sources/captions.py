@@ -86,7 +86,7 @@ def _decoded(data: bytes) -> tuple[str | None, str]:
         # Where there is ASCII, the other order gives letters of CJK, so the order with its NULs comes first.
         little = core[1::2].count(0) >= core[::2].count(0)
         wide = _wide(core, ("utf-16-le", "utf-16-be") if little else ("utf-16-be", "utf-16-le"))
-        if wide[0] is not None or len(plain) <= 2 * _SHORT:
+        if wide[0] is not None:
             return wide
     return (plain.decode("cp1252"), "read as Windows-1252") if _is_latin(plain) else (None, "")
 
