@@ -159,13 +159,7 @@ def laid_over(text: str, new: Mapping[str, Any]) -> str:
 
 
 def _take_out(document: Any, key: str, behind: Any = None) -> None:
-    """Remove a key, and the mappings that are empty then, but for those that dvc.yaml names.
-
-    Args:
-        document: params.yaml with its comments.
-        key: dotted.
-        behind: the comments and empty lines behind its value, where they are not its own: they stay in the file.
-    """
+    """Remove a key, and the mappings that are empty then, but for those that dvc.yaml names."""
     path, _, last = key.rpartition(".")
     place = _value(document, path)
     if not isinstance(place, CommentedMap) or last not in place:

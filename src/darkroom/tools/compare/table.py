@@ -103,12 +103,7 @@ def conflicts(rows: Sequence[Row]) -> str:
 
 
 def _apart(rows: Sequence[Row], here: bool) -> str:
-    """Return a line for each file with scores that do not compare.
-
-    Args:
-        rows: all.
-        here: whether the new side is the working tree, of which it is said what to do where nothing compares.
-    """
+    """Return a line for each file with scores that do not compare."""
     files = {row.file: [each for each in rows if each.file == row.file and each.differing] for row in rows}
     lines = []
     for file, apart in files.items():

@@ -119,11 +119,7 @@ def _repeats(images: Iterable[str], label: str) -> str:
 
 
 def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
-    """Return `parent`, `top` or `none`, and why.
-
-    Args:
-        inside: for each image in a folder the names of its folders, the outermost first.
-    """
+    """Return `parent`, `top` or `none`, and why."""
     levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
     dated = {level: _are_dates(names) for level, names in levels.items()}
     months = dated["top"] and all((_MONTH.fullmatch(name) or _DATE.fullmatch(name)) for name in levels["parent"])

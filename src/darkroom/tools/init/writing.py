@@ -191,14 +191,7 @@ def _commented(text: str, reasons: Mapping[str, str]) -> str:
 
 
 def _comment(place: CommentedMap, key: str, reason: str, usual: str) -> None:
-    """Put a comment behind a value, in place of the one that stands there; what follows in other lines stays.
-
-    Args:
-        place: the mapping that holds the value.
-        key: its key there.
-        reason: the comment.
-        usual: the one where the reason is "" and none stands there.
-    """
+    """Put a comment behind a value, in place of the one that stands there; what follows in other lines stays."""
     tokens = place.ca.items.get(key)
     token = tokens[2] if tokens is not None else None
     if not reason and (not usual or (token is not None and token.value.startswith("#"))):

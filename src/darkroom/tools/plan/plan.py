@@ -121,13 +121,7 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
 
 
 def _jobs(plans: Sequence[StagePlan], params: Mapping[str, Any], between: float) -> dict[str, Job]:
-    """Return each stage as Snakemake runs it.
-
-    Args:
-        plans: the stages.
-        params: params.yaml.
-        between: seconds of a stage besides its body.
-    """
+    """Return each stage as Snakemake runs it."""
     single = _gpu(params)
     return {plan.stage: Job(plan.seconds + between, _cpus(plan.stage, params), plan.gpu and single) for plan in plans}
 
@@ -145,15 +139,6 @@ def _whole(
 
     `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock; Snakemake starts DVC
     with each.
-
-    Args:
-        plans: the stages.
-        jobs: the same, as Snakemake runs them.
-        dag: what follows from what.
-        start: seconds of a stage's process before its body.
-        asked: seconds in which DVC says what is stale.
-        write: seconds in which it writes dvc.lock.
-        load: see `Whole`.
     """
     cores = core_count()
     bodies = sum(plan.seconds for plan in plans)

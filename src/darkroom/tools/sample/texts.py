@@ -62,12 +62,7 @@ def note_words(texts: Sequence[str], clip: Clip) -> None:
 
 
 def _counted(context: int, of: str | None = None) -> dict[int, int]:
-    """Return in how many training captions each token is; nothing where they are not there, or too many.
-
-    Args:
-        context: tokens that are read of a caption.
-        of: the fingerprint of the catalog that is meant; None: of any.
-    """
+    """Return in how many training captions each token is; nothing where they are not there, or too many."""
     try:
         catalog = load_catalog(shards=None)
         if of not in (None, catalog.fingerprint):

@@ -99,13 +99,7 @@ def _row(tried: Tried) -> tuple[str, ...]:
 
 
 def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[str]:
-    """Yield what to set, and set it where that is wanted.
-
-    Args:
-        found: trainings that were tried.
-        known: the names of all trainings that there are.
-        write: whether params.yaml gets the settings that pay.
-    """
+    """Yield what to set, and set it where that is wanted."""
     if not found:
         yield "No training was tried."
         return
