@@ -25,7 +25,7 @@ def needs(params: Any) -> Iterator[Need]:
     """Yield what the stages that are switched on need; `params` is the whole of params.yaml, validated."""
     generator, common, bits = params.train_generator, params.sample_generator.common, params.score_generator.bits
     clip, decoder = params.train_clip.source != "none", params.train_decoder
-    cascade = decoder.cascade(clip)
+    cascade, texts = _decoded(params)
     yield Need("reference_stats.split", params.reference_stats.split, 2 * SCORED)  # one half is scored by the other
     yield Need("reference_stats.held_out", params.reference_stats.held_out, SCORED)
     yield Need("score_tokenizer.split", params.score_tokenizer.split, SCORED)
@@ -40,9 +40,16 @@ def needs(params: Any) -> Iterator[Need]:
         yield Need("sample_decoder.split", params.sample_decoder.split, SCORED)
     if cascade and decoder.evaluate.every:
         yield Need("train_decoder.evaluate.every", "val", 2 * SCORED)  # in two blocks, by which the bias is known
-    if clip and any(unet.conditioned for unet in cascade.values()):
+    if texts:
         yield Need("sample_text.split", params.sample_text.split, SCORED, captioned=True)
     yield from (Need(f"{key}.select", "val", 1) for key, each, *_ in trainings(params) if each.select == "best")
+
+
+def _decoded(params: Any) -> tuple[Any, bool]:
+    """Return the U-Nets of the decoder, and whether they make images of texts."""
+    clip = params.train_clip.source != "none"
+    cascade = params.train_decoder.cascade(clip)
+    return cascade, clip and any(unet.conditioned for unet in cascade.values())
 
 
 def fits(params: Any) -> None:
@@ -51,12 +58,12 @@ def fits(params: Any) -> None:
     Raises:
         DarkroomError: they are too few; names the key.
     """
-    decoded = bool(params.train_decoder.cascade(params.train_clip.source != "none"))
+    cascade, texts = _decoded(params)
     for key, section, used in (
         ("sample_generator.common", params.sample_generator.common, params.train_generator.generates),
         ("sample_tokenizer", params.sample_tokenizer, TOKENIZERS.has("sample", params.train_tokenizer.kind)),
-        ("sample_decoder", params.sample_decoder, decoded),
-        ("sample_text", params.sample_text, decoded),
+        ("sample_decoder", params.sample_decoder, bool(cascade)),
+        ("sample_text", params.sample_text, texts),
     ):
         if used and section.images is not None and section.images < SCORED:
             refuse(f"`{key}.images` is {section.images}, and scores need {SCORED} images at least.")
