@@ -387,6 +387,17 @@ def test_grid_that_is_not_full_has_no_row_names(made: Path) -> None:
     assert "originaldecoded" not in found.text and "each run of them followed by" in found.text and found.faults == []
 
 
+def test_stages_that_had_nothing_to_do_are_pale(made: Path) -> None:
+    def pale() -> set[str]:
+        rules = re.findall(r"([^{}\n]*data-stage[^{}\n]*) { opacity", render(TITLE, read_inputs()))
+        return {stage for rule in rules for stage in re.findall(r'data-stage="(\w+)"', rule)}
+
+    before = pale()
+    without_clip()
+    assert {"sample_decoder", "sample_text", "score_text"} <= before and "train_generator" not in before
+    assert pale() - before == {"train_clip"}
+
+
 def test_codes_have_their_scores_and_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both splits as shares of 4 codes, sorted; a continuous tokenizer has none of it."""
     monkeypatch.chdir(tmp_path)
