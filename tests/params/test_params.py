@@ -470,8 +470,8 @@ def test_without_clip_nothing_is_asked_of_what_reads_it(clone):
     for key, value in (("train_decoder.unets.base.diffusion.image_dropout", 0.0), ("sample_text.images", 1)):
         change(clone / "params.yaml", key, value)
     check()
-    change(clone / "params.yaml", "sample_decoder.images", 3)  # of the U-Net that is told nothing
-    with pytest.raises(DarkroomError, match=r"`sample_decoder\.images` is 3"):
+    change(clone / "params.yaml", "sample_decoder.images", 1)  # of the U-Net that is told nothing
+    with pytest.raises(DarkroomError, match=r"`sample_decoder\.images` is 1"):
         check()
 
 

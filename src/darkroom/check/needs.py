@@ -53,12 +53,13 @@ def fits(params: Any) -> None:
     Raises:
         DarkroomError: they are too few; names the key.
     """
-    decoded = bool(params.train_decoder.cascade(params.train_clip.source != "none"))
+    clip = params.train_clip.source != "none"
+    decoded = bool(params.train_decoder.cascade(clip))
     for key, section, used in (
         ("sample_generator.common", params.sample_generator.common, params.train_generator.generates),
         ("sample_tokenizer", params.sample_tokenizer, TOKENIZERS.has("sample", params.train_tokenizer.kind)),
         ("sample_decoder", params.sample_decoder, decoded),
-        ("sample_text", params.sample_text, decoded),
+        ("sample_text", params.sample_text, clip and decoded),
     ):
         if used and section.images is not None and section.images < SCORED:
             refuse(f"`{key}.images` is {section.images}, and scores need {SCORED} images at least.")
