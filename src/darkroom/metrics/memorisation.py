@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.errors import DarkroomError
 from darkroom.metrics.copies import copied, data_copying, gaps, nearer
 from darkroom.metrics.nearest import COARSE, Found, Nearest, middle, mirrored, moved, reduced, shrunk
 
@@ -116,9 +117,14 @@ def memorisation(
         progress: wraps the pass over the training images.
 
     Raises:
-        DarkroomError: images differ in shape.
+        DarkroomError: a set holds no image, or images differ in shape.
     """
     sets = (made, held_out)
+    if not made[1] or len(held_out[1]) < 2:
+        raise DarkroomError(
+            f"copies cannot be looked for with {len(made[1])} generated and {len(held_out[1])} held-out images: 1 and "
+            "2 are needed."
+        )
     real = slice(len(made[1]), None)
     pixels = torch.cat([_stacked(reduced, _batches(*each, batch)) for each in sets])
     seen = torch.cat([_stacked(features, _batches(*each, batch)) for each in sets])
