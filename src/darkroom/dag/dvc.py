@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from pathlib import Path
@@ -72,27 +72,13 @@ def edit_rwlock(lock_dir: str, fs: Any = None, hardlink: bool = False) -> Iterat
         temporary.replace(path)
 
 
-def release(lock: dict[str, Any], pids: set[int]) -> None:
-    """Remove the entries of processes from what `rwlock` holds."""
-    for path in [path for path, entry in lock["write"].items() if int(entry["pid"]) in pids]:
-        del lock["write"][path]
-    for path, readers in list(lock["read"].items()):
-        lock["read"][path] = [entry for entry in readers if int(entry["pid"]) not in pids]
-        if not lock["read"][path]:
-            del lock["read"][path]
-
-
-def _release_write(lock: dict[str, Any], info: dict[str, Any], paths: list[str]) -> None:
-    for path in paths:
-        if lock["write"].get(path) == info:
-            del lock["write"][path]
-
-
-def _release_read(lock: dict[str, Any], info: dict[str, Any], paths: list[str]) -> None:
-    for path in paths:
-        readers = [entry for entry in lock["read"].pop(path, []) if entry != info]
-        if readers:
-            lock["read"][path] = readers
+def drop(lock: dict[str, Any], kind: str, is_gone: Callable[[Any], bool], paths: Iterable[str] | None = None) -> None:
+    """Remove entries of a kind, `read` or `write`, from what `rwlock` holds; `paths`: of these, None: of all."""
+    for path in list(lock[kind] if paths is None else paths):
+        entries = lock[kind].pop(path, [])
+        remaining = [entry for entry in (entries if kind == "read" else [entries]) if entry and not is_gone(entry)]
+        if remaining:
+            lock[kind][path] = remaining if kind == "read" else remaining[0]
 
 
 def _dump_data(path: Any, data: Any, dumper: Callable[..., Any], fs: Any = None, **options: Any) -> None:
@@ -188,7 +174,8 @@ def _verified(initialize: Callable[..., None]) -> Callable[..., None]:
 def install() -> None:
     """Replace the functions of DVC that this module mends."""
     rwlock._edit_rwlock = edit_rwlock
-    rwlock._release_write, rwlock._release_read = _release_write, _release_read
+    rwlock._release_write = lambda lock, info, paths: drop(lock, "write", info.__eq__, paths)
+    rwlock._release_read = lambda lock, info, paths: drop(lock, "read", info.__eq__, paths)
     rwlock.psutil = SimpleNamespace(pid_exists=alive)  # all that it calls
     _common._dump_data = _yaml._dump_data = _dump_data
     dvc.stage.run_stage = _noted(dvc.stage.run_stage)

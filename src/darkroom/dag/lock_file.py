@@ -112,12 +112,13 @@ def mend() -> str:
         return ""
     from dvc.exceptions import DvcException  # takes half a second, and is rarely needed
 
-    from darkroom.dag.dvc import edit_rwlock, open_repo, release
+    from darkroom.dag.dvc import drop, edit_rwlock, open_repo
 
     try:
         with open_repo() as repo, repo.lock:  # DVC writes dvc.lock under it
             with edit_rwlock(str(BUSY.parent)) as lock:
-                release(lock, {pid for pid in holders(lock) if not alive(pid)})
+                for kind in ("write", "read"):
+                    drop(lock, kind, lambda entry: not alive(int(entry["pid"])))
             return _restore()
     except DvcException as error:
         raise DarkroomError(f"{LOCK} is broken, and DVC cannot be asked to wait while it is mended: {error}") from error

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from darkroom.errors import DarkroomError
-from darkroom.tools.init.choice import Choice
-from darkroom.tools.init.reasons import REASONS, usual_reason
+from darkroom.tools.init.reasons import REASONS, Choice, usual_reason
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.writing import BEFORE, LAST, begin_from, header, restored, text_of
 

@@ -13,9 +13,9 @@ from darkroom.models.generators.sample_settings import Common
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.numbers import NO_FILE
-from darkroom.tools.init.choice import Choice
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
+from darkroom.tools.init.reasons import Choice
 from darkroom.tools.init.tiers import SHORT, TIERS, TRAININGS, Tier
 from darkroom.tools.init.unclip import UNET, context_length, decoder, unclip
 from darkroom.tools.preset import leaves

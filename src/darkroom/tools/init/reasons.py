@@ -1,4 +1,6 @@
-"""What stands behind values that `darkroom init` always chooses alike, where params.yaml says nothing there."""
+"""Values that `darkroom init` chooses, with reasons; those of values that it always chooses alike."""
+
+from typing import Any, NamedTuple
 
 # By the end of the key, the longest one that fits.
 REASONS = {
@@ -27,6 +29,13 @@ REASONS = {
     "unets.base.size": "positions of a latent, height and width, or pixels",
     "unets.base.embeddings": "of CLIP: the condition",
 }
+
+
+class Choice(NamedTuple):
+    """The value of a key, and why it is this one, in a few words; "": it follows from another."""
+
+    value: Any
+    reason: str = ""
 
 
 def usual_reason(key: str) -> str:

@@ -20,8 +20,7 @@ from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.tools.init.choice import Choice
-from darkroom.tools.init.reasons import usual_reason
+from darkroom.tools.init.reasons import Choice, usual_reason
 from darkroom.tools.init.request import Request
 from darkroom.tools.preset import laid_over
 
