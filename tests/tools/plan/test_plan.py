@@ -167,10 +167,11 @@ def test_what_does_not_fit_is_not_run_and_what_follows_has_no_time(stale, monkey
 
 def test_a_stage_that_fails_in_miniature_says_why(stale):
     clone = stale()
-    change(clone, "reference_stats", "blocks", value=1000)
+    change(clone, "reference_stats", "extractors", value=["in_domain", "inception"])
+    change(clone, "reference_stats", "inception", "weights", value="dvc.yaml")  # which holds no weights
     stages, _ = planned("reference_stats", "score_generator")
     assert stages["reference_stats"]["source"] == stages["score_generator"]["source"] == "not measured"
-    assert "`reference_stats.blocks` is 1000" in stages["reference_stats"]["notes"][0]
+    assert "dvc.yaml" in stages["reference_stats"]["notes"][0]
     assert not stages["score_generator"]["notes"]
 
 
