@@ -109,7 +109,8 @@ def observe() -> Iterator[Status]:
             code: dict[str, Fingerprint] = {}
             if CODE in stages and _changes(stages[CODE], written, code):
                 names = [name for name in STAGES if name != CODE]
-                code = {f"{OUT}/{name}.json": each for name, each in fingerprints(names, read_yaml(PARAMS)).items()}
+                hashed = fingerprints(names, read_yaml(PARAMS), Path("src"))  # of this clone, whoever's code runs here
+                code = {f"{OUT}/{name}.json": each for name, each in hashed.items()}
                 del stages[CODE]
             found = {name: _changes(stage, written, code) for name, stage in stages.items()}
             yield Status(graph, {name: entries for name, entries in found.items() if entries}, code)
