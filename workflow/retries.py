@@ -6,8 +6,8 @@ Snakemake has one number for a rule, and `--retries` for all rules. Without `--r
   written none since it last failed, it would fail at the same images again, and does not start;
 - `ingest` starts again once, since a source may lie behind a network.
 
-With `--retries N` every stage starts again N times at most. Either way a stage that said what is wrong
-(DarkroomError) would say it again, and does not start; `ingest` says so of a network, too. After Ctrl-C or SIGTERM
+With `--retries N` every stage starts again N times at most. A stage that failed with a DarkroomError would fail again
+and is not restarted. `ingest` is the exception, since a network error is a DarkroomError too. After Ctrl-C or SIGTERM
 Snakemake starts no job.
 """
 
@@ -20,20 +20,21 @@ from snakemake.jobs import Job
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.params.stage import address, file_name
 from darkroom.processes.launch import CONTINUES
+from darkroom.training.state import root
 
 OPTIONS = ("--retries", "--restart-times", "-T")
-LOGS, STATES = Path("logs"), Path(".darkroom/state")
+LOGS = Path("logs")
 Checkpoints = dict[tuple[str, int], list[str]]
 
 
 def checkpoints(name: str) -> list[str]:
     """Return the checkpoints, or finished batches, in the state that a stage used last."""
-    states = sorted(STATES.glob(f"{name}-*"), key=lambda path: path.stat().st_mtime)
+    states = sorted(root().glob(f"{name}-{'?' * 16}"), key=lambda path: path.stat().st_mtime)
     return sorted(str(path) for state in states[-1:] for path in (*state.glob("images-*"), *state.glob("batches-*/*")))
 
 
 def refused(name: str) -> bool:
-    """Return whether the log of a stage ends with an error that a person has to mend."""
+    """Return whether the log of a stage contains an error that needs a person."""
     log = LOGS / f"{name}.log"
     text = log.read_text(errors="replace") if log.is_file() else ""
     return "\nerror: " in f"\n{text}" and not text.rstrip().endswith(CONTINUES)

@@ -4,8 +4,8 @@ DVC knows by content what is out of date, Snakemake by time. So DVC is asked onc
 inputs of a fresh stage are marked `ancient`, and a stale stage that waits for no other stale stage gets one more input,
 a marker that the rule `stale` makes anew on every run. From there Snakemake's own propagation does the rest.
 
-What DVC answers depends on the fingerprints of code. Where the source changed, they are made anew before: the stage
-`code` runs here and has no rule, and what it writes is no rule's input.
+What DVC answers depends on the fingerprints of code. If the source changed, the stage `code` runs here first, or with
+`-n` its result is computed in memory. `code` has no rule, and its outputs are no rule's inputs.
 """
 
 import shutil
@@ -47,7 +47,9 @@ from darkroom.params.stage import (
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
-_LOOKS = {"-n", "-np", "--dry-run", "--dryrun", "--lint", "--list-rules", "--report", "--unlock"}  # these run nothing
+# These run nothing.
+_LOOKS = {"-n", "-np", "--dag", "--dry", "--dry-run", "--dryrun", "--filegraph", "--lint", "--list", "--list-rules"}
+_LOOKS |= {"--detailed-summary", "--report", "--rulegraph", "--summary", "--unlock"}
 
 
 class Stages:
@@ -132,7 +134,7 @@ class Stages:
 @contextmanager
 def _status(ask: bool) -> Iterator[Status]:
     """Yield what DVC finds out of date; without a lock where Snakemake runs nothing; nothing where DVC is not asked."""
-    if ask and _LOOKS & set(sys.argv):
+    if ask and _LOOKS & {word.partition("=")[0] for word in sys.argv}:
         with observe() as status:
             yield status
         return

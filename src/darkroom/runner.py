@@ -28,14 +28,14 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import OUTPUTS, address, file_name, given, processes, threads
 from darkroom.processes.launch import Rank, launch, rank, reporting_errors, require_shareable, take_device
-from darkroom.processes.stopping import stoppable, watch
+from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.report.curves import CURVES, read_training
 from darkroom.report.learning import findings
 from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training.compiled import keep_compiled
 from darkroom.training.inputs import Inputs
-from darkroom.training.state import changed_since, declared, root, sweep
+from darkroom.training.state import STARTED, changed_since, declared, identity, key, root, sweep
 
 LOGS = Path("logs")
 _BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted
@@ -72,14 +72,12 @@ def params_key(values: Mapping[str, Any]) -> str:
 def run_id() -> str:
     """Return the same text for all stages of one run of an engine: the process that began it, and when.
 
-    The Snakefile sets it, for jobs on other machines, too; else it is the outermost process of DVC above the stage.
+    The Snakefile and the `dvc` of .venv set it, for jobs on other machines, too; else it is the process of DVC.
     """
-    engine = above = psutil.Process()
-    while (parent := above.parent()) is not None:
-        above = parent
-        with contextlib.suppress(psutil.Error):  # gone meanwhile, or somebody else's
-            engine = above if "dvc" in (Path(word).name for word in above.cmdline()[:3]) else engine
-    return os.environ.get("DARKROOM_RUN", f"{engine.pid} {engine.create_time():.0f}")
+    if found := os.environ.get("DARKROOM_RUN"):
+        return found
+    process = [psutil.Process(), *engine(psutil.Process().parents())][-1]
+    return f"{process.pid} {process.create_time():.0f}"
 
 
 def _note(event: str, name: str, **metadata: Any) -> None:
@@ -185,6 +183,8 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     check(counted=stage not in _BESIDE_CATALOG)
     values = given(stage, item)
     inputs = Inputs(stage, item, values) if "DVC_STAGE" in os.environ else None
+    if stage in TRAININGS + SHARED:
+        os.environ.setdefault(STARTED, key(identity(stage, item, values)))
     params: Any = validate(schema(stage), values)
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))

@@ -57,7 +57,7 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
         ({}, {"train": 3}, {}, "`reference_stats.split` needs 4 images of the split train, which has 3"),
         ({"score_tokenizer.split": "val"}, {"val": 1}, {}, "`score_tokenizer.split` needs 2 images of the split val"),
         ({}, {"val": 0}, {}, None),
-        ({"train_clip.training.select": "best"}, {"val": 0}, {}, "`train_clip.training.select` needs 1 images"),
+        ({"train_clip.training.select": "best"}, {"val": 0}, {}, "`train_clip.training.select` needs 1 image"),
         ({"train_decoder.evaluate.every": 640}, {"val": 3}, {}, "`train_decoder.evaluate.every` needs 4 images"),
         ({"train_decoder.evaluate.every": 640}, {"val": 4}, {}, None),
         ({"sample_decoder.split": "val"}, {"val": 1}, {}, "`sample_decoder.split` needs 2 images of the split val"),

@@ -52,9 +52,9 @@ def write(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.Monke
 def dvc(write, environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
     """Starts the mended DVC."""
 
-    def start(*words: str) -> subprocess.Popen[str]:
+    def start(*words: str, **variables: str) -> subprocess.Popen[str]:
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen([*DVC, *words], env=environment, **output)
+        return subprocess.Popen([*DVC, *words], env=environment | variables, **output)
 
     return start
 
@@ -117,12 +117,13 @@ def test_a_truncated_rwlock_stops_no_stage(write, dvc, text: str) -> None:
     assert json.loads(Path(".dvc/tmp/rwlock").read_text()) == {"read": {}, "write": {}}
 
 
-@pytest.mark.parametrize("second", [("repro",), ("repro", "--single-item", "one")], ids=["engine", "stage"])
-def test_a_second_one_waits_and_runs_nothing_again(write, dvc, second: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("variables", [{}, {"DARKROOM_RUN": "other"}], ids=["engine", "job of an engine"])
+def test_a_second_one_waits_and_runs_nothing_again(write, dvc, variables: dict[str, str]) -> None:
+    """An engine waits for its turn; a job of an engine that has the turn waits for the files."""
     write("while test ! -e go; do sleep 0.05; done")
     first = dvc("repro")
     wait_until(lambda: bodies() == ["one"])
-    other = dvc(*second)
+    other = dvc("repro", "--single-item", "one", **variables)
     assert other.stdout is not None and any("waits" in line for line in other.stdout)
     assert other.poll() is None
     Path("go").touch()

@@ -101,7 +101,7 @@ def test_scores_of_other_parameters_are_stale(tmp_path: Path) -> None:
 def test_the_sentence_names_the_stage_that_replaces_it(tmp_path: Path) -> None:
     states(tmp_path, OWN, locked(PARAMS))
     assert f"{SCORES} {outdated()[SCORES]}" == (
-        f"{SCORES} is of other data than params.yaml names: it is replaced when score_generator ends"
+        f"{SCORES} belongs to other data than params.yaml names; score_generator replaces it when it ends"
     )
     (tmp_path / "dvc.lock").unlink()
     assert outdated() == {}

@@ -394,7 +394,12 @@ def test_stages_that_had_nothing_to_do_are_pale(made: Path) -> None:
 
     before = pale()
     without_clip()
-    assert {"sample_decoder", "sample_text", "score_text", "score_tokenizer_samples"} <= before and "train_generator" not in before
+    assert {
+        "sample_decoder",
+        "sample_text",
+        "score_text",
+        "score_tokenizer_samples",
+    } <= before and "train_generator" not in before
     assert pale() - before == {"train_clip"}
 
 

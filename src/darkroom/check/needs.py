@@ -1,4 +1,4 @@
-"""How many images the stages need of each split: for `darkroom check`, `init` and all that is run behind `catalog`."""
+"""How many images the stages need of each split: used by `darkroom check`, `init` and every stage after `catalog`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -91,8 +91,8 @@ def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] 
             continue
         if not getattr(params.ingest.splits, split):
             refuse(f"`{key}` needs images of the split {split}, and `ingest.splits.{split}` is 0: give it a fraction.")
-        what = f"`{key}` needs {least} images of the split {split}{' with a caption' * captioned}"
+        what = f"`{key}` needs {least} image{'s' * (least > 1)} of the split {split}{' with a caption' * captioned}"
         count = f"has {there} ({known})" if known else f"will have about {there}"
-        again = ", and run `dvc repro catalog`" if known else ""
-        remedy = f"add images, raise `ingest.splits.{split}`, or set another `ingest.split_seed`{again}"
+        again = ", set another `ingest.split_seed`, and run `dvc repro catalog`" if known else ""
+        remedy = f"add images, or raise `ingest.splits.{split}`{again}"
         refuse(f"{what}, which {count}: {remedy}.")

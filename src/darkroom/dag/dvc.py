@@ -1,4 +1,4 @@
-"""DVC, mended where several processes use one checkout, or a signal ends one of them.
+"""DVC with fixes for several processes in one checkout, and for processes that a signal ends.
 
 `python -m darkroom.dag.dvc …` is `dvc …`. `workflow/setup` makes it the `dvc` of `.venv`; Snakemake's rules and
 Darkroom's commands use it, too. Files and their formats are DVC's own, so a plain `dvc` beside it works as always.
@@ -6,7 +6,7 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 1. `dvc.lock`, `rwlock` and other YAML files are written to a temporary file and renamed: no signal truncates them.
 2. A stage whose files another process works on waits instead of failing; so does a second `dvc repro` or Snakemake.
 3. In `rwlock`, zombies count as gone, a truncated file counts as empty, and an entry that is gone is no error.
-4. A stage is not recorded where a parameter or an input changed after its command started.
+4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
 """
@@ -43,8 +43,8 @@ from darkroom.errors import DarkroomError
 
 TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
 _POLL = 0.5  # seconds between two looks at what another process works on
-# Arguments of a command that runs no stage here, or one that a rule of Snakemake starts, which has the turn.
-_NO_TURN = {"-s", "--single-item", "--dry", "--queue", "--temp", "-h", "--help"}
+_RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environment of all its processes
+_ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
 _turns: list[Any] = []  # the open file of `take_turn`, which must not be closed before this process ends
 
 
@@ -129,7 +129,7 @@ def _noted(run_stage: Callable[..., None]) -> Callable[..., None]:
 
 
 def _unchanged(save_outs: Callable[..., None]) -> Callable[..., None]:
-    """Refuse to record a stage whose parameters and inputs are no longer those that its command found.
+    """Refuse to record a stage if its parameters or inputs changed while its command ran.
 
     DVC calls this when it has hashed the inputs again, and before it records anything.
     """
@@ -206,14 +206,19 @@ def take_turn(command: str) -> None:
     file.truncate(0)
     file.write(f"{command} (PID {os.getpid()})")
     file.flush()
+    before: list[int] = []
+    while others := _others():
+        if others != before:
+            advice = f"remove {TURN.parent}/rwlock if none of them is DVC"
+            print(f"{command} waits for PID {', '.join(map(str, others))} ({advice}).", file=sys.stderr, flush=True)
+        before = others
+        time.sleep(_POLL)
+
+
+def _others() -> list[int]:
+    """Return the other processes that run and that `rwlock` lists."""
     with edit_rwlock(str(TURN.parent)) as lock:
-        others = [pid for pid in holders(lock) - {os.getpid()} if alive(pid)]
-    if others:
-        pids = ", ".join(map(str, others))
-        advice = f"remove {TURN.parent}/rwlock if none of them is DVC"
-        print(f"{command} waits for PID {pids} ({advice}).", file=sys.stderr, flush=True)
-        while any(map(alive, others)):
-            time.sleep(_POLL)
+        return sorted(pid for pid in holders(lock) - {os.getpid()} if alive(pid))
 
 
 def main() -> int:
@@ -221,8 +226,10 @@ def main() -> int:
     install()
     words = sys.argv[1:]
     sys.argv[0] = "dvc"
-    if "repro" in words[:2] or words[:2] == ["exp", "run"]:
-        if TURN.parents[1].is_dir() and not _NO_TURN & set(words):
+    command = [word for word in words if not word.startswith("-")][:2]
+    if command[:1] == ["repro"] or command in (["exp", "run"], ["experiments", "run"]):
+        if TURN.parents[1].is_dir() and not _ASIDE & set(words) and _RUN not in os.environ:
+            os.environ[_RUN] = f"{os.getpid()} {time.time():.0f}"
             try:
                 take_turn(" ".join(sys.argv))
             except DarkroomError as error:

@@ -105,10 +105,7 @@ def mend() -> str:
     Raises:
         DarkroomError: it contains the markers of a git merge, which a person must resolve, or DVC's locks fail.
     """
-    for folder in RUNS.glob("*/*/"):
-        with suppress(OSError):  # not empty
-            folder.rmdir()
-    if damage() is None and not _stuck():
+    if damage() is None and not _stuck() and all(any(folder.iterdir()) for folder in RUNS.glob("*/*/")):
         return ""
     from dvc.exceptions import DvcException  # takes half a second, and is rarely needed
 
@@ -119,9 +116,12 @@ def mend() -> str:
             with edit_rwlock(str(BUSY.parent)) as lock:
                 for kind in ("write", "read"):
                     drop(lock, kind, lambda entry: not alive(int(entry["pid"])))
+            for folder in RUNS.glob("*/*/"):
+                with suppress(OSError):  # not empty
+                    folder.rmdir()
             return _restore()
     except DvcException as error:
-        raise DarkroomError(f"{LOCK} is broken, and DVC cannot be asked to wait while it is mended: {error}") from error
+        raise DarkroomError(f"cannot repair {LOCK} and {BUSY}, since DVC's lock is not available: {error}") from error
 
 
 def _restore() -> str:

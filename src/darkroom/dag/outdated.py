@@ -21,7 +21,7 @@ class Outdated(NamedTuple):
 
     def __str__(self) -> str:
         what = "other data" if self.data else "other parameters (stale)"
-        return f"is of {what} than {PARAMS} names: it is replaced when {self.stage} ends"
+        return f"belongs to {what} than {PARAMS} names; {self.stage} replaces it when it ends"
 
 
 def outdated() -> dict[str, Outdated]:

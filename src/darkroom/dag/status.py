@@ -1,7 +1,5 @@
 """What DVC finds out of date, the code included."""
 
-import os
-import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -141,20 +139,6 @@ def _changes(stage: Stage, written: Collection[str], code: Mapping[str, Fingerpr
     return found
 
 
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Send to stderr what this process and those that it starts print: the caller's stdout may be a table or JSON."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    try:
-        os.dup2(2, 1)
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
 def read_status(repo: Repo) -> Status:
     """Return what DVC finds out of date.
 
@@ -167,8 +151,7 @@ def read_status(repo: Repo) -> Status:
     require_hashable(_read_by_stages(repo.index.graph))
     found: Mapping[str, Any] = repo.status()
     if CODE in found:
-        with _stdout_to_stderr():
-            repo.reproduce([CODE], single_item=True)
+        repo.reproduce([CODE], single_item=True)
         repo._reset()  # as DVC does whenever it takes its lock, which the caller may hold already
         found = repo.status()
     return Status(repo.index.graph, found)

@@ -154,7 +154,7 @@ class Sampling(Section):
     diffusion_coefficient: Literal["sigma", "linear", "constant", "decreasing", "increasing_decreasing"] = "sigma"
     """euler_maruyama: how much noise is added at which time (SiT): sigma, that of the path, or another function."""
     diffusion_scale: Annotated[float, Field(ge=0)] = 1.0
-    """euler_maruyama: factor of it; for decreasing, of its cosine, as in SiT."""
+    """euler_maruyama: scale of the coefficient; for decreasing, of its cosine (SiT)."""
     last_step: Annotated[float, Field(gt=0, lt=1)] = 0.04
     """euler_maruyama: length of the last step, which adds no noise."""
     guidance: Annotated[float, Field(ge=0)] = 1.0

@@ -27,7 +27,7 @@ class ReferenceStats(Section):
     kid_images: Annotated[int, Field(ge=2)] = 10000
     """Features of the reference kept for the kernel distance, at most."""
     blocks: Annotated[int, Field(ge=2)] = 10
-    """Blocks of the jackknife that gives the standard errors of the noise floor; fewer of fewer than two images."""
+    """Blocks of the jackknife of the noise floor's standard errors; fewer where each has fewer than two images."""
     extractors: Annotated[list[Literal["in_domain", "inception", "dinov2", "clip"]], Field(min_length=1)] = [
         "in_domain"
     ]

@@ -1,4 +1,4 @@
-"""Where a command may write: where it can, and not inside an output of a stage, which DVC hashes."""
+"""Check where a command may write: in a writable folder outside the outputs of stages, which DVC hashes."""
 
 import os
 from pathlib import Path
@@ -23,11 +23,11 @@ def require_no_output(option: str, target: Path) -> None:
         target: the path.
 
     Raises:
-        DarkroomError: a stage writes there, or nobody can; names it.
+        DarkroomError: a stage writes there, or the folder is not writable; names it.
     """
     above = next(folder for folder in target.absolute().parents if folder.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise DarkroomError(f"{option}: {above} is no folder that can be written: name another place, say logs/.")
+        raise DarkroomError(f"{option}: {above} is not a writable folder: choose another path, for example in logs/.")
     if not DVC.is_file():
         return
     values, dvc = read_yaml(PARAMS), read_yaml(DVC)

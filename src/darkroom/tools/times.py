@@ -33,7 +33,7 @@ class Body:
 def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
     """Return the bodies of the last run of an engine that came to their ends, in the order in which they began.
 
-    Those of older versions, which name no run, count as one. `code` is left out: `snakemake -n` runs it, too.
+    Those of older versions, which name no run, count as one. `code` is left out: Snakemake runs it before the others.
 
     Args:
         history: events of stages' bodies.

@@ -3,6 +3,7 @@
 # No effect on any output: decides whether a result is recorded, and not what it is
 
 import os
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +14,7 @@ from darkroom.params.stage import address, differences, given
 from darkroom.training.state import changed_since, declared
 
 _SMALL = 1 << 20  # bytes of a file that is compared by content: DVC rewrites such files with what they held
-_IGNORED = {"__pycache__", ".snakemake_timestamp"}  # in .dvcignore
+_IGNORED = re.compile(r"__pycache__|\.(snakemake(_timestamp)?|git|hg|dvc|venv|darkroom)|.*\.pyc|\..*\.tmp-.*")  # by DVC
 
 
 class Inputs:
@@ -55,9 +56,8 @@ def _state(path: Path) -> str:
         return sha256(path.read_bytes()).hexdigest()
     digest = sha256()
     for folder, folders, names in os.walk(path):
-        folders[:] = sorted(set(folders) - _IGNORED)
-        for name in sorted(set(names) - _IGNORED):
-            file = Path(folder, name)
+        folders[:] = sorted(name for name in folders if not _IGNORED.fullmatch(name))
+        for file in (Path(folder, name) for name in sorted(names) if not _IGNORED.fullmatch(name)):
             digest.update(f"{file} {_stat(file)}\n".encode(errors="surrogateescape"))
     return digest.hexdigest() if path.is_dir() else _stat(path)
 

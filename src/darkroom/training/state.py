@@ -39,6 +39,7 @@ UNTRAINED = "untrained"  # of a generator: the network and the manifest that the
 STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
 _LENGTH = ("images", "decay_fraction", "min_improvement", "final_rate")
+STARTED = "DARKROOM_STARTED"  # the key of the work that the runner has begun, in the environment of all its processes
 _IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
 
 
@@ -98,9 +99,13 @@ def _without_length(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def identity(stage: str, item: str | None = None) -> dict[str, Any]:
-    """Return what makes the work of a stage this work: its parameters but for `run`, its inputs but for its code."""
-    values = {name: value for name, value in given(stage, item).items() if name != "run"}
+def identity(stage: str, item: str | None = None, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what makes the work of a stage this work: its parameters but for `run`, its inputs but for its code.
+
+    values: its parameters as they were read; None: read now.
+    """
+    values = given(stage, item) if values is None else values
+    values = {name: value for name, value in values.items() if name != "run"}
     deps = [dep for dep in declared(stage, item, ["deps"]) if not is_code(dep)]
     return {"stage": address(stage, item), "params": values, "deps": {dep: _content(Path(dep)) for dep in deps}}
 
@@ -172,10 +177,12 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
     Of several processes that share a training, the first holds the lock for all.
 
     Raises:
-        DarkroomError: another process holds it.
+        DarkroomError: another process holds it, or params.yaml or an input is not what the runner has read (STARTED).
     """
     who = identity(stage, item)
     folder, name = root() / f"{file_name(stage, item)}-{key(who)}", address(stage, item)
+    if os.environ.get(STARTED, key(who)) != key(who):
+        raise DarkroomError(f"params.yaml or an input was edited while {name} started: run the same command again.")
     if int(os.environ.get("RANK", 0)):
         yield folder
         return

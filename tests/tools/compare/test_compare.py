@@ -295,10 +295,13 @@ def test_scores_of_other_data_are_left_out_and_those_of_other_parameters_marked(
     assert main(["scores"]) == 0
     printed = capsys.readouterr().out
     assert printed.split("\n")[0].split() == ["score", "clip", "generator", "(stale)"]
-    assert "metrics/text.json is of other data than params.yaml names: it is replaced when score_text ends." in printed
+    assert (
+        "metrics/text.json belongs to other data than params.yaml names; score_text replaces it when it ends."
+        in printed
+    )
     assert main(["compare"]) == 0
     printed = capsys.readouterr().out
-    assert "metrics/generator.json is of other parameters (stale) than params.yaml names" in printed
+    assert "metrics/generator.json belongs to other parameters (stale) than params.yaml names" in printed
     assert main(["scores", "HEAD"]) == 0 and "than params.yaml" not in capsys.readouterr().out
     (repository / "metrics/clip.json").unlink()
     states["metrics/generator.json"] = states["metrics/text.json"]

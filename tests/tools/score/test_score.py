@@ -402,8 +402,8 @@ def test_where_scores_cannot_be_written(monkeypatch: pytest.MonkeyPatch, capsys:
         shutil.copy(Path(__file__).parents[3] / name, name)
     monkeypatch.setattr("darkroom.tools.score.command.score", None)  # refused before any network runs
     for out, reason in (
-        ("params.yaml", "params.yaml is no folder that can be written"),
-        ("params.yaml/x", "params.yaml is no folder that can be written"),
+        ("params.yaml", "params.yaml is not a writable folder"),
+        ("params.yaml/x", "params.yaml is not a writable folder"),
         ("samples/generator", "which the stage sample_generator writes"),
     ):
         assert reason in error(capsys, made, "--against", made, "--out", out)

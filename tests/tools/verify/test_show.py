@@ -228,7 +228,7 @@ def test_what_cannot_be_shown(made: Path, capsys: pytest.CaptureFixture) -> None
         ("logs", "is a PNG"),
         ("folder.png", "is a PNG"),
         ("grid.jpg", "is a PNG"),
-        ("params.yaml/grid.png", "params.yaml is no folder that can be written"),
+        ("params.yaml/grid.png", "params.yaml is not a writable folder"),
         ("data/catalog/grid.png", "which the stage catalog writes"),
     ],
 )

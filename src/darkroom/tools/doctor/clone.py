@@ -141,8 +141,8 @@ def remotes() -> Iterator[Finding]:
         place = "" if name in shared else "--local "
         yield note(
             "remotes",
-            f"`dvc pull` does not check the objects of {name} for damage: `dvc remote modify {place}{name} verify "
-            "true` makes it compare their hashes.",
+            f"a plain `dvc pull` does not check the objects of {name} for damage: `dvc remote modify {place}{name} "
+            "verify true` makes it compare their hashes.",
         )
     if not trusted:
         yield ok("remotes", f"{', '.join(settings)}: `dvc pull` compares hashes" if settings else "none of DVC's")

@@ -100,7 +100,9 @@ def split_seed(facts: Facts, wish: Wish) -> Choice:
 
     seed = next((seed for seed in range(_SEEDS) if fraction(seed) >= 1), None)
     seed = max(range(_SEEDS), key=fraction) if seed is None else seed
-    few = f"with it each split of {len(keys)} images has what the stages need"
+    few = (
+        f"with it each split of {len(keys)} images has {'' if fraction(seed) >= 1 else 'most of '}what the stages need"
+    )
     return Choice(seed, few if seed else "the split of an image follows from it and its key")
 
 
