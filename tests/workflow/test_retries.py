@@ -18,7 +18,7 @@ def leave(stage: str, checkpoint: str | None, log: str = "trains\n") -> None:
     Path("logs").mkdir(exist_ok=True)
     Path(f"logs/{stage}.log").write_text(log)
     if checkpoint:
-        Path(".darkroom/state", f"{stage}-0123", checkpoint).mkdir(parents=True)
+        Path(".darkroom/state", f"{stage}-0123456789abcdef", checkpoint).mkdir(parents=True)
 
 
 @pytest.mark.parametrize(
