@@ -183,8 +183,6 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     check(counted=stage not in _BESIDE_CATALOG)
     values = given(stage, item)
     inputs = Inputs(stage, item, values) if "DVC_STAGE" in os.environ else None
-    if stage in TRAININGS + SHARED:
-        os.environ.setdefault(STARTED, key(identity(stage, item, values)))
     params: Any = validate(schema(stage), values)
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))
@@ -194,6 +192,8 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     name = address(stage, item)
     require_writable(RUNS)
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history
+    if leads and inputs is not None and stage in TRAININGS + SHARED:
+        os.environ[STARTED] = key(identity(stage, item, values))  # for the processes that it starts, too
     with _open_log(file_name(stage, item), place) as log, contextlib.ExitStack() as stack:
         if place is None or place.number == 0:
             bar = Bar()

@@ -84,7 +84,7 @@ def test_a_split_with_too_few_images_is_named_with_its_key(changes, images, capt
     [
         (
             {"parts.first.stop": 3, "parts.second.stop": 903},
-            "which will have about 1: add images, raise `ingest.",
+            "which will have about 1: add images, or raise `ingest.",
         ),
         (
             {"ingest.splits": {"train": 0.9, "val": 0.1, "test": 0}},
