@@ -231,7 +231,7 @@ def _left_over(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
     hints = ""
     for over in dict.fromkeys(FOREACH.values()):
         spread = [stage for stage in STAGES if FOREACH.get(stage) == over]
-        outs = [out for stage in spread for out in paths(stage_entry(dvc, stage), ["outs"], {**params, "key": "*"})]
+        outs = [out for stage in spread for out in paths(stage_entry(dvc, stage), ["outs"], {**params, "key": "[!.]*"})]
         found = (folder for out in outs for folder in sorted(Path().glob(out)) if folder.is_dir())
         gone = [str(folder) for folder in found if folder.name not in lookup(params, over)]
         if gone:

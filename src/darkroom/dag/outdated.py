@@ -41,16 +41,16 @@ def outdated() -> dict[str, Outdated]:
         """Return whether the outputs of a stage are of the data of now, and also of its parameters and inputs."""
         before: Mapping[str, Any] = lock[name].get("params", {}).get(str(PARAMS), {})
         differing = [key for key, value in before.items() if _value(params, key) != value]
-        data, rest = [], [not differing]
+        data, rest = dict[str, bool](), [not differing]
         for dep in lock[name].get("deps", []):
             if makers := [made[path] for path in made if Path(path).is_relative_to(dep["path"])]:
                 same, states = _is_made_of(dep, [out for _, out in makers]), [is_now(maker) for maker, _ in makers]
                 exact = name == "catalog" or dep["path"] in made  # by hash
-                data.append(exact and same and all(state[0] for state in states))
+                data[dep["path"]] = exact and same and all(state[0] for state in states)
                 rest.append(same and all(state[1] for state in states))
-        # All inputs of a stage were of the same data when it ran, so one that is unchanged since then is enough.
-        of_data = {"ingest": not differing, "catalog": "parts" not in differing and all(data)}
-        return of_data.get(name.partition("@")[0], any(data)), all(rest)
+        # The catalog names the data of the stages that read it; an input that nothing was trained for names none.
+        of_data = {"ingest": not differing, "catalog": "parts" not in differing and all(data.values())}
+        return of_data.get(name.partition("@")[0], data.get("data/catalog", all(data.values()))), all(rest)
 
     states = {path: (name, *is_now(name)) for path, (name, _) in made.items()}
     return {path: Outdated(name, not data) for path, (name, data, rest) in states.items() if not rest}

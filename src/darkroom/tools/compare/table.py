@@ -77,7 +77,8 @@ def scores(revision: str, markdown: bool) -> str:
         for file, of in files.items()
     }
     stale = {file: f"{file} (stale)" for file in results.outdated}
-    text = _text(pd.DataFrame({"score": list(names), **columns}).rename(columns=stale), markdown)
+    frame = pd.DataFrame({"score": list(names), **columns}).rename(columns=stale)
+    text = _text(frame, markdown) if names else "No stage has scored the data of params.yaml yet."
     notes = [f"\n{file}: {note}." for file in files for note in results.cards.get(file, {}).get("notes", [])]
     return f"{text}\n\n{_NOTE}{''.join(notes)}{_outdated(results)}{_age(revision)}"
 

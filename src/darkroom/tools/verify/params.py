@@ -49,5 +49,5 @@ def require_known(names: Sequence[str], parts: Sequence[str]) -> list[str]:
 
 def left_over(parts: Collection[str]) -> list[str]:
     """Return the folders of parts that were removed from params.yaml."""
-    folders: list[Path] = [folder for root in _FOLDERS for folder in sorted(root.glob("*/")) if folder.is_dir()]
+    folders: list[Path] = [folder for root in _FOLDERS for folder in sorted(root.glob("[!.]*/")) if folder.is_dir()]
     return [str(folder) for folder in folders if folder.name not in parts]
