@@ -27,12 +27,15 @@ def full_disk(sandbox: Sandbox) -> Iterator[None]:
     """Let no program of the block write into DVC's cache of outputs."""
     folder = sandbox.root.parent / "full"
     folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(FULL)
+    scripts = [folder / "sitecustomize.py", sandbox.root / "src/sitecustomize.py"]  # Snakemake's rules name src alone
+    for script in scripts:
+        script.write_text(FULL)
     sandbox.environment["PYTHONPATH"] = str(folder)
     try:
         yield
     finally:
         del sandbox.environment["PYTHONPATH"]
+        scripts[1].unlink()
 
 
 def stopped(sandbox: Sandbox, *command: str) -> str:
