@@ -57,9 +57,8 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     # On a GPU `clock` waits for all of it, and its first call sets CUDA up, as each stage with networks does.
     plan.work = plan.wall if torch.cuda.is_available() else work
     _fill(plan, meter, training, item or None)
-    if plan.source == "measured" and training.parameters is None:
-        if reason := _skipped(stage, item or None, getattr(params, "idle", None)):
-            plan.source, plan.skipped = SKIPPED, reason
+    if plan.source == "measured" and (reason := _skipped(stage, item or None, getattr(params, "idle", None))):
+        plan.source, plan.skipped = SKIPPED, reason
     plan.seconds += loading_seconds(before)
     return plan
 
