@@ -13,7 +13,8 @@ from retries import decide
 from stages import MARKER, Stages
 from stopping import pass_on_sigterm
 
-os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")  # one id for all stages of a run
+# One id for all stages of a run.
+os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")
 stages = Stages(ask=workflow.is_main_process)
 pass_on_sigterm(workflow.is_main_process)
 decide()
