@@ -173,6 +173,7 @@ def test_a_damaged_object_of_a_remote_is_refused(write, dvc, tmp_path: Path) -> 
     stored = tmp_path / "store/files/md5" / md5[:2] / md5[2:]
     stored.chmod(0o644)
     stored.write_bytes(b"x" + stored.read_bytes()[1:])
+    stored.chmod(0o444)  # DVC trusts an object that is read-only
     for path in [path for path in Path(".dvc/cache/files").rglob("*") if path.is_file()]:
         path.unlink()
     for name in ("one", "two"):
