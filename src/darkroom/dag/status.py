@@ -107,7 +107,7 @@ def observe() -> Iterator[Status]:
             code: dict[str, Fingerprint] = {}
             if CODE in stages and _changes(stages[CODE], written, code):
                 names = [name for name in STAGES if name != CODE]
-                hashed = fingerprints(names, read_yaml(PARAMS), Path("src"))  # of this clone; the code that runs may be another's
+                hashed = fingerprints(names, read_yaml(PARAMS), Path("src"))  # of this clone, not of the running code
                 code = {f"{OUT}/{name}.json": each for name, each in hashed.items()}
                 del stages[CODE]
             found = {name: _changes(stage, written, code) for name, stage in stages.items()}
