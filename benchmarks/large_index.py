@@ -31,7 +31,7 @@ from darkroom.data.layout import KIND
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.data.streaming import StreamingOrder
-from darkroom.random import order
+from darkroom.rng import order
 from darkroom.training.data import label_numbers
 
 PARTS, SHARD, CLASSES, BATCH = 16, 1000, 1000, 256

@@ -12,7 +12,7 @@ from darkroom.data.damage import DamageError, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.images import ImageSpec
 from darkroom.data.preparing import FILTERS, Preparation, blank, prepare, upright_size
-from darkroom.random import generator
+from darkroom.rng import generator
 from data.making import preparation
 from data.pictures import P3, SRGB, chunk, cmyk_profile, grey_profile, noise, png, rgb_profile, saved, srgb
 

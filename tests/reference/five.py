@@ -20,7 +20,7 @@ import numpy as np  # noqa: E402
 from darkroom.check.check import schema  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given, read_yaml  # noqa: E402
-from darkroom.random import derive, normal  # noqa: E402
+from darkroom.rng import derive, normal  # noqa: E402
 from darkroom.tools import preset  # noqa: E402
 
 UPDATES, CLASSES = 5, 1000

@@ -22,7 +22,7 @@ from darkroom.models.generators.dit.network import DiT, DiTConfig
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.tokenizers.encode_settings import Params
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.stages import encode_latents
 from darkroom.training.data import mirrored
 from darkroom.training.loop import seeded, train

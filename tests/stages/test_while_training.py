@@ -14,7 +14,7 @@ from darkroom.models.generators import score_settings
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.params.section import validate
-from darkroom.random import normal
+from darkroom.rng import normal
 from darkroom.stages import score_generator
 from helpers import run
 from stages.tiny_generator import INCEPTION, enter_copy, sample, train, train_until, write_clone

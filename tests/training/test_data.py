@@ -19,7 +19,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.data import LabelledLatents
-from darkroom.random import order
+from darkroom.rng import order
 from darkroom.training.data import (
     Augmentation,
     Classes,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.random import order
+from darkroom.rng import order
 from darkroom.training import checkpoint, guards
 from darkroom.training.finite import NotFiniteError
 from darkroom.training.loop import train

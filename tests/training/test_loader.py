@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from darkroom.data.streaming import StreamingOrder
-from darkroom.random import order
+from darkroom.rng import order
 from darkroom.training.loader import rows_at, training_batches, validation_batches
 from darkroom.training.loop import train
 from helpers import run, training

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from darkroom.random import normal
+from darkroom.rng import normal
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, Phase, Recipe
 from darkroom.training.trainer import Places, Trainer

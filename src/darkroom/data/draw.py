@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from darkroom.random import order
+from darkroom.rng import order
 
 
 def drawn(total: int, count: int | None = None, seed: int = 0) -> list[int]:

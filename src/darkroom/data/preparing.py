@@ -9,7 +9,7 @@ from PIL import ExifTags, Image
 from darkroom.data.colours import as_channels, eight_bits
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.images import ImageSpec
-from darkroom.random import generator
+from darkroom.rng import generator
 
 FILTERS = {
     "box": Image.Resampling.BOX,

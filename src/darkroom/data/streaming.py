@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from darkroom.random import derive, order
+from darkroom.rng import derive, order
 
 # The number of shards that are shuffled together. More shards mix better, but two windows must fit into the local
 # cache: 16 shards of 10,000 images of 256 pixels take about 5 GB. The order depends on it, so it is no setting of the

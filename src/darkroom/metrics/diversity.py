@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.random import generator
+from darkroom.rng import generator
 
 SEED = 0  # of the pairs
 _STEP = 32  # pairs in a forward pass

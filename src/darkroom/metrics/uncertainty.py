@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from darkroom.metrics.score import count_blocks
-from darkroom.random import order
+from darkroom.rng import order
 
 _SEED = 0  # of the blocks
 

@@ -37,7 +37,7 @@ def _train(params: Params) -> None:
     from darkroom.models.generators.classifier.recipe import ClassifierRecipe
     from darkroom.models.generators.data import LabelledLatents
     from darkroom.models.generators.latents import scale_of
-    from darkroom.random import derive
+    from darkroom.rng import derive
     from darkroom.training.loop import seeded, train
     from darkroom.training.trainer import Places
 

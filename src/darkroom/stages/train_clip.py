@@ -38,7 +38,7 @@ def build(
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
     from darkroom.models.clip.network import Contrastive
     from darkroom.models.clip.recipe import ClipRecipe
-    from darkroom.random import derive
+    from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
     settings = params.train_clip

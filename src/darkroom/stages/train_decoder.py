@@ -36,7 +36,7 @@ def build(params: Params, name: str, opened: DecoderData, evaluation: Evaluation
     from darkroom.models.decoder.network import DecoderUNet
     from darkroom.models.decoder.opening import config_of
     from darkroom.models.decoder.recipe import DecoderRecipe
-    from darkroom.random import derive
+    from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
     section = params.train_decoder

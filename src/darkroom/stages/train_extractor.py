@@ -13,7 +13,7 @@ from darkroom.device import set_up_device
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.evaluators.extractor.recipe import ExtractorRecipe
 from darkroom.models.evaluators.extractor.settings import Params
-from darkroom.random import derive
+from darkroom.rng import derive
 from darkroom.training.data import LabelledImages
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import IndexedDataset

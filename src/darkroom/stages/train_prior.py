@@ -42,7 +42,7 @@ def build(
     from darkroom.models.prior.network import PriorNetwork
     from darkroom.models.prior.recipe import PriorRecipe
     from darkroom.models.prior.sample import Prior
-    from darkroom.random import derive
+    from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
     settings = params.train_prior

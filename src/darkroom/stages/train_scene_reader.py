@@ -24,7 +24,7 @@ def build(params: Params, train_rows: "IndexedDataset", val_rows: "IndexedDatase
     """Return the recipe with its untrained network."""
     from darkroom.models.evaluators.scene_reader.network import SceneReader
     from darkroom.models.evaluators.scene_reader.recipe import WORDS, SceneReaderRecipe
-    from darkroom.random import derive
+    from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
     settings = params.train_scene_reader

@@ -30,7 +30,7 @@ def build(
     """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
     from darkroom.models.evaluators.teacher.network import Teacher
     from darkroom.models.evaluators.teacher.recipe import TURNS, TeacherRecipe
-    from darkroom.random import derive
+    from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
     settings = params.train_teacher

@@ -16,7 +16,7 @@ from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.protocol import KIND, Tokenizer
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
 from darkroom.models.tokenizers.settings import Params
-from darkroom.random import derive
+from darkroom.rng import derive
 from darkroom.training.curves import write_curves
 from darkroom.training.data import Classes, Images, LabelledImages
 from darkroom.training.initial import initialise

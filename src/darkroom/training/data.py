@@ -13,7 +13,7 @@ from darkroom.data.images import to_array, to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
-from darkroom.random import order, random_numbers
+from darkroom.rng import order, random_numbers
 
 Positions = NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from darkroom.device import to_device
 from darkroom.errors import DarkroomError
-from darkroom.random import order
+from darkroom.rng import order
 from darkroom.training.recipe import Batch, IndexedDataset, Ordered
 
 _BLOCK = 64  # batches whose rows are found at once: much of the work does not grow with their number

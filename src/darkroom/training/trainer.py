@@ -20,7 +20,7 @@ from darkroom.dag.fingerprint.stages import Fingerprint
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
-from darkroom.random import derive
+from darkroom.rng import derive
 from darkroom.training import checkpoint, guards, stable
 from darkroom.training.averages import (
     Average,

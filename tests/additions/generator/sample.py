@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.tokenizers.protocol import Tokenizer
-from darkroom.random import normal
+from darkroom.rng import normal
 
 
 class Means(SavedNetwork):

@@ -13,7 +13,7 @@ from darkroom.data import draw
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.unet_settings import UNet
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training

@@ -14,7 +14,7 @@ from darkroom.models.generators.dit.representation import alignment, dispersive
 from darkroom.models.generators.dit.settings import DiT as Section
 from darkroom.models.generators.dit.settings import Representation
 from darkroom.params.section import validate
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.training.loop import train
 from darkroom.training.trainer import Trainer
 from forks import in_ranks

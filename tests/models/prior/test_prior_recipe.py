@@ -13,7 +13,7 @@ from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.prior.sample import Prior
 from darkroom.models.prior.scores import Scorer, cosines
 from darkroom.models.prior.settings import Evaluate, PriorDiffusion
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training

@@ -12,7 +12,7 @@ from darkroom.models.tokenizers.equivariance import Transform, scaled, transform
 from darkroom.models.tokenizers.kl.recipe import KLRecipe
 from darkroom.models.tokenizers.loss_settings import Equivariance
 from darkroom.models.tokenizers.pixels import to_network
-from darkroom.random import normal
+from darkroom.rng import normal
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
 from helpers import run, training

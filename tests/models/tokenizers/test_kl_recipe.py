@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from darkroom.models.tokenizers.pixels import to_network
-from darkroom.random import normal
+from darkroom.rng import normal
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training

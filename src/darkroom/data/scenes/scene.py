@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from darkroom.random import generator
+from darkroom.rng import generator
 
 # All colours and backgrounds are far from each other; a test measures the distances (CIE Lab).
 COLOURS = {

@@ -21,7 +21,7 @@ from darkroom.models.clip.text import tokens_of
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.pixels import to_images, to_network
 from darkroom.models.tokenizers.protocol import Tokenizer
-from darkroom.random import order
+from darkroom.rng import order
 from darkroom.training.data import Images, Positions, mirrored
 from darkroom.training.recipe import IndexedDataset
 

@@ -17,7 +17,7 @@ from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, threshold_of
 from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import UNet
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 
 

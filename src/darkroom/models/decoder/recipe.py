@@ -20,7 +20,7 @@ from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.unet_settings import LowResolution, UNet
-from darkroom.random import derive, normal, random_numbers
+from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
 _GUIDANCE = 2.0  # of grids, where `grids.guidance` names none

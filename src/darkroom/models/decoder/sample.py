@@ -18,7 +18,7 @@ from darkroom.models.decoder.low_resolution import downsampled, noised, upsample
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.sample_settings import UNetSampling, few_calls
 from darkroom.models.decoder.unet_settings import Drawing
-from darkroom.random import derive, normal
+from darkroom.rng import derive, normal
 
 # From what it is for, and the shape for one image, to standard normal numbers for all.
 Noise = Callable[[str, tuple[int, ...]], Tensor]

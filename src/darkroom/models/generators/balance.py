@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.errors import DarkroomError
-from darkroom.random import order
+from darkroom.rng import order
 from darkroom.training.data import Positions
 from darkroom.training.recipe import IndexedDataset
 

@@ -21,7 +21,7 @@ from darkroom.models.generators.data import LabelledLatents
 from darkroom.models.generators.latents import means_of
 from darkroom.models.generators.score_settings import BitsSettings
 from darkroom.models.kinds import GENERATORS
-from darkroom.random import normal
+from darkroom.rng import normal
 from darkroom.terminal.progress import with_progress
 
 

@@ -6,7 +6,7 @@ from darkroom.device import to_device
 from darkroom.models.prior.sample import Prior, text_direction
 from darkroom.models.prior.scores import Scorer
 from darkroom.models.prior.settings import PriorDiffusion
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
 

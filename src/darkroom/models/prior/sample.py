@@ -17,7 +17,7 @@ from darkroom.diffusion.objectives import Objective, stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.models.prior.network import PriorNetwork
 from darkroom.models.prior.settings import PriorSampling
-from darkroom.random import derive, normal
+from darkroom.rng import derive, normal
 
 
 @dataclass(frozen=True)

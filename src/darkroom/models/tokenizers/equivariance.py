@@ -12,7 +12,7 @@ from torch import Tensor
 from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.loss_settings import Equivariance
 from darkroom.params.training import Training
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch
 
 

@@ -16,7 +16,7 @@ from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.params.training import Training
-from darkroom.random import derive
+from darkroom.rng import derive
 from darkroom.training.precision import seed_rng
 from darkroom.training.recipe import Batch, Evaluate, Gather, IndexedDataset, Losses, Phase, Recipe
 

@@ -11,7 +11,7 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.classifier.network import Classifier
 from darkroom.models.generators.dit.settings import DiTDiffusion
 from darkroom.models.generators.latents import means_of
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 _BANDS = 4  # of the time, in validation

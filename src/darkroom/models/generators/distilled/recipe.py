@@ -24,7 +24,7 @@ from darkroom.models.generators.latents import means_of
 from darkroom.models.generators.sampler import placed
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.params.training import Training
-from darkroom.random import derive, normal, random_numbers
+from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 
 _COLUMNS = 10  # of the grid, a class or a stored condition each

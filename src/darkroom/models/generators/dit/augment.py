@@ -21,7 +21,7 @@ from torch import Tensor
 
 from darkroom.device import to_device
 from darkroom.models.generators.dit.settings import Augment, Transform
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 
 # Of c: mirrored; cos - 1 and sin of the turn; rows and columns of the translation; cut out, its row and column.
 NUMBERS = 8

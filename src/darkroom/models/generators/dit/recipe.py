@@ -30,7 +30,7 @@ from darkroom.models.generators.sampler import placed
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.training import Training
-from darkroom.random import derive, normal, random_numbers
+from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 

@@ -19,7 +19,7 @@ from darkroom.models.generators.conditions import Condition, with_null
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.tokenizers.protocol import Tokenizer
-from darkroom.random import derive, normal
+from darkroom.rng import derive, normal
 from darkroom.training.averages import reconstruct
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.random import generators
+from darkroom.rng import generators
 
 
 def gumbel_noise(seed: int, stream: str, positions: Sequence[int], shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_e
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
-from darkroom.random import normal
+from darkroom.rng import normal
 from darkroom.training.recipe import Batch, Losses
 
 

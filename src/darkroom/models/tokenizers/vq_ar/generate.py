@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.diffusion.denoiser import guided_halves
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 
 if TYPE_CHECKING:
     from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive

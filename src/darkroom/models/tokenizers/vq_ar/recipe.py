@@ -14,7 +14,7 @@ from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
 from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
 from darkroom.models.tokenizers.vq_ar.own_images import own_images, scores_of_own_images
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
-from darkroom.random import random_numbers
+from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, Gather, Losses, Phase
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.random import derive, generator, generators, normal, order, random_numbers
+from darkroom.rng import derive, generator, generators, normal, order, random_numbers
 
 
 @settings(max_examples=60, deadline=None)
