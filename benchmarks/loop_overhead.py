@@ -48,7 +48,8 @@ from darkroom.models.generators.dit.recipe import DiTRecipe, config_of  # noqa: 
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given, lookup  # noqa: E402
 from darkroom.training import loop  # noqa: E402
-from darkroom.training.trainer import Places, Trainer  # noqa: E402
+from darkroom.training.start import Places  # noqa: E402
+from darkroom.training.train_state import TrainState  # noqa: E402
 
 # x (B, C, S, S), times (B,) and labels, int64 (B,), to the prediction, (B, C, S, S)
 Network = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -176,13 +177,13 @@ def main() -> None:
         batch = settings.training.batch
         other = DiT(config)
         clock = Clock(bare(other, list(other.parameters()), rows, other.null_label, batch), chosen.updates)
-        update = Trainer.step
+        update = TrainState.step
 
-        def counted(trainer: Trainer, piece: object) -> None:
+        def counted(trainer: TrainState, piece: object) -> None:
             clock.tick()
             update(trainer, piece)  # type: ignore[arg-type]
 
-        Trainer.step = counted  # type: ignore[method-assign, assignment]
+        TrainState.step = counted  # type: ignore[method-assign, assignment]
         images = batch * (chosen.turns * chosen.updates + 1)
         training = settings.training.model_copy(
             update={"images": images, "warmup": batch, "validate_every": 10 * images, "threads": THREADS}

@@ -1,6 +1,6 @@
 """What checkpoints cost a training, for small and large models: the share of its time, as the loop's cadence has it.
 
-For each size a DiT trains on random latents through the Trainer. Updates are timed without a checkpoint, and while one
+For each size a DiT trains on random latents. Updates are timed without a checkpoint, and while one
 is written beside them: what the updates lose, the wait for the copy included, is what a checkpoint costs. The cadence
 that the Saver derives from its own measurement then gives the share. For comparison the same state is written the
 usual way, by `torch.save` in the training's own thread without a flush or a hash, every time the cadence says.
@@ -30,8 +30,10 @@ from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling  # noqa: E402
 from darkroom.training import checkpoint  # noqa: E402
+from darkroom.training.loop import remaining_batches  # noqa: E402
 from darkroom.training.saver import Saver  # noqa: E402
-from darkroom.training.trainer import Places, Trainer  # noqa: E402
+from darkroom.training.start import Places, open_training  # noqa: E402
+from darkroom.training.train_state import TrainState  # noqa: E402
 from helpers import run, training  # noqa: E402
 
 # Width, depth, heads, images in an update.
@@ -61,7 +63,7 @@ class Latents:
 SAMPLING = DiTSampling(solver="euler", steps=25, guidance=1.5)
 
 
-def timed(trainer: Trainer, batches: object, until: float) -> list[float]:
+def timed(trainer: TrainState, batches: object, until: float) -> list[float]:
     """Take updates for some seconds, or while a writer is busy, and return what each took."""
     taken = []
     end = time.perf_counter() + until
@@ -82,17 +84,17 @@ def measure(name: str, folder: Path, saves: int, seconds: float) -> str:
     recipe = DiTRecipe(model, diffusion, 0, Latents(), Latents(), scaler, None, SAMPLING)  # type: ignore[arg-type]
     settings = training(images=10**6 * batch, batch=batch, threads=THREADS, log_every=10**9, validate_every=10**9)
     places = Places(*(folder / part for part in ("state", "curves", "logs")))
-    trainer = Trainer(recipe, settings, run(at_risk=300), places)
-    batches = trainer.batches()
+    trainer = open_training(recipe, settings, run(at_risk=300), places)
+    batches = remaining_batches(trainer)
     timed(trainer, batches, min(3.0, seconds))
-    size = checkpoint.size(trainer.state()[0])
+    size = checkpoint.size(trainer.state_dict()[0])
     saver = Saver(places.state, run(at_risk=300), size)
     places.state.mkdir(parents=True)
     lost, stalls, writing, plain = [], [], [], []
     for _ in range(saves):
         usual = statistics.median(timed(trainer, batches, seconds))
         began = time.perf_counter()
-        groups, facts = trainer.state()
+        groups, facts = trainer.state_dict()
         saver.save(trainer.images, groups, facts, wait=False)
         stalls.append(time.perf_counter() - began)
         updates = 0
@@ -104,7 +106,7 @@ def measure(name: str, folder: Path, saves: int, seconds: float) -> str:
         # The update in which the writer ended counts whole: it lost less than that.
         lost.append(max(stalls[-1], time.perf_counter() - began - updates * usual))
         began = time.perf_counter()
-        torch.save(trainer.state(), folder / "plain.pt")
+        torch.save(trainer.state_dict(), folder / "plain.pt")
         plain.append(time.perf_counter() - began)
     cost, interval = statistics.median(lost), saver.interval
     count = sum(parameter.numel() for parameter in model.parameters())

@@ -4,7 +4,7 @@ The original packages are installed on demand from PyPI, by name, into `.venv.or
 repository's environment holds, so that both run the same torch (tests/originals/environment.py). What is compared with
 what: beside/. All train in one process with 2 threads, deterministic and with freed memory kept as our stages are
 (darkroom/device.py), in turns of four steps, on the same images. A step of ours is an update of the real loop
-(`Trainer`). With --tuned a third one takes turns: ours with the precision, memory layout and compilation that
+(`TrainState`). With --tuned a third one takes turns: ours with the precision, memory layout and compilation that
 `darkroom tune` takes here for a training of a million images.
 
 Run it on a quiet machine: `.venv/bin/python benchmarks/training_steps.py [SYSTEM …] [--tuned]`. Prints a Markdown
@@ -46,7 +46,7 @@ def inside(kinds: list[str]) -> None:
 def places() -> Iterator[tuple[Any, Any]]:
     """Give the settings `run` and the folders of a training."""
     from darkroom.params.run import Run
-    from darkroom.training.trainer import Places
+    from darkroom.training.start import Places
 
     with tempfile.TemporaryDirectory() as folder:
         yield Run(device="cpu", grid_every=0), Places(*(Path(folder) / name for name in ("state", "curves", "logs")))
@@ -55,11 +55,12 @@ def places() -> Iterator[tuple[Any, Any]]:
 @contextlib.contextmanager
 def ours(comparison: Comparison, **changes: Any) -> Iterator[Step]:
     """Give an update of the loop, of `training.batch` images, with some settings."""
-    from darkroom.training.trainer import Trainer
+    from darkroom.training.loop import remaining_batches
+    from darkroom.training.start import start
 
     with places() as (run, folders):
-        trainer = Trainer(comparison.recipe(), comparison.training.model_copy(update=changes), run, folders)
-        batches = trainer.batches()
+        trainer = start(comparison.recipe(), comparison.training.model_copy(update=changes), run, folders)
+        batches = remaining_batches(trainer)
         yield lambda: trainer.step(next(batches))
 
 

@@ -33,7 +33,8 @@ from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given  # noqa: E402
-from darkroom.training.trainer import Places, Trainer  # noqa: E402
+from darkroom.training.loop import remaining_batches  # noqa: E402
+from darkroom.training.start import Places, open_training  # noqa: E402
 
 SHAPE, IMAGES = (4, 32, 32), 4096
 # Width, depth, heads, patch; images in an update.
@@ -61,8 +62,9 @@ def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: in
     dit = settings.chosen
     recipe = DiTRecipe(model, dit.diffusion, 0, rows, rows, scaler, None, dit.sampling)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        trainer = Trainer(recipe, training, run, Places(*(Path(folder) / name for name in ("state", "curves", "logs"))))
-        batches, waited, began = trainer.batches(), 0.0, 0.0
+        places = Places(*(Path(folder) / name for name in ("state", "curves", "logs")))
+        trainer = open_training(recipe, training, run, places)
+        batches, waited, began = remaining_batches(trainer), 0.0, 0.0
         for update in range(updates + 2):
             if update == 2:
                 waited, began = 0.0, time.perf_counter()

@@ -6,7 +6,7 @@ from torch import nn
 
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, Phase, Recipe
-from darkroom.training.trainer import Places
+from darkroom.training.start import Places
 
 
 class Points:

@@ -54,7 +54,7 @@ def five_updates(name: str, depth: int | None = None) -> Any:
     from darkroom.models.generators.dit.network import DiT
     from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
     from darkroom.training.loop import seeded, train
-    from darkroom.training.trainer import Places
+    from darkroom.training.start import Places
 
     preset.apply(name)
     params: Any = validate(schema("train_generator"), given("train_generator"))

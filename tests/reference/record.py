@@ -94,12 +94,12 @@ def _train_prefix(root: Path, threads: int) -> None:
     from darkroom.check.check import schema
     from darkroom.params.section import validate
     from darkroom.params.stage import given
-    from darkroom.training.trainer import Trainer
+    from darkroom.training import loop
 
-    batches = Trainer.batches
+    batches = loop.remaining_batches
 
     def run(stage: str, part: str | None = None) -> None:
-        Trainer.batches = lambda trainer: islice(batches(trainer), PREFIX.get(stage))  # type: ignore[method-assign]
+        loop.remaining_batches = lambda state: islice(batches(state), PREFIX.get(stage))  # type: ignore[assignment]
         body = importlib.import_module(f"darkroom.stages.{stage}").run
         params = validate(schema(stage), given(stage, part))
         body(params, part) if part else body(params)

@@ -24,7 +24,7 @@ from darkroom.params.stage import given
 from darkroom.stages.train_decoder import build
 from darkroom.tools import preset
 from darkroom.training.loop import train
-from darkroom.training.trainer import Places
+from darkroom.training.start import Places
 from reference.five import bare_bones
 
 UPDATES, EMBEDDING, PARAMETERS = 3, 768, 370.3  # of ViT-L/14; millions of parameters

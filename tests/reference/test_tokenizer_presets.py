@@ -21,7 +21,7 @@ from darkroom.params.stage import given
 from darkroom.stages.train_tokenizer import build
 from darkroom.tools import preset
 from darkroom.training.loop import train
-from darkroom.training.trainer import Places
+from darkroom.training.start import Places
 from reference.five import ROOT, bare_bones
 
 UPDATES, BATCH = 2, 2

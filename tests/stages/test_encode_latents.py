@@ -27,7 +27,7 @@ from darkroom.stages import encode_latents
 from darkroom.training.data import mirrored
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
-from darkroom.training.trainer import Places
+from darkroom.training.start import Places
 from data.making import make_part
 from helpers import add_tokenizer, run, training
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer

@@ -16,7 +16,8 @@ from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
-from darkroom.training.trainer import Places, Trainer
+from darkroom.training.start import Places
+from darkroom.training.train_state import TrainState
 from helpers import run, training
 from torture.arguments import BATCH, SEEN, Arguments
 from torture.faults import CRASHES, commit
@@ -54,7 +55,7 @@ def _watched(phase: Phase, number: int, diary: int) -> Phase:
     return replace(phase, loss=loss)
 
 
-def _modules(trainer: Trainer) -> bytes:
+def _modules(trainer: TrainState) -> bytes:
     """Return every parameter and buffer with its name."""
     state = {f"{n}/{k}": v for n, m in trainer.recipe.modules.items() for k, v in m.state_dict().items()}
     return b"".join(name.encode() + value.contiguous().numpy().tobytes() for name, value in sorted(state.items()))

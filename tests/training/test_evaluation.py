@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from darkroom.errors import DarkroomError
-from darkroom.training.evaluation import preview, validate
+from darkroom.training.evaluation import validate
 from darkroom.training.loop import train
-from darkroom.training.trainer import Trainer
+from darkroom.training.start import open_training
 from helpers import run, training
 from training.toy import Numbers, Toy, curves, places, weights
 
@@ -25,7 +25,7 @@ class Banded(Toy):
 
 
 def test_a_band_is_the_mean_of_its_images_and_an_empty_one_is_not_told(tmp_path):
-    trainer = Trainer(Banded(), training(), run(), places(tmp_path))
+    trainer = open_training(Banded(), training(), run(), places(tmp_path))
     with trainer.averaged(), torch.no_grad():
         rows = torch.tensor([[row / 10, 1.0] for row in range(20)])
         module = trainer.modules["first"].eval()
@@ -135,4 +135,3 @@ def test_grids_show_the_averages_and_the_raw_weights(tmp_path):
     for name, bias in (("ema", trainer.ema.state["second"]["bias"]), ("raw", trainer.modules["second"].bias.detach())):
         with Image.open(tmp_path / "logs" / "grids" / f"000000064-{name}.png") as grid:
             assert int(bias.abs() * 1e4) % 256 in np.asarray(grid)
-    assert preview(trainer)[0].name == "000000064-ema.png"

@@ -12,9 +12,9 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.rng import order
 from darkroom.training import checkpoint, guards
-from darkroom.training.finite import NotFiniteError
-from darkroom.training.loop import train
-from darkroom.training.trainer import Trainer
+from darkroom.training.loop import remaining_batches, train
+from darkroom.training.precision import NotFiniteError
+from darkroom.training.start import open_training
 from helpers import run, training
 from training.toy import Toy, places, weights
 
@@ -42,17 +42,17 @@ def test_a_loss_that_is_not_finite_stops_with_step_keys_checkpoint_and_advice(tm
 
 def test_a_gpu_answers_one_update_later_and_nothing_is_kept_of_what_came_after(tmp_path):
     """The same on a CPU that is asked as a GPU is: the update is named that went wrong, not the one that noticed."""
-    trainer = Trainer(Poisoned(), training(), run(), places(tmp_path))
+    trainer = open_training(Poisoned(), training(), run(), places(tmp_path))
     trainer.finite._deferred = True
-    batches = trainer.batches()
+    batches = remaining_batches(trainer)
     for _ in range(4):
         trainer.step(next(batches))
     assert trainer.images == 32
     with pytest.raises(NotFiniteError, match="images 24 to 32"):
-        trainer.state()
-    trainer = Trainer(Poisoned(), training(), run(), places(tmp_path))
+        trainer.state_dict()
+    trainer = open_training(Poisoned(), training(), run(), places(tmp_path))
     trainer.finite._deferred = True
-    batches = trainer.batches()
+    batches = remaining_batches(trainer)
     for _ in range(4):
         trainer.step(next(batches))
     with pytest.raises(NotFiniteError, match="images 24 to 32"):
@@ -69,8 +69,8 @@ def test_a_gradient_that_is_not_finite_names_its_module(tmp_path):
 
 
 def test_the_step_is_not_taken(tmp_path):
-    trainer = Trainer(Poisoned(), training(), run(), places(tmp_path))
-    batches = trainer.batches()
+    trainer = open_training(Poisoned(), training(), run(), places(tmp_path))
+    batches = remaining_batches(trainer)
     for _ in range(3):
         trainer.step(next(batches))
     second = trainer.modules["second"].weight.clone()
@@ -98,9 +98,9 @@ def test_skipping_leaves_out_that_step_alone_tells_and_resumes_bit_for_bit(tmp_p
 
 def test_skipping_goes_on_in_fp16(tmp_path):
     """A scale below 1 makes an overflow a fault; the scaler is ready for the next update."""
-    trainer = Trainer(Poisoned(), training(non_finite="skip", precision="fp16"), run(), places(tmp_path))
+    trainer = open_training(Poisoned(), training(non_finite="skip", precision="fp16"), run(), places(tmp_path))
     before = trainer.modules["second"].weight.detach().clone()
-    for batch in trainer.batches():
+    for batch in remaining_batches(trainer):
         trainer.step(batch)
     assert trainer.images == 64 and not torch.equal(trainer.modules["second"].weight, before)
     assert trainer.window.state()["skipped/second"] == (1.0, 8)
@@ -130,7 +130,7 @@ def test_out_of_memory_says_the_pass_the_estimate_and_what_to_lower(tmp_path, er
 
 
 def test_the_state_is_counted(tmp_path):
-    trainer = Trainer(Toy(), training(), run(), places(tmp_path))
+    trainer = open_training(Toy(), training(), run(), places(tmp_path))
     parameters = (2 * 8 + 8) + 2 * 8 + (8 + 1) + (2 + 1)
     counters = 8
     assert trainer.state_bytes == 5 * 4 * parameters + 4 * counters

@@ -9,13 +9,15 @@ from torch import equal
 
 from darkroom.errors import DarkroomError
 from darkroom.training.loop import train
+from darkroom.training.stage import save_weights
 from helpers import run, training
 from tiny import Line, places
 
 
-def saved(trainer, folder):
-    """Write what a training leaves, and return the files by name."""
-    trainer.save(folder, lambda place: _save(trainer.modules["line"], place))
+def saved(root, folder, **changes):
+    """Train in `root`, write what the training leaves to `folder`, and return the files by name."""
+    state = train(Line(), training(**changes), run(), places(root))
+    save_weights(state, places(root).state, folder, lambda place: _save(state.modules["line"], place), raw=True)
     return {str(path.relative_to(folder)): load_file(path) for path in sorted(folder.rglob("*.safetensors"))}
 
 
@@ -26,7 +28,7 @@ def _save(module, place):
 
 def test_kept_weights_are_those_of_a_training_that_ends_there(tmp_path):
     """20 images a set and 8 a batch: kept at 24, 40 and 64, the last of which is the end."""
-    whole = saved(train(Line(), training(keep_every=20), run(), places(tmp_path / "whole")), tmp_path / "out")
+    whole = saved(tmp_path / "whole", tmp_path / "out", keep_every=20)
     assert sorted(whole) == [
         "checkpoints/images-000000000024/line.safetensors",
         "checkpoints/images-000000000024/raw/line.safetensors",
@@ -36,7 +38,7 @@ def test_kept_weights_are_those_of_a_training_that_ends_there(tmp_path):
         "raw/line.safetensors",
     ]
     for images in (24, 40):
-        short = saved(train(Line(), training(images=images), run(), places(tmp_path / str(images))), tmp_path / "s")
+        short = saved(tmp_path / str(images), tmp_path / "s", images=images)
         for name, tensors in short.items():
             kept = whole[f"checkpoints/images-{images:012d}/{name}"]
             assert all(equal(kept[key], value) for key, value in tensors.items())
@@ -44,25 +46,25 @@ def test_kept_weights_are_those_of_a_training_that_ends_there(tmp_path):
 
 
 def test_a_killed_training_keeps_the_same(tmp_path):
-    undisturbed = saved(train(Line(), training(keep_every=16), run(), places(tmp_path / "a")), tmp_path / "out-a")
+    undisturbed = saved(tmp_path / "a", tmp_path / "out-a", keep_every=16)
     hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == 5 else None  # noqa: E731
     with pytest.raises(SystemExit):
         train(Line(hook), training(keep_every=16), run(), places(tmp_path / "b"))
-    resumed = saved(train(Line(), training(keep_every=16), run(), places(tmp_path / "b")), tmp_path / "out-b")
+    resumed = saved(tmp_path / "b", tmp_path / "out-b", keep_every=16)
     assert undisturbed.keys() == resumed.keys() and len(resumed) == 8
     assert all(equal(resumed[name][key], value) for name in resumed for key, value in undisturbed[name].items())
 
 
 def test_a_damaged_set_is_named(tmp_path):
-    trainer = train(Line(), training(keep_every=32), run(), places(tmp_path))
+    train(Line(), training(keep_every=32), run(), places(tmp_path))
     (file,) = (places(tmp_path).state / "kept" / "images-000000000032" / "raw").iterdir()
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
     with pytest.raises(DarkroomError, match=r"images-000000000032 are missing or damaged.*keep_every"):
-        saved(trainer, tmp_path / "out")
+        saved(tmp_path, tmp_path / "out", keep_every=32)
 
 
 def test_without_the_key_nothing_is_kept(tmp_path):
-    assert sorted(saved(train(Line(), training(), run(), places(tmp_path)), tmp_path / "out")) == [
+    assert sorted(saved(tmp_path, tmp_path / "out")) == [
         "line.safetensors",
         "raw/line.safetensors",
     ]

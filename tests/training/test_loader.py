@@ -125,10 +125,10 @@ def test_a_streamed_training_continues_bit_for_bit(tmp_path, images):
 
 
 def test_the_keys_of_an_update_are_those_of_its_own_order(tmp_path):
-    from darkroom.training.trainer import Trainer
+    from darkroom.training.start import open_training
 
     recipe = streamed()
-    trainer = Trainer(recipe, training(), run(), places(tmp_path))
+    trainer = open_training(recipe, training(), run(), places(tmp_path))
     expected = recipe.train.order(training().seed, np.arange(8, 16))
     assert trainer._keys(8) == [f"key{row}" for row in expected.tolist()]
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from darkroom.training.evaluation import validate
-from darkroom.training.loop import train
+from darkroom.training.loop import remaining_batches, train
 from darkroom.training.recipe import Phase
-from darkroom.training.trainer import Trainer
+from darkroom.training.start import open_training
 from helpers import run, training
 from training.toy import Numbers, Toy, curves, places, weights
 
@@ -112,7 +112,7 @@ def test_every_epoch_shows_every_image_once(tmp_path):
 
 
 def test_validation_uses_the_averages_without_dropout_and_disturbs_nothing(tmp_path):
-    trainer = Trainer(Toy(), training(), run(), places(tmp_path))
+    trainer = open_training(Toy(), training(), run(), places(tmp_path))
     before = weights(trainer)
     with torch.no_grad():
         for value in trainer.ema.state["first"].values():
@@ -127,10 +127,10 @@ def test_validation_uses_the_averages_without_dropout_and_disturbs_nothing(tmp_p
 
 def test_the_average_is_the_formula(tmp_path):
     """w_ema <- d w_ema + (1 - d) w with d = min(decay, (1 + k) / (10 + k)), in float64 beside it."""
-    trainer = Trainer(Toy(), training(ema_decay=0.3), run(), places(tmp_path))
+    trainer = open_training(Toy(), training(ema_decay=0.3), run(), places(tmp_path))
     weight = trainer.recipe.modules["second"].weight
     average = weight.detach().double().clone()
-    for update, batch in enumerate(trainer.batches()):
+    for update, batch in enumerate(remaining_batches(trainer)):
         trainer.step(batch)
         decay = min(0.3, (1 + update) / (10 + update))
         average = decay * average + (1 - decay) * weight.detach().double()
@@ -153,8 +153,8 @@ class Meeting(Toy):
 
 def test_a_phase_leaves_no_gradient_to_the_next(tmp_path):
     """The second module's gradient is that of its own loss alone."""
-    trainer = Trainer(Meeting(), training(clip_norm=None), run(), places(tmp_path))
-    batch = next(iter(trainer.batches()))
+    trainer = open_training(Meeting(), training(clip_norm=None), run(), places(tmp_path))
+    batch = next(iter(remaining_batches(trainer)))
     loss = trainer.recipe.two(batch)["loss"]
     alone = torch.autograd.grad(loss, list(trainer.recipe.modules["second"].parameters()))
     trainer.step(batch)
@@ -180,8 +180,8 @@ class Later(Toy):
 def test_a_phase_has_its_own_start_rate_betas_and_clipping(tmp_path):
     recipe = Later()
     initial = {name: value.clone() for name, value in recipe.modules["second"].state_dict().items()}
-    trainer = Trainer(recipe, training(schedule="constant", warmup=0, final_rate=0.0), run(), places(tmp_path))
-    for batch in trainer.batches():
+    trainer = open_training(recipe, training(schedule="constant", warmup=0, final_rate=0.0), run(), places(tmp_path))
+    for batch in remaining_batches(trainer):
         before = trainer.images
         trainer.step(batch)
         if before < 32:

@@ -19,7 +19,7 @@ from darkroom.models.tokenizers.discriminator import PatchDiscriminator
 from darkroom.models.tokenizers.vqgan.network import Residual
 from darkroom.tools.plan.rehearsal import memory_of
 from darkroom.training import muon
-from darkroom.training.loop import seeded, train
+from darkroom.training.loop import remaining_batches, seeded, train
 from darkroom.training.muon import Muon, hidden_weights, orthogonalised
 from darkroom.training.optimizer import (
     build_optimizer,
@@ -30,7 +30,7 @@ from darkroom.training.optimizer import (
     state_bytes,
 )
 from darkroom.training.processes import Processes
-from darkroom.training.trainer import Trainer
+from darkroom.training.start import open_training
 from helpers import run, training
 from training.toy import Toy, places, weights
 
@@ -482,10 +482,11 @@ def test_a_training_that_stopped_continues_bit_for_bit(tmp_path):
 
 def test_an_overflow_in_fp16_moves_nothing(tmp_path):
     recipe = Wide()
-    trainer = Trainer(recipe, training(optimizer="muon", precision="fp16", images=8 * 20), run(), places(tmp_path))
+    settings = training(optimizer="muon", precision="fp16", images=8 * 20)
+    trainer = open_training(recipe, settings, run(), places(tmp_path))
     inner = trainer.modules["first"][1].weight
     before = inner.detach().clone()
-    batches = trainer.batches()
+    batches = remaining_batches(trainer)
     handle = inner.register_hook(lambda gradient: gradient * float("inf"))
     trainer.step(next(batches))
     assert torch.equal(inner, before)
@@ -505,7 +506,7 @@ def test_shards_of_matrices_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Processes, "__init__", sharded)
     monkeypatch.setattr(Processes, "prepare", lambda *_: pytest.fail("nothing is sharded before that is known"))
     with pytest.raises(DarkroomError, match="`optimizer: muon` needs whole matrices"):
-        Trainer(Wide(), training(optimizer="muon"), run(), places(tmp_path))
+        open_training(Wide(), training(optimizer="muon"), run(), places(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])

@@ -5,8 +5,14 @@ import torch
 from torch import nn
 
 from darkroom.errors import DarkroomError
-from darkroom.training import checkpoint
-from darkroom.training.optimizer import build_optimizer, check_groups, parameter_names, set_rates
+from darkroom.training.optimizer import (
+    build_optimizer,
+    check_groups,
+    load_optimizer,
+    optimizer_tensors,
+    parameter_names,
+    set_rates,
+)
 from helpers import training
 
 
@@ -131,12 +137,12 @@ def test_groups_survive_an_optimizer_that_is_built_again():
     first = network()
     stopped = build_optimizer(first, settings, "net")
     updates(first, stopped, settings, range(0, 32, 8))
-    saved = checkpoint.optimizer_tensors(stopped, parameter_names(first))
+    saved = optimizer_tensors(stopped, parameter_names(first))
     saved = {name: value.clone() for name, value in reversed(saved.items())}
     second = network()
     second.load_state_dict(first.state_dict())
     again = build_optimizer(second, settings, "net")
-    checkpoint.load_optimizer(again, parameter_names(second), saved)
+    load_optimizer(again, parameter_names(second), saved)
     updates(second, again, settings, range(32, 64, 8))
     assert [g["rate"] for g in again.param_groups] == [g["rate"] for g in stopped.param_groups]
     for one, other in zip(whole.parameters(), second.parameters(), strict=True):

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from darkroom.errors import DarkroomError
-from darkroom.training.loop import seeded, train
+from darkroom.training.loop import remaining_batches, seeded, train
 from darkroom.training.precision import set_memory_format
 from darkroom.training.recipe import Phase, Recipe
-from darkroom.training.trainer import Trainer
+from darkroom.training.start import open_training
 from helpers import run, training
 from training.toy import Numbers, Toy, places, weights
 
@@ -33,22 +33,22 @@ def test_the_scaler_is_in_the_checkpoint(tmp_path):
     hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == 24 else None  # noqa: E731
     with pytest.raises(SystemExit):
         train(Toy(hook), settings, run(), places(tmp_path))
-    trainer = Trainer(Toy(), settings, run(), places(tmp_path))
-    fresh = Trainer(Toy(), settings, run(), places(tmp_path / "fresh"))
+    trainer = open_training(Toy(), settings, run(), places(tmp_path))
+    fresh = open_training(Toy(), settings, run(), places(tmp_path / "fresh"))
     for name, scaler in trainer.scalers.items():  # either the scale was lowered or good updates were counted
         assert scaler.state_dict() != fresh.scalers[name].state_dict()
 
 
 def test_an_overflow_in_fp16_lowers_the_scale_and_is_no_fault(tmp_path):
     recipe = Toy()
-    trainer = Trainer(recipe, training(precision="fp16", images=8 * 20), run(), places(tmp_path))
+    trainer = open_training(recipe, training(precision="fp16", images=8 * 20), run(), places(tmp_path))
     limit = 2.0**8
     scaler = trainer.scalers["second"]
     recipe.modules["second"].weight.register_hook(
         lambda gradient: gradient * (float("inf") if scaler.get_scale() > limit else 1.0)
     )
     before = trainer.modules["second"].weight.detach().clone()
-    batches = trainer.batches()
+    batches = remaining_batches(trainer)
     while scaler.get_scale() > limit:
         assert torch.equal(trainer.modules["second"].weight, before)
         trainer.step(next(batches))
@@ -107,7 +107,7 @@ def test_layout_and_compilation_train_to_the_same_numbers_and_names(tmp_path, sw
     assert mine.keys() == theirs.keys()
     for name in mine:  # another order of float32 sums, over 8 updates
         assert torch.allclose(mine[name], theirs[name], atol=1e-4)
-    resumed = Trainer(Pictures(), training(**switch), run(), places(tmp_path / "other"))
+    resumed = open_training(Pictures(), training(**switch), run(), places(tmp_path / "other"))
     assert weights(resumed) == weights(other)
 
 

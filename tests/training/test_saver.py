@@ -171,7 +171,7 @@ def test_a_slow_disk_changes_no_bit(tmp_path, monkeypatch):
 
 def test_what_a_checkpoint_says_is_of_its_moment(tmp_path):
     trainer = train(Toy(), training(), run(), places(tmp_path))
-    metadata = trainer.state()[1]
+    metadata = trainer.state_dict()[1]
     trainer.records[0]["train/loss"] = 0.0
     trainer.records.append({})
     assert len(metadata["records"]) == 4 and metadata["records"][0]["train/loss"] != 0.0

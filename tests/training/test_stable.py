@@ -80,7 +80,7 @@ def test_a_shorter_one_another_schedule_and_other_code_begin_from_nothing(tmp_pa
         recipe = Toy()
         train(recipe, settings(**{"images": 160, **changes}), run(), lay(tmp_path / name))
         assert recipe.seen[0] == 0, name
-    monkeypatch.setattr("darkroom.training.trainer.running_code", lambda state: {"module": {"f": "1"}})
+    monkeypatch.setattr("darkroom.training.start.running_code", lambda state: {"module": {"f": "1"}})
     recipe = Toy()
     train(recipe, settings(), run(), lay(tmp_path / "code"))
     assert recipe.seen[0] == 0

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from darkroom.errors import DarkroomError
 from darkroom.training.loop import train
-from darkroom.training.trainer import Trainer
+from darkroom.training.start import open_training
 from helpers import run, training
 from training.toy import Toy, places, weights
 
@@ -19,7 +19,7 @@ def test_a_training_and_its_average_begin_with_the_weights_given_and_a_resumed_o
     for name, module in donor.modules.items():
         save_file(module.state_dict(), tmp_path / f"{name}.safetensors")
     settings = training(init={"folder": str(tmp_path), "url": None, "sha256": None, "skip": []})
-    fresh = Trainer(Toy(), settings, run(), places(tmp_path / "fresh"))
+    fresh = open_training(Toy(), settings, run(), places(tmp_path / "fresh"))
     for name, module in fresh.modules.items():
         for key, value in module.state_dict().items():
             assert torch.equal(value, donor.modules[name].state_dict()[key])

@@ -24,9 +24,8 @@ from darkroom.params.stage import given
 from darkroom.tools.plan.body import rehearse
 from darkroom.tools.plan.miniature import Miniature, count_images, enter, scratch
 from darkroom.tools.plan.rehearsal import endless, first_image
-from darkroom.training import finite
-from darkroom.training.loop import replaced_by
-from darkroom.training.trainer import Trainer
+from darkroom.training import precision
+from darkroom.training.start import open_training
 from tools.plan.conftest import clone  # noqa: F401
 from tools.plan.test_plan import KNOWN, change
 
@@ -107,7 +106,7 @@ def updates(stage, item, on, monkeypatch):
         nonlocal wrong
         wrong = {}
         settings = settings.model_copy(update={"images": 64 * settings.batch, "warmup": 0, "precision": "bf16"})
-        trainer = Trainer(recipe, settings, run, places)
+        trainer = open_training(recipe, settings, run, places)
         trainer.finite._deferred = True  # as on a GPU
         recipe.merge = False  # CLIP's count of captions
         steps = endless(trainer, first_image(recipe, settings))
@@ -137,13 +136,13 @@ def updates(stage, item, on, monkeypatch):
             wrong["graph"] = "nothing was captured"
         raise Enough
 
-    monkeypatch.setattr(finite.Finite, "settle", lambda self, images: None)  # it reads what is one step old
+    monkeypatch.setattr(precision.Finite, "settle", lambda self, images: None)  # it reads what is one step old
     monkeypatch.setattr(Codebook, "expire_codes_", lambda self, *_, **__: None)
     enter(on.folder, download=False)
     params = validate(schema(stage), given(stage, item or None))
     body = importlib.import_module(f"darkroom.stages.{stage}").run
-    with replaced_by(loop), contextlib.suppress(Enough):
-        body(params, item) if item else body(params)
+    with contextlib.suppress(Enough):
+        body(params, *filter(None, [item]), train=loop)
     torch._dynamo.reset()
     return wrong
 

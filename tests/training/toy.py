@@ -7,7 +7,8 @@ from torch import nn
 from darkroom.rng import normal
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, Phase, Recipe
-from darkroom.training.trainer import Places, Trainer
+from darkroom.training.start import Places
+from darkroom.training.train_state import TrainState
 
 
 class Numbers:
@@ -58,7 +59,7 @@ def places(folder) -> Places:
     return Places(folder / "state", folder / "curves", folder / "logs")
 
 
-def weights(trainer: Trainer):
+def weights(trainer: TrainState):
     state = {f"{n}/{k}": v for n, m in trainer.recipe.modules.items() for k, v in m.state_dict().items()}
     averages = {f"ema/{n}/{k}": v for n, s in trainer.ema.state.items() for k, v in s.items()}
     return {key: value.numpy().tobytes() for key, value in {**state, **averages}.items()}

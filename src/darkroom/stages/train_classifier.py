@@ -3,46 +3,52 @@
 Where no samples are guided by it, it is not trained: the folder says why.
 """
 
-from pathlib import Path
+from __future__ import annotations
 
-from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.manifest import file_hashes, write_manifest
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from darkroom.artifacts.models import CLASSIFIER
 from darkroom.models.generators.classifier.settings import Params
-from darkroom.stages.untrained import write_untrained
-from darkroom.training.state import open_state
+from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
-OUT, CURVES, LOGS = Path("models/classifier"), Path("curves/classifier"), Path("logs/train_classifier")
+if TYPE_CHECKING:
+    import torch
+
+OUT, CURVES = Path("models/classifier"), Path("curves/classifier")
 
 
-def run(params: Params) -> None:
+def run(params: Params, train: Train | None = None) -> None:
     """Train the classifier on the generator's latents, under its noise, and write it with its averaged weights."""
-    for path in (OUT, CURVES):
-        require_writable(path)
-    if params.idle:
-        write_untrained(OUT, CURVES, CLASSIFIER, params.idle, "no classifier of noisy latents is trained")
-        return
-    _train(params)
+    spec = TrainingSpec(
+        "train_classifier",
+        OUT,
+        CURVES,
+        CLASSIFIER,
+        params.train_classifier.training,
+        params.run,
+        partial(_open, params),
+        idle=params.idle,
+        consequence="no classifier of noisy latents is trained",
+    )
+    run_training(spec, train)
 
 
-def _train(params: Params) -> None:
-    # Imported here: nothing to train needs no torch.
+def _open(params: Params, device: torch.device) -> Job:
     import torch
 
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
-    from darkroom.device import set_up_device
     from darkroom.diffusion.scalers import LatentScaler
     from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
     from darkroom.models.generators.classifier.recipe import ClassifierRecipe
     from darkroom.models.generators.data import LabelledLatents
     from darkroom.models.generators.latents import scale_of
     from darkroom.rng import derive
-    from darkroom.training.loop import seeded, train
-    from darkroom.training.trainer import Places
+    from darkroom.training.loop import seeded
 
-    settings, training = params.train_classifier, params.train_classifier.training
-    set_up_device(training.threads, params.run.device)
+    settings, seed = params.train_classifier, params.train_classifier.training.seed
     catalog = load_catalog(shards=None)
     shards = [LatentShards.open_parts(list(catalog.parts), split) for split in ("train", "val")]
     latents = shards[0]
@@ -51,29 +57,19 @@ def _train(params: Params) -> None:
     mean, std = scale_of(diffusion, latents)
     channels, size, _ = latents.shape
     classes = list(catalog.classes)
-    config = ClassifierConfig(channels, size, len(classes), **settings.model.model_dump())
-    with open_state("train_classifier") as state:
-        with seeded(derive(training.seed, "classifier/weights")):
-            model = Classifier(config)
-        train_rows, val_rows = (LabelledLatents(split, catalog, training.seed) for split in shards)
-        codebook = None if latents.codebook is None else torch.from_numpy(latents.codebook)
-        scaler = LatentScaler(mean, std)
-        recipe = ClassifierRecipe(model, diffusion, training.seed, train_rows, val_rows, scaler, codebook)
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} latents")
-        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
-        with trainer.averaged(), atomic_folder(OUT) as folder:
-            model.save_pretrained(folder)
-            write_manifest(
-                folder,
-                CLASSIFIER,
-                trained=True,
-                classes=classes,
-                latent_shape=list(latents.shape),
-                latent_mean=mean,
-                latent_std=std,
-                **diffusion.prediction(),
-                tokenizer=latents.tokenizer,
-                images_seen=trainer.images,
-                **trainer.metadata(),
-                files=file_hashes(folder),
-            )
+    with seeded(derive(seed, "classifier/weights")):
+        model = Classifier(ClassifierConfig(channels, size, len(classes), **settings.model.model_dump()))
+    train_rows, val_rows = (LabelledLatents(split, catalog, seed) for split in shards)
+    codebook = None if latents.codebook is None else torch.from_numpy(latents.codebook)
+    recipe = ClassifierRecipe(model, diffusion, seed, train_rows, val_rows, LatentScaler(mean, std), codebook)
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} latents")
+    metadata = {
+        "trained": True,
+        "classes": classes,
+        "latent_shape": list(latents.shape),
+        "latent_mean": mean,
+        "latent_std": std,
+        **diffusion.prediction(),
+        "tokenizer": latents.tokenizer,
+    }
+    return Job(model.save_pretrained, metadata, recipe)

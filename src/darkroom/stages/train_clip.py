@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
-from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.artifacts.manifest import write_manifest
 from darkroom.artifacts.models import CLIP as KIND
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.settings import NO_CLIP, Params
 from darkroom.training.curves import write_curves
-from darkroom.training.state import open_state
+from darkroom.training.stage import NOT_TRAINED, Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from darkroom.models.clip.recipe import ClipRecipe
     from darkroom.models.clip.scores import Examples
     from darkroom.training.recipe import IndexedDataset
-    from darkroom.training.trainer import Trainer
 
-OUT, CURVES, LOGS = Path("models/clip"), Path("curves/clip"), Path("logs/train_clip")
+OUT, CURVES = Path("models/clip"), Path("curves/clip")
 METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")
 Prompts = Mapping[str, Sequence[str]]
 
@@ -47,32 +47,6 @@ def build(
         model = Contrastive(settings.trained.model.model_dump())
     merge = not settings.training.compile  # compiled for fixed shapes
     return ClipRecipe(model, settings.trained.equal_captions, train_rows, val_rows, scorer, merge)
-
-
-def _write(
-    network: CLIP | OpenClip, params: Params, prompts: Prompts, trained: dict[str, Any], trainer: Trainer | None = None
-) -> None:
-    """Write the CLIP with its manifest; `trained` is what that says of its training."""
-    from darkroom.models.clip.load import save_clip
-
-    settings = params.train_clip
-    with atomic_folder(OUT) as folder:
-        metadata = save_clip(folder, network)
-        if trainer is not None:
-            trainer.save_kept(folder, lambda place: save_clip(place, network))
-        write_manifest(
-            folder,
-            KIND,
-            source=settings.source,
-            name=settings.pretrained.name or settings.pretrained.open_clip
-            if settings.source == "pretrained" and settings.pretrained
-            else None,
-            long_captions=settings.long_captions,
-            prompts=prompts,
-            **metadata,
-            **trained,
-            files=file_hashes(folder),
-        )
 
 
 def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.device) -> None:
@@ -119,72 +93,77 @@ def _write_none() -> None:
     print(f"{NO_CLIP}: no CLIP, no embeddings, no decoder, no prior")
 
 
-def run(params: Params) -> None:
+def run(params: Params, train: Train | None = None) -> None:
     """Train the CLIP, or take a published one, write it with its averaged weights, and score it."""
     for path in (OUT, CURVES, METRICS, CARD):
         require_writable(path)
     if params.train_clip.source == "none":
         _write_none()
         return
-    _train(params)
+    training, opened = params.train_clip.training, partial(_open, params)
+    run_training(TrainingSpec("train_clip", OUT, CURVES, KIND, training, params.run, opened), train)
 
 
-def _train(params: Params) -> None:
-    # Imported here: no CLIP needs no torch.
+def _open(params: Params, device: torch.device) -> Job:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.reader import ImageShards
-    from darkroom.device import set_up_device
     from darkroom.models.clip.captions import CaptionedImages, prompts_of, require_captions
-    from darkroom.models.clip.load import read_pretrained
-    from darkroom.models.clip.openclip import read_open_clip
+    from darkroom.models.clip.load import save_clip
     from darkroom.models.clip.scores import Examples
-    from darkroom.training.initial import downloads
-    from darkroom.training.loop import train
-    from darkroom.training.trainer import Places
 
     settings, training = params.train_clip, params.train_clip.training
-    device = set_up_device(training.threads, params.run.device)
     catalog = load_catalog()
-    parts = list(catalog.parts)
-    train_shards, val_shards = (ImageShards.open_parts(parts, split) for split in ("train", "val"))
-    truncate = settings.long_captions == "truncate"
+    train_shards, val_shards = (ImageShards.open_parts(list(catalog.parts), split) for split in ("train", "val"))
+    truncate, evaluate = settings.long_captions == "truncate", settings.evaluate
 
     def captioned(shards: ImageShards, context: int) -> CaptionedImages:
         return CaptionedImages(shards, context, truncate, training.seed)
 
-    def prompts_in(images: CaptionedImages) -> Prompts:
-        return prompts_of(images, catalog.classes, settings.evaluate.prompts, settings.evaluate.captions)
-
     if settings.source == "pretrained":
+        network = _published(params, catalog)
+        images = captioned(train_shards, network.context_length)
+        prompts = prompts_of(images, catalog.classes, evaluate.prompts, evaluate.captions)
         given = settings.pretrained
-        assert given is not None
-        network: CLIP | OpenClip
-        if given.of_open_clip is not None:
-            network = read_open_clip(given.of_open_clip, downloads() / "clip")
-            size = network.image_size
-        else:
-            network = read_pretrained(given.name, given.file, downloads() / "clip")
-            size = network.visual.input_resolution
-        if reason := given.too_large(size, catalog.image_shape[-1]):
-            raise DarkroomError(f"{reason}.")
-        print(f"{given.name or given.open_clip or given.file}: not trained")
-        write_curves(CURVES, [])
-        prompts = prompts_in(captioned(train_shards, network.context_length))
-        _write(network, params, prompts, {"images_seen": 0, "selected": "last", "best_validation": None})
-        _score(params, catalog, prompts, device)
-        return
-    assert settings.trained is not None
-    context = settings.trained.model.context_length
-    with open_state("train_clip") as state:
-        train_set, val_set = (captioned(shards, context) for shards in (train_shards, val_shards))
-        require_captions(train_set)
-        prompts, evaluate = prompts_in(train_set), settings.evaluate
+        recipe, trained = None, {"name": given and (given.name or given.open_clip), **NOT_TRAINED}
+    else:
+        assert settings.trained is not None
+        images = captioned(train_shards, settings.trained.model.context_length)
+        require_captions(images)
+        prompts = prompts_of(images, catalog.classes, evaluate.prompts, evaluate.captions)
+        val_set = captioned(val_shards, settings.trained.model.context_length)
         scorer = Examples(val_set, prompts, evaluate.images, evaluate.batch, training.validate_every)
-        recipe = build(params, train_set, val_set, scorer if scorer.count else None)
-        model = recipe.model
-        parameters = sum(p.numel() for p in model.parameters())
-        print(f"{parameters:,} parameters, {len(train_set):,} images, {len(train_set.texts):,} captions that differ")
-        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
-        with trainer.averaged():
-            _write(model, params, prompts, {"images_seen": trainer.images, **trainer.metadata()}, trainer)
-        _score(params, catalog, prompts, device)
+        recipe, trained = build(params, images, val_set, scorer if scorer.count else None), {"name": None}
+        network = recipe.model
+        parameters = sum(p.numel() for p in network.parameters())
+        print(f"{parameters:,} parameters, {len(images):,} images, {len(images.texts):,} captions that differ")
+    return Job(
+        lambda folder: save_clip(folder, network),
+        {"source": settings.source, "long_captions": settings.long_captions, "prompts": prompts, **trained},
+        recipe,
+        finish=lambda: _score(params, catalog, prompts, device),
+    )
+
+
+def _published(params: Params, catalog: Catalog) -> CLIP | OpenClip:
+    """Return the published CLIP that params.yaml names.
+
+    Raises:
+        DarkroomError: its images are much larger than those of the catalog; a file that cannot be read.
+    """
+    from darkroom.models.clip.load import read_pretrained
+    from darkroom.models.clip.openclip import read_open_clip
+    from darkroom.training.initial import downloads
+
+    given = params.train_clip.pretrained
+    assert given is not None
+    network: CLIP | OpenClip
+    if given.of_open_clip is not None:
+        network = read_open_clip(given.of_open_clip, downloads() / "clip")
+        size = network.image_size
+    else:
+        network = read_pretrained(given.name, given.file, downloads() / "clip")
+        size = network.visual.input_resolution
+    if reason := given.too_large(size, catalog.image_shape[-1]):
+        raise DarkroomError(f"{reason}.")
+    print(f"{given.name or given.open_clip or given.file}: not trained")
+    return network

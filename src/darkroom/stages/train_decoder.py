@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.artifacts.models import CLIP, DECODER_FOLDER
 from darkroom.artifacts.models import DECODER as KIND
 from darkroom.data.catalog import Catalog, load_catalog
@@ -15,19 +15,17 @@ from darkroom.models.clip.settings import NO_CLIP
 from darkroom.models.decoder.settings import Params
 from darkroom.models.decoder.unet_settings import UNet
 from darkroom.params.numbers import NO_FILE
-from darkroom.processes.launch import rank
-from darkroom.stages.untrained import write_untrained
-from darkroom.training.curves import write_curves
-from darkroom.training.state import open_state
+from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
+    import torch
+
     from darkroom.models.decoder.evaluation import Evaluation
     from darkroom.models.decoder.opening import DecoderData
     from darkroom.models.decoder.recipe import DecoderRecipe
     from darkroom.models.decoder.sample import CascadeStage
 
-MODELS, CURVES, LOGS = DECODER_FOLDER, Path("curves/decoder"), Path("logs")
-_LEFT_OUT = "this U-Net is left out of the cascade"
+MODELS, CURVES = DECODER_FOLDER, Path("curves/decoder")
 
 
 def build(params: Params, name: str, opened: DecoderData, evaluation: Evaluation | None = None) -> DecoderRecipe:
@@ -87,38 +85,43 @@ def _facts_of_distilled(teacher: CascadeStage, folder: Path, settings: UNet, ope
     }
 
 
-def run(params: Params, name: str) -> None:
+def run(params: Params, name: str, train: Train | None = None) -> None:
     """Train one U-Net of the cascade, or distil it from another, and write averaged weights, and raw ones in `raw/`.
 
     One that is not to be trained is written with those that `weights` names, or with none.
     """
-    settings, out, curves = params.train_decoder.unets[name], MODELS / name, CURVES / name
-    for path in (out, curves):
-        require_writable(path)
-    if not settings.trained and (settings.weights == NO_FILE or settings.calls is not None):
-        write_untrained(out, curves, KIND, "`trained` is false", _LEFT_OUT)
-        return
     catalog = load_catalog(shards=None)
-    if _untold(settings, list(catalog.parts)):
-        write_untrained(out, curves, KIND, NO_CLIP, _LEFT_OUT)
-        return
-    _train(params, name, catalog)
+    spec = TrainingSpec(
+        "train_decoder",
+        MODELS / name,
+        CURVES / name,
+        KIND,
+        params.train_decoder.training_of(name),
+        params.run,
+        partial(_open, params, name, catalog),
+        idle=_idle(params.train_decoder.unets[name], list(catalog.parts)),
+        consequence="this U-Net is left out of the cascade",
+        item=name,
+    )
+    run_training(spec, train)
 
 
-def _train(params: Params, name: str, catalog: Catalog) -> None:
-    # Imported here: a U-Net that is left out needs no torch.
-    from darkroom.device import set_up_device
+def _idle(settings: UNet, parts: Sequence[str]) -> str | None:
+    """Return why a U-Net is left out; None: it is not."""
+    if not settings.trained and (settings.weights == NO_FILE or settings.calls is not None):
+        return "`trained` is false"
+    return NO_CLIP if _untold(settings, parts) else None
+
+
+def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> Job:
     from darkroom.models.decoder.cascade import open_stage
     from darkroom.models.decoder.distilled import DistilledRecipe, like_teacher
     from darkroom.models.decoder.evaluation import Evaluation
     from darkroom.models.decoder.opening import open_data, weights_key
     from darkroom.training.initial import initial_manifest, initialise, require_same
-    from darkroom.training.loop import train
-    from darkroom.training.trainer import Places
 
-    section, out, curves = params.train_decoder, MODELS / name, CURVES / name
+    section = params.train_decoder
     settings, training = section.unets[name], section.training_of(name)
-    device = set_up_device(training.threads, params.run.device)
     teacher = None
     if settings.calls is not None:
         teacher = open_stage(Path(settings.weights))
@@ -137,25 +140,12 @@ def _train(params: Params, name: str, catalog: Catalog) -> None:
         print(f"{recipe.calls.steps} steps of {settings.teacher.solver} into {settings.calls} calls")
     model = recipe.model
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")
-    if not settings.trained:
-        if (place := rank()) is not None and place.number:
-            return
-        begun = initial_manifest(settings.weights, KIND)
-        require_same(weights_key(name), begun, metadata, ("size", "low_size", "timesteps", "objective", "prediction"))
-        initialise({"unet": model}, training.init)
-        write_curves(curves, [])
-        with atomic_folder(out) as folder:
-            for where in (folder, folder / "raw"):
-                model.save_pretrained(where)
-            write_manifest(folder, KIND, images_seen=0, **metadata, files=file_hashes(folder))
-        return
-    with open_state("train_decoder", name) as state:
-        trainer = train(recipe, training, params.run, Places(state, curves, LOGS / f"train_decoder-{name}"))
-        with atomic_folder(out) as folder:
-            trainer.save(folder, model.save_pretrained)
-            write_manifest(
-                folder, KIND, images_seen=trainer.images, **trainer.metadata(), **metadata, files=file_hashes(folder)
-            )
+    if settings.trained:
+        return Job(model.save_pretrained, metadata, recipe, raw=True)
+    begun = initial_manifest(settings.weights, KIND)
+    require_same(weights_key(name), begun, metadata, ("size", "low_size", "timesteps", "objective", "prediction"))
+    initialise({"unet": model}, training.init)
+    return Job(model.save_pretrained, metadata | {"images_seen": 0}, raw=True)
 
 
 def _untold(settings: UNet, parts: Sequence[str]) -> bool:

@@ -3,18 +3,23 @@
 Where nothing is to be distilled, nothing is trained: the folder says why.
 """
 
-from pathlib import Path
+from __future__ import annotations
 
-from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from darkroom.artifacts.manifest import manifest_hash
 from darkroom.artifacts.models import DISTILLED, generator_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.distilled.settings import Params
 from darkroom.models.generators.sample_settings import Common
-from darkroom.stages.untrained import write_untrained
-from darkroom.training.state import open_state
+from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
-OUT, CURVES, LOGS = Path("models/distilled"), Path("curves/distilled"), Path("logs/train_distilled")
+if TYPE_CHECKING:
+    import torch
+
+OUT, CURVES = Path("models/distilled"), Path("curves/distilled")
 MODEL = Path("models/generator")
 # Of the generator's manifest, what holds of the network with few calls, too.
 _KEPT = (
@@ -23,32 +28,33 @@ _KEPT = (
 )
 
 
-def run(params: Params) -> None:
+def run(params: Params, train: Train | None = None) -> None:
     """Distil the generator, as `sample_generator.dit` draws with it, and write averaged weights."""
-    for path in (OUT, CURVES):
-        require_writable(path)
-    if params.idle:
-        write_untrained(OUT, CURVES, DISTILLED, params.idle, "the generator draws with all of its calls")
-        return
-    _train(params)
+    spec = TrainingSpec(
+        "train_distilled",
+        OUT,
+        CURVES,
+        DISTILLED,
+        params.train_distilled.training,
+        params.run,
+        partial(_open, params),
+        idle=params.idle,
+        consequence="the generator draws with all of its calls",
+    )
+    run_training(spec, train)
 
 
-def _train(params: Params) -> None:
-    # Imported here: nothing to train needs no torch.
+def _open(params: Params, device: torch.device) -> Job:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
-    from darkroom.device import set_up_device
     from darkroom.diffusion.flow import Flow
     from darkroom.models.generators.data import GeneratorData
     from darkroom.models.generators.distilled.recipe import DistilledRecipe
     from darkroom.models.generators.dit.sample import DiTSampler
     from darkroom.models.generators.load import open_generator
-    from darkroom.training.loop import train
-    from darkroom.training.trainer import Places
 
     settings, conditions = params.train_distilled, params.train_generator
     training = settings.training
-    device = set_up_device(training.threads, params.run.device)
     catalog = load_catalog(shards=None)
     manifest = generator_manifest(MODEL)
     shards = {split: LatentShards.open_parts(list(catalog.parts), split) for split in ("train", "val")}
@@ -58,39 +64,31 @@ def _train(params: Params) -> None:
             f"data/latents was encoded by another tokenizer than {MODEL} was trained with: train it again (`dvc repro "
             "train_generator`)."
         )
-    with open_state("train_distilled") as state:
-        teacher, how = open_generator(MODEL, manifest, params.sample_generator, Common(), device)
-        if not isinstance(teacher, DiTSampler) or not isinstance(teacher.objective, Flow):
-            raise DarkroomError(f"{MODEL} holds no flow, which alone is distilled: set `train_distilled.kind` to none.")
-        data = GeneratorData.open(
-            manifest.get("condition", "class"),
-            Path(conditions.embeddings),
-            Path(conditions.captions),
-            shards,
-            teacher.tokenizer,
-            catalog,
-            training.seed,
-            manifest.get("context_length"),
+    teacher, sampling = open_generator(MODEL, manifest, params.sample_generator, Common(), device)
+    if not isinstance(teacher, DiTSampler) or not isinstance(teacher.objective, Flow):
+        raise DarkroomError(f"{MODEL} holds no flow, which alone is distilled: set `train_distilled.kind` to none.")
+    data = GeneratorData.open(
+        manifest.get("condition", "class"),
+        Path(conditions.embeddings),
+        Path(conditions.captions),
+        shards,
+        teacher.tokenizer,
+        catalog,
+        training.seed,
+        manifest.get("context_length"),
+    )
+    recipe = DistilledRecipe(teacher, sampling, settings.calls, training, data)
+    if data.embeddings is not None and data.metadata() | manifest != manifest:
+        raise DarkroomError(
+            f"data/embeddings was made by another CLIP than {MODEL} was trained with, or with others of "
+            "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
         )
-        recipe = DistilledRecipe(teacher, how, settings.calls, training, data)
-        if data.embeddings is not None and data.metadata() | manifest != manifest:
-            raise DarkroomError(
-                f"data/embeddings was made by another CLIP than {MODEL} was trained with, or with others of "
-                "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
-            )
-        calls = f"{recipe.calls.steps} steps of {how.solver} into {settings.calls} call{'s' * (settings.calls > 1)}"
-        print(f"{calls}: {sum(p.numel() for p in recipe.model.parameters()):,} parameters")
-        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
-        with trainer.averaged(), atomic_folder(OUT) as folder:
-            recipe.model.save_pretrained(folder)
-            write_manifest(
-                folder,
-                DISTILLED,
-                trained=True,
-                **{name: manifest[name] for name in _KEPT if name in manifest},
-                calls=settings.calls,
-                generator=manifest_hash(MODEL),
-                images_seen=trainer.images,
-                **trainer.metadata(),
-                files=file_hashes(folder),
-            )
+    calls = f"{recipe.calls.steps} steps of {sampling.solver} into {settings.calls} call{'s' * (settings.calls > 1)}"
+    print(f"{calls}: {sum(p.numel() for p in recipe.model.parameters()):,} parameters")
+    metadata = {
+        "trained": True,
+        **{name: manifest[name] for name in _KEPT if name in manifest},
+        "calls": settings.calls,
+        "generator": manifest_hash(MODEL),
+    }
+    return Job(recipe.model.save_pretrained, metadata, recipe)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.artifacts.models import PRIOR as KIND
 from darkroom.artifacts.models import PRIOR_FOLDER
 from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.embeddings import EmbeddingShards, captioned_parts, no_embeddings, stored
 from darkroom.models.clip.settings import NO_CLIP
 from darkroom.models.prior.settings import Params
-from darkroom.stages.untrained import write_untrained
-from darkroom.training.state import open_state
+from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
+    import torch
+
     from darkroom.diffusion.scalers import EmbeddingScaler
     from darkroom.models.prior.network import PriorConfig
     from darkroom.models.prior.recipe import PriorRecipe
     from darkroom.models.prior.scores import Scorer
     from darkroom.training.recipe import IndexedDataset
 
-OUT, CURVES, LOGS = PRIOR_FOLDER, Path("curves/prior"), Path("logs/train_prior")
+OUT, CURVES = PRIOR_FOLDER, Path("curves/prior")
 _DIGITS = 6  # of a score in the manifest
 
 
@@ -60,79 +60,77 @@ def config_of(params: Params, dim: int, encoding_shape: tuple[int, int] | None) 
     return PriorConfig(dim, encoding_shape, **params.train_prior.model.model_dump())
 
 
-def run(params: Params) -> None:
+def run(params: Params, train: Train | None = None) -> None:
     """Train the prior, write it, averaged weights and the raw ones in `raw/`, and tell how near it comes."""
-    for path in (OUT, CURVES):
-        require_writable(path)
     catalog = load_catalog(shards=None)
-    if no_embeddings(list(catalog.parts)):
-        write_untrained(OUT, CURVES, KIND, NO_CLIP, "no prior is trained")
-        return
-    if missing := [split for split in ("train", "val") if not all(stored(part, split) for part in catalog.parts)]:
-        reason = f"`embed_clip.store` leaves out the embeddings of {' and '.join(missing)}, which a prior learns from"
-        write_untrained(OUT, CURVES, KIND, reason, "no prior is trained")
-        return
-    if not (parts := captioned_parts(list(catalog.parts))):
-        write_untrained(OUT, CURVES, KIND, "no image has a caption", "no prior is trained")
-        return
-    _train(params, catalog, parts)
+    idle, parts = _learnt_from(list(catalog.parts))
+    spec = TrainingSpec(
+        "train_prior",
+        OUT,
+        CURVES,
+        KIND,
+        params.train_prior.training,
+        params.run,
+        partial(_open, params, catalog, parts),
+        idle=idle,
+        consequence="no prior is trained",
+    )
+    run_training(spec, train)
 
 
-def _train(params: Params, catalog: Catalog, parts: Sequence[str]) -> None:
-    # Imported here: nothing to train needs no torch.
-    from darkroom.device import set_up_device
+def _learnt_from(parts: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """Return why there is nothing to learn from, or None, and the parts with captions."""
+    if no_embeddings(parts):
+        return NO_CLIP, ()
+    if missing := [split for split in ("train", "val") if not all(stored(part, split) for part in parts)]:
+        return f"`embed_clip.store` leaves out the embeddings of {' and '.join(missing)}, which a prior learns from", ()
+    captioned = captioned_parts(parts)
+    return None if captioned else "no image has a caption", captioned
+
+
+def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.device) -> Job:
     from darkroom.diffusion.scalers import EmbeddingScaler, spaced_rows
     from darkroom.models.prior.data import CaptionedEmbeddings, require_texts
     from darkroom.models.prior.scores import Scorer
     from darkroom.training.initial import initial_manifest, require_same
-    from darkroom.training.loop import train
-    from darkroom.training.trainer import Places
 
     settings, training = params.train_prior, params.train_prior.training
-    device = set_up_device(training.threads, params.run.device)
     splits = ("train", "val", settings.evaluate.split)
     shards = {split: EmbeddingShards.open_parts(parts, split) for split in dict.fromkeys(splits)}
     first = shards["train"]
     catalog.require_parts(first.sources)
     rows = {split: CaptionedEmbeddings(each) for split, each in shards.items()}
     require_texts(rows["train"])
-    metadata = {"clip": first.clip, "normalised": first.normalised}
+    of_clip = {"clip": first.clip, "normalised": first.normalised}
     begun = initial_manifest(training.init.folder, KIND)
-    require_same("train_prior.training.init.folder", begun, metadata, tuple(metadata))
-    with open_state("train_prior") as state:
-        scorer = Scorer(rows["val"], settings.evaluate, training.validate_every)
-        recipe = build(
-            params,
-            config_of(params, first.dim, first.encoding_shape),
-            EmbeddingScaler.of(first.__getitems__(spaced_rows(len(first)))["image"], settings.diffusion.normalise),
-            first.normalised,
-            rows["train"],
-            rows["val"],
-            scorer if scorer.count > 1 else None,
-        )
-        model = recipe.model
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(rows['train']):,} captioned images")
-        trainer = train(recipe, training, params.run, Places(state, CURVES, LOGS))
-        last = Scorer(rows[settings.evaluate.split], settings.evaluate, 0)
-        with atomic_folder(OUT) as folder:
-            trainer.save(folder, model.save_pretrained)
-            with trainer.averaged():
-                model.eval().to(device)
-                found = last.scores(recipe.prior)
-            scores = {name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()}
-            write_manifest(
-                folder,
-                KIND,
-                trained=True,
-                **metadata,
-                embed_dim=first.dim,
-                text_shape=first.encoding_shape,
-                **settings.diffusion.prediction(),
-                scores={"split": settings.evaluate.split, "images": last.count, **scores},
-                catalog=catalog.fingerprint,
-                images_seen=trainer.images,
-                **trainer.metadata(),
-                files=file_hashes(folder),
-            )
-        told = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
-        print(f"{settings.evaluate.split}, {last.count:,} images: {told}")
+    require_same("train_prior.training.init.folder", begun, of_clip, tuple(of_clip))
+    scorer = Scorer(rows["val"], settings.evaluate, training.validate_every)
+    recipe = build(
+        params,
+        config_of(params, first.dim, first.encoding_shape),
+        EmbeddingScaler.of(first.__getitems__(spaced_rows(len(first)))["image"], settings.diffusion.normalise),
+        first.normalised,
+        rows["train"],
+        rows["val"],
+        scorer if scorer.count > 1 else None,
+    )
+    model = recipe.model
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(rows['train']):,} captioned images")
+
+    def measure(*_: Path) -> dict[str, Any]:
+        model.eval().to(device)
+        split, last = settings.evaluate.split, Scorer(rows[settings.evaluate.split], settings.evaluate, 0)
+        scores = {name: float(f"{value:.{_DIGITS}g}") for name, value in last.scores(recipe.prior).items()}
+        described = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        print(f"{split}, {last.count:,} images: {described}")
+        return {"scores": {"split": split, "images": last.count, **scores}}
+
+    metadata = {
+        "trained": True,
+        **of_clip,
+        "embed_dim": first.dim,
+        "text_shape": first.encoding_shape,
+        **settings.diffusion.prediction(),
+        "catalog": catalog.fingerprint,
+    }
+    return Job(model.save_pretrained, metadata, recipe, raw=True, measure=measure)

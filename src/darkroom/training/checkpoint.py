@@ -1,9 +1,7 @@
-"""Checkpoints: all that a training is, as tensors by name and JSON values, in a folder.
+"""Checkpoints: folders of tensors by group and name, and of JSON values. What they hold: `TrainState.state_dict`.
 
 It is written beside, flushed, hashed and renamed; then, and only then, older ones are removed.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -11,9 +9,8 @@ import os
 import shutil
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -22,10 +19,7 @@ from torch import Tensor
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import check_seal, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.training.processes import put, whole
-
-if TYPE_CHECKING:
-    from darkroom.training.trainer import Trainer
+from darkroom.training.processes import put
 
 Tensors = dict[str, Tensor]
 KIND = "checkpoint"
@@ -44,81 +38,13 @@ _DTYPES = {
 }
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# What it holds
+def under(name: str, tensors: Tensors) -> Tensors:
+    """Return the tensors under `NAME/`, without that prefix."""
+    return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
 
 
-@dataclass(frozen=True)
-class Best:
-    """The lowest validation loss so far, and when it was."""
-
-    images: int
-    loss: float
-
-
-def contents(trainer: Trainer) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    """Return weights, averages and optimizers by name, and the values beside them. Every process must call it."""
-    groups = {
-        "modules": _flat({name: module.state_dict() for name, module in trainer.modules.items()}),
-        "ema": _flat(trainer.ema.state),
-        "optimizers": _flat(
-            {name: optimizer_tensors(optimizer, trainer.names[name]) for name, optimizer in trainer.optimizers.items()}
-        ),
-    }
-    groups |= {f"profile-{width!r}": _flat(average.state) for width, average in trainer.profiles.items()}
-    if trainer.best_state is not None:
-        groups["best"] = _flat(trainer.best_state)
-    if trainer.strip:
-        groups["strip"] = {f"{images:012d}": torch.from_numpy(drawn) for images, drawn in trainer.strip.items()}
-    metadata = {
-        "records": trainer.records,
-        "windows": trainer.processes.collect(trainer.window.state()),
-        "scalers": {name: scaler.state_dict() for name, scaler in trainer.scalers.items()},
-        "skipped": trainer.finite.skipped,
-        "best": None if trainer.best is None else [trainer.best.images, trainer.best.loss],
-        **({} if trainer.decay_begins is None else {"decay_begins": trainer.decay_begins}),
-        "code": trainer.code,
-        "code_changed_at": trainer.code_changed_at,
-    }
-    return groups, json.loads(json.dumps(metadata))  # a copy: the records go on growing
-
-
-def restore(trainer: Trainer, groups: Mapping[str, Tensors], metadata: Mapping[str, Any]) -> None:
-    """Give a training what `contents` returned.
-
-    Raises:
-        DarkroomError: it is of another model; names what differs.
-    """
-    with torch.no_grad():
-        for name, module in trainer.modules.items():
-            _fill(module.state_dict(), under(name, groups["modules"]))
-            _fill(trainer.ema.state[name], under(name, groups["ema"]))
-            for width, average in trainer.profiles.items():
-                _fill(average.state[name], under(name, groups[f"profile-{width!r}"]))
-        for name, optimizer in trainer.optimizers.items():
-            load_optimizer(optimizer, trainer.names[name], under(name, groups["optimizers"]))
-        if "best" in groups:
-            trainer.best_state = trainer.ema.copy()
-            for name, tensors in trainer.best_state.items():
-                _fill(tensors, under(name, groups["best"]))
-    for name, scaler in trainer.scalers.items():
-        if metadata["scalers"][name]:
-            scaler.load_state_dict(metadata["scalers"][name])
-    trainer.strip = {int(images): drawn.numpy() for images, drawn in groups.get("strip", {}).items()}
-    trainer.records, trainer.finite.skipped = metadata["records"], metadata["skipped"]
-    trainer.code_changed_at = list(metadata.get("code_changed_at", []))
-    if (begins := metadata.get("decay_begins")) is not None:
-        trainer.decay_from(begins)
-    trainer.best = None if metadata["best"] is None else Best(*metadata["best"])
-    trainer.window.load(metadata["windows"], trainer.processes.rank, trainer.processes.count)
-
-
-def _flat(states: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
-    return {f"{name}/{key}": whole(value) for name, state in states.items() for key, value in state.items()}
-
-
-def _fill(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Copy tensors into others of the same names.
+def fill(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy the tensors of a checkpoint into others of the same names.
 
     Raises:
         DarkroomError: the names differ.
@@ -128,10 +54,6 @@ def _fill(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         raise DarkroomError(f"the checkpoint is of another model; names that differ: {', '.join(names[:8])}.")
     for key, target in targets.items():
         put(target, values[key])
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Where it lies
 
 
 def folders(state: Path) -> list[Path]:
@@ -260,30 +182,3 @@ def newest(state: Path) -> Path | None:
         else:
             return folder
     return None
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> Tensors:
-    """Return an optimizer's state as tensors under `PARAMETER/KEY`: by name, never by order."""
-    return {
-        f"{names[parameter]}/{key}": whole(torch.as_tensor(value))
-        for parameter, state in optimizer.state.items()
-        for key, value in state.items()
-    }
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Tensors) -> None:
-    """Give an optimizer the state that `optimizer_tensors` returned."""
-    parameters = {name: parameter for parameter, name in names.items()}
-    for path, value in tensors.items():
-        name, _, key = path.rpartition("/")
-        parameter = parameters[name]
-        if value.shape == parameter.shape:
-            optimizer.state[parameter][key] = torch.zeros_like(parameter, dtype=value.dtype)
-            put(optimizer.state[parameter][key], value)
-        else:  # the number of steps, which the fused kernels read on the device, too
-            optimizer.state[parameter][key] = value.to(parameter.device)
-
-
-def under(name: str, tensors: Tensors) -> Tensors:
-    """Return the tensors under `NAME/`, without that prefix."""
-    return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}

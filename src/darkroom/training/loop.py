@@ -5,9 +5,8 @@ position, the learning rate from the images seen, and torch's global generator, 
 anew for each optimizer step. So a training that was killed and resumed computes what an undisturbed one computes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 
 import torch
@@ -17,26 +16,32 @@ from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
 from darkroom.training import checkpoint, guards, stable, strip
-from darkroom.training.curves import write_curves
-from darkroom.training.evaluation import is_due, preview, record, write_histograms
-from darkroom.training.finite import NotFiniteError
-from darkroom.training.journal import Journal
-from darkroom.training.plateau import TITLES
-from darkroom.training.recipe import Recipe
-from darkroom.training.saver import Saver
-from darkroom.training.state import running_parameters
-from darkroom.training.trackers import (
-    log_histogram,
-    log_images,
-    log_model,
-    log_parameters,
-    log_record,
-    start_trackers,
-    stop_trackers,
+from darkroom.training.averages import snapshot_due, state_of, write_snapshot
+from darkroom.training.callbacks import (
+    Callback,
+    Progress,
+    draw_grids,
+    draw_strip,
+    log_to,
+    track,
+    write_histograms,
 )
-from darkroom.training.trainer import Places, Trainer
-
-Loop = Callable[[Recipe, Training, Run, Places], Trainer]
+from darkroom.training.changed_code import work_name
+from darkroom.training.curves import write_curves
+from darkroom.training.evaluation import evaluating, is_due, record
+from darkroom.training.journal import Journal
+from darkroom.training.kept import write_kept
+from darkroom.training.loader import training_batches
+from darkroom.training.plateau import judged_points, levelled_off
+from darkroom.training.precision import NotFiniteError
+from darkroom.training.processes import unshard, whole
+from darkroom.training.recipe import Batch, Recipe
+from darkroom.training.remote.open import open_place
+from darkroom.training.saver import Saver
+from darkroom.training.start import Places, open_training
+from darkroom.training.state import running_parameters
+from darkroom.training.trackers import log_model, log_parameters, start_trackers, stop_trackers
+from darkroom.training.train_state import TrainState
 
 
 @contextmanager
@@ -47,23 +52,8 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
-    """Train `recipe` as `_train` does, or as what `replaced_by` names."""
-    return _loop.get()(recipe, settings, run, places)
-
-
-@contextmanager
-def replaced_by(loop: Loop) -> Iterator[None]:
-    """Let another loop train inside the block: `darkroom plan` takes a few optimizer steps and counts them."""
-    before = _loop.set(loop)
-    try:
-        yield
-    finally:
-        _loop.reset(before)
-
-
-def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
-    """Train `recipe` to its last image, from the newest checkpoint where there is one, and return the trainer.
+def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
+    """Train `recipe` to its last image, from the newest checkpoint where there is one, and write its curves.
 
     With several processes, only the first returns; the others end here, since one writes the outputs.
 
@@ -73,19 +63,20 @@ def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trai
     """
     _require_images(recipe, settings)
     with interruptible() as interrupt:
-        trainer = Trainer(recipe, settings, run, places)
-        accelerator, journal = trainer.processes.accelerator, None
-        folder, stage, work = places.logs.parent / "trackers", places.logs.name, trainer.work
-        start_trackers(accelerator, run.trackers, folder, stage, work, trainer.images)
+        state = open_training(recipe, settings, run, places)
+        accelerator, first = state.processes.accelerator, state.processes.first
+        stage, work = places.logs.name, work_name(places.state, state.code)
+        start_trackers(accelerator, run.trackers, places.logs.parent / "trackers", stage, work, state.images)
         log_parameters(accelerator, running_parameters(places.state))
-        if trainer.processes.first:
-            if recipe.whole_batch and run.micro_batch:
-                print("`run.micro_batch` is not used here: a loss is of the batch as a whole.")
-            journal = Journal(places.logs / "train.jsonl", trainer.images, trainer.settings.images, trainer.records)
-        saver = _saver(trainer)
+        if first and recipe.whole_batch and run.micro_batch:
+            print("`run.micro_batch` is not used here: a loss is of the batch as a whole.")
+        journal = None
+        if first:
+            journal = Journal(places.logs / "train.jsonl", state.images, state.settings.images, state.records)
+        saver = _saver(state, places, work)
         try:
-            _run_steps(trainer, journal, interrupt, saver)
-            if run.track_model and trainer.processes.first:
+            _run_steps(state, places, _callbacks(state, places, journal), interrupt, saver)
+            if run.track_model and first:
                 log_model(accelerator, stage, checkpoint.averaged_file(checkpoint.folders(places.state)[-1]))
         except NotFiniteError as error:
             saver.finish()
@@ -98,75 +89,124 @@ def _train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Trai
                 journal.close()
             stop_trackers(accelerator)
         saver.close()
-        trainer.finish()
-        trainer.processes.collect(None)
-        if not trainer.processes.first:
+        _unshard(state)
+        state.processes.collect(None)
+        if not first:
             raise SystemExit(0)
-        write_curves(places.curves, trainer.records, also=partial(strip.write, trainer=trainer))
-    return trainer
+        write_curves(places.curves, state.records, also=partial(strip.write, drawn=state.strip, recipe=recipe))
+    return state
 
 
-def _run_steps(trainer: Trainer, journal: Journal | None, interrupt: Interrupt, saver: Saver) -> None:
-    """Take the optimizer steps that remain; log, draw, save and stop between them where each is due."""
-    run, first = trainer.run, trainer.processes.first
-    saved = trainer.images
-    for batch in trainer.batches():
-        trainer.step(batch)
-        if journal is not None:
-            journal.step(trainer.images)
-        if is_due(trainer):
-            entry = record(trainer)
-            if journal is not None:
-                journal.add(entry)
-            if trainer.decide(entry):
-                _say_decided(trainer, journal)
-            log_record(trainer.processes.accelerator, entry)
-            if first and any(name.startswith("eval/") for name in entry):
-                write_histograms(trainer)
-                for name, counts in trainer.recipe.histograms.items():
-                    log_histogram(trainer.processes.accelerator, f"eval/{name}", counts, trainer.images)
-        drawn = run.grid_every and (trainer.due(run.grid_every) or trainer.images == trainer.settings.images)
-        if drawn and (first or trainer.processes.sharded):
-            for path in preview(trainer):
-                log_images(trainer.processes.accelerator, f"grid/{path.stem.partition('-')[2]}", path, trainer.images)
-        if strip.is_due(trainer.images - trainer.settings.batch, trainer.images, trainer.settings.images) and (
-            first or trainer.processes.sharded
-        ):
-            strip.draw(trainer)
-        stable.leave(trainer)  # with what the strip holds
+def _callbacks(state: TrainState, places: Places, journal: Journal | None) -> Sequence[Callback]:
+    """Return what is to happen after each optimizer step in this process."""
+    recipe, run, processes = state.recipe, state.run, state.processes
+    accelerator, logs, weights = processes.accelerator, places.logs, partial(evaluating, state)
+    callbacks: list[Callback] = []
+    if journal is not None:
+        callbacks.append(log_to(journal, recipe.judge, state.settings.min_improvement))
+    callbacks.append(track(accelerator))
+    if processes.first:
+        callbacks.append(write_histograms(recipe, logs, accelerator))
+    if processes.first or processes.sharded:
+        if run.grid_every:
+            callbacks.append(draw_grids(recipe, run.grid_every, logs, accelerator, weights, processes.first))
+        callbacks.append(draw_strip(state.strip, recipe, weights, processes.first))
+    return callbacks
+
+
+def remaining_batches(state: TrainState) -> Iterator[Batch]:
+    """Yield this process's part of the batches that remain."""
+    settings, processes = state.settings, state.processes
+    return training_batches(
+        state.recipe.train,
+        settings.seed,
+        state.images,
+        settings.images,
+        settings.batch,
+        state.run.workers,
+        state.device,
+        processes.rank,
+        processes.count,
+        settings.shuffle,
+    )
+
+
+def _run_steps(
+    state: TrainState, places: Places, callbacks: Sequence[Callback], interrupt: Interrupt, saver: Saver
+) -> None:
+    """Take the optimizer steps that remain; record, call back, save and stop between them where each is due."""
+    first, saved = state.processes.first, state.images
+    for batch in remaining_batches(state):
+        before = state.images
+        state.step(batch)
+        _keep_weights(state, before, places)
+        entry = record(state, before) if is_due(state, before) else None
+        decided = entry is not None and _decide(state)
+        progress = Progress(before, state.images, state.settings.images, entry, decided)
+        for callback in callbacks:
+            callback(progress)
+        stable.leave(state, places.state)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
-        stop, save = trainer.processes.agree(interrupt.signal or 0, int(first and saver.due()))
+        stop, save = state.processes.agree(interrupt.signal or 0, int(first and saver.due()))
         if stop or save:
-            groups, metadata = trainer.state()
+            groups, values = state.state_dict()
             if first:
-                saver.save(trainer.images, groups, metadata, wait=bool(stop))
-            saved = trainer.images
+                saver.save(state.images, groups, values, wait=bool(stop))
+            saved = state.images
         if stop:
             if first:
                 saver.close()
-                folder = checkpoint.folders(trainer.places.state)[-1]
-                print(f"stopped at image {trainer.images:,}; {folder} is kept: the same command continues from it.")
-            trainer.processes.collect(None)  # torchrun ends the others soon after the first has gone
+                folder = checkpoint.folders(places.state)[-1]
+                print(f"stopped at image {state.images:,}; {folder} is kept: the same command continues from it.")
+            state.processes.collect(None)  # torchrun ends the others soon after the first has gone
             raise SystemExit(128 + stop)
-        if trainer.images == trainer.settings.images:
+        if state.images == state.settings.images:
             break  # nearer than it was when the batches were laid out, where the training decided so
-    if saved != trainer.images:
-        groups, metadata = trainer.state()
+    if saved != state.images:
+        groups, values = state.state_dict()
         if first:
-            saver.save(trainer.images, groups, metadata, wait=True)
+            saver.save(state.images, groups, values, wait=True)
     saver.finish(raises=True)
 
 
-def _say_decided(trainer: Trainer, journal: Journal | None) -> None:
-    """Say where a training that has levelled off will end, and count from there."""
-    if journal is None:
+def _keep_weights(state: TrainState, before: int, places: Places) -> None:
+    """Write the snapshots of `ema_profiles` and the weights of `keep_every` that the last optimizer step has reached.
+
+    Before the checkpoint that counts on them: a training that is killed between the two repeats the step.
+    """
+    snapshot = snapshot_due(before, state.images, state.settings)
+    kept = state.images in state.settings.kept_images
+    if not (snapshot or kept):
         return
-    settings = trainer.settings
-    journal.ends_at(settings.images)
-    print(
-        f"{TITLES[trainer.recipe.judge]} has levelled off, to less than {settings.min_improvement:.2g} for twice the "
-        f"images: the learning rate falls from image {trainer.images:,}, and the training ends at {settings.images:,}."
-    )
+    state.finite.settle(state.images)
+    if snapshot and state.processes.first:
+        write_snapshot(places.state, state.images, state.modules, state.profiles)
+    if kept and state.processes.first:
+        write_kept(places.state, state.images, {"raw": state_of(state.modules), "averaged": state.ema.state})
+
+
+def _decide(state: TrainState) -> bool:
+    """Let the learning rate fall now, and return True, where the newest record says so (`min_improvement`).
+
+    What decides is the records alone, which every process and every checkpoint has.
+    """
+    judge = state.recipe.judge
+    if state.decay_begins is not None or judge not in state.records[-1]:
+        return False
+    if not levelled_off(state.settings, judged_points(judge, state.records)):
+        return False
+    state.decay_from(state.images)
+    return True
+
+
+def _unshard(state: TrainState) -> None:
+    """Put sharded weights together at the end of a training, so that they can be saved as they are."""
+    if state.processes.sharded:
+        for average in filter(None, (state.ema.state, state.best_state)):
+            for tensors in average.values():
+                tensors.update({key: whole(value).cpu() for key, value in tensors.items()})
+        for module in state.modules.values():
+            unshard(module)
 
 
 def _require_images(recipe: Recipe, settings: Training) -> None:
@@ -184,23 +224,17 @@ def _require_images(recipe: Recipe, settings: Training) -> None:
         )
 
 
-def _saver(trainer: Trainer) -> Saver:
+def _saver(state: TrainState, places: Places, work: str) -> Saver:
     """Return the writer of checkpoints, after checking that they fit on the disk."""
-    size = trainer.checkpoint_bytes
-    kept = checkpoint.folders(trainer.places.state)
-    there = sum(file.stat().st_size for folder in kept for file in folder.iterdir())
-    keep = trainer.run.keep
-    if trainer.processes.first:
-        trainer.places.state.mkdir(parents=True, exist_ok=True)
+    settings, run, size = state.settings, state.run, state.checkpoint_bytes
+    there = sum(file.stat().st_size for folder in checkpoint.folders(places.state) for file in folder.iterdir())
+    if state.processes.first:
+        places.state.mkdir(parents=True, exist_ok=True)
         # One more than are kept while one is written; the outputs, averaged weights and raw ones; snapshots twice.
-        profiles = trainer.settings.ema_profiles
-        sets = len(profiles) * trainer.settings.ema_snapshots + 2 * len(trainer.settings.kept_images)
-        snapshots = 2 * sets * trainer.weight_bytes
-        more = int(stable.lengthless(trainer.recipe, trainer.settings))  # where the decay begins
-        needed = (keep + 1 + more) * size + 2 * trainer.weight_bytes + snapshots - there
-        guards.require_disk(trainer.places.state, needed, f"a training that keeps {keep} checkpoints")
-    target = trainer.place(trainer.run.checkpoints_to if trainer.processes.first else None)
-    return Saver(trainer.places.state, trainer.run, size, after=target.push if target else None)
-
-
-_loop: ContextVar[Loop] = ContextVar("_loop", default=_train)
+        sets = len(settings.ema_profiles) * settings.ema_snapshots + 2 * len(settings.kept_images)
+        snapshots = 2 * sets * state.weight_bytes
+        more = int(stable.lengthless(state.recipe, settings))  # where the decay begins
+        needed = (run.keep + 1 + more) * size + 2 * state.weight_bytes + snapshots - there
+        guards.require_disk(places.state, needed, f"a training that keeps {run.keep} checkpoints")
+    place = open_place(run.checkpoints_to if state.processes.first else None, work, run.keep)
+    return Saver(places.state, run, size, after=place.push if place else None)

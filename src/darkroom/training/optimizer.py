@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
 from darkroom.training.muon import Muon, hidden_weights
+from darkroom.training.processes import put, whole
 from darkroom.training.schedules import learning_rate
 
 # Their parameters are not decayed, whatever their shape: tables and scales, not maps.
@@ -145,3 +146,27 @@ def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:
             f"groups: `{group.match}` matches no trained parameter of {', '.join(modules)}; "
             f"the nearest are {', '.join(near)}."
         )
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+    """Return an optimizer's state as tensors under `PARAMETER/KEY`: by name, never by order."""
+    return {
+        f"{names[parameter]}/{key}": whole(torch.as_tensor(value))
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+    }
+
+
+def load_optimizer(
+    optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
+) -> None:
+    """Give an optimizer the state that `optimizer_tensors` returned."""
+    parameters = {name: parameter for parameter, name in names.items()}
+    for path, value in tensors.items():
+        name, _, key = path.rpartition("/")
+        parameter = parameters[name]
+        if value.shape == parameter.shape:
+            optimizer.state[parameter][key] = torch.zeros_like(parameter, dtype=value.dtype)
+            put(optimizer.state[parameter][key], value)
+        else:  # the number of steps, which the fused kernels read on the device, too
+            optimizer.state[parameter][key] = value.to(parameter.device)

@@ -1,8 +1,10 @@
-"""Precision, memory and speed of the networks in training: autocast, the loss scaler, TF32, layout, compilation."""
+"""Numbers in training: autocast, loss scaler, TF32, layout, compilation; losses and gradients that are not finite."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
 
+_SKIPPED_IN_A_ROW = 10
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -99,3 +102,112 @@ def checkpoint_activations(blocks: Iterable[nn.Module]) -> None:
         raise DarkroomError("this model has no blocks to checkpoint: set `run.activation_checkpointing` to false.")
     for block in found:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Losses and gradients that are not finite: stop with the images' keys, or skip the optimizer step
+
+
+class NotFiniteError(DarkroomError):
+    """A loss or a gradient is not finite: the weights may be lost, the checkpoints are not."""
+
+
+@dataclass
+class Check:
+    """Whether loss and gradient of one phase of an optimizer step are finite, once the device has computed it."""
+
+    images: int  # seen before the step
+    module: str
+    finite: Tensor  # (2,) bool, on the CPU: loss, gradient
+    ready: Any  # a CUDA event; None where `finite` is computed
+
+    @property
+    def error(self) -> str | None:
+        """What is not finite, or None. Waits for this computation of the device, and no longer."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        loss, gradient = self.finite.tolist()
+        return "the loss" if not loss else None if gradient else f"the gradient of {self.module}"
+
+
+def _begin_check(images: int, module: str, loss: Tensor, norm: Tensor) -> Check:
+    """Return the check of a loss and a gradient's norm, without waiting for a GPU."""
+    finite = torch.stack([loss.isfinite(), norm.isfinite()])
+    if not finite.is_cuda:
+        return Check(images, module, finite, None)
+    host = torch.empty(2, dtype=torch.bool, pin_memory=True).copy_(finite, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return Check(images, module, host, event)
+
+
+class Finite:
+    """Decides whether the optimizer step of a phase may be taken, the same in all processes.
+
+    On a GPU the result is read one step later, so that nothing waits for it: what came after an error is then thrown
+    away, and never saved. Where a step may be skipped, the result is read at once.
+
+    Args:
+        settings: the training's.
+        device: where losses are.
+        processes: number of processes of the training.
+        keys: returns the keys of the images of the step after a number of images.
+    """
+
+    def __init__(
+        self, settings: Training, device: torch.device, processes: int, keys: Callable[[int], list[str]]
+    ) -> None:
+        self._settings, self._processes, self._keys = settings, processes, keys
+        self._deferred = device.type == "cuda" and settings.non_finite == "stop" and settings.precision != "fp16"
+        self.skipped = 0  # steps skipped in a row
+        self._checks: list[Check] = []
+
+    def allows(self, images: int, module: str, loss: Tensor, norm: Tensor, scaler: torch.amp.GradScaler) -> bool:
+        """Return whether the step may be taken; print where it is skipped.
+
+        A loss scaler of fp16 skips steps that overflowed by itself, and lowers its scale: they are allowed, until the
+        scale is below 1.
+
+        Raises:
+            DarkroomError: it may not, and `non_finite` says stop, or too many were skipped in a row.
+        """
+        # One process's loss may be infinite with gradients that are not; the norm is the same in all of them.
+        alone = self._processes == 1
+        check = _begin_check(images, module, loss if alone else torch.zeros_like(norm), norm)
+        if self._deferred:
+            self._checks.append(check)
+            return True
+        error = check.error
+        if error is None or (scaler.is_enabled() and scaler.get_scale() >= 1 and (not alone or bool(loss.isfinite()))):
+            return True
+        if self._settings.non_finite == "stop":
+            raise self._stop(images, error)
+        if self.skipped + 1 >= _SKIPPED_IN_A_ROW:
+            raise DarkroomError(
+                f"{_SKIPPED_IN_A_ROW} optimizer steps in a row were skipped up to image {images:,}, since {error} "
+                "was not finite: the weights themselves are likely lost. Lower the learning_rate, or take precision "
+                "fp32 or bf16."
+            )
+        keys = ", ".join(self._keys(images)[:8])
+        print(f"skipped the optimizer step of image {images:,}: {error} is not finite ({keys}, …)")
+        return False
+
+    def settle(self, images: int) -> None:
+        """Read the results of the steps before `images`.
+
+        Raises:
+            NotFiniteError: a loss or gradient was not finite.
+        """
+        while self._checks and self._checks[0].images < images:
+            check = self._checks.pop(0)
+            if check.error is not None:
+                raise self._stop(check.images, check.error)
+
+    def _stop(self, images: int, error: str) -> NotFiniteError:
+        keys, batch = self._keys(images), self._settings.batch
+        shown = ", ".join(keys[:8]) + (f" and {len(keys) - 8} more" if len(keys) > 8 else "")
+        return NotFiniteError(
+            f"{error} is not finite in the optimizer step of images {images:,} to {images + batch:,} (step "
+            f"{images // batch + 1:,}; {shown}). Try a lower learning_rate or clip_norm, a longer warmup, precision "
+            "fp32 or bf16; or look at these images; `non_finite: skip` skips such steps."
+        )

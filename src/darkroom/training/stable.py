@@ -8,12 +8,10 @@ folder.
 
 # No effect on any output: finds a checkpoint of the same training
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.params.training import Training
@@ -22,17 +20,9 @@ from darkroom.training.guards import is_disk_full
 from darkroom.training.plateau import first_decision
 from darkroom.training.recipe import Recipe
 from darkroom.training.state import STABLE
+from darkroom.training.train_state import TrainState
 
-if TYPE_CHECKING:
-    from darkroom.training.trainer import Trainer
-
-_LENGTHLESS = {
-    None,
-    "wsd",
-    "constant",
-    "inverse_sqrt",
-    "piecewise",
-}  # schedules
+_LENGTHLESS = {None, "wsd", "constant", "inverse_sqrt", "piecewise"}  # schedules
 _KEPT = 2  # checkpoints of a work: of two lengths
 
 
@@ -69,15 +59,19 @@ def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | N
     return None
 
 
-def leave(trainer: Trainer) -> None:
+def leave(state: TrainState, place: Path) -> None:
     """Leave the checkpoint at the beginning of the decay; every process must call it after every step.
 
     A full disk stops no training: it is said.
+
+    Args:
+        state: the training.
+        place: its state folder.
     """
-    if trainer.images != trainer.settings.decay_start or not lengthless(trainer.recipe, trainer.settings):
+    if state.images != state.settings.decay_start or not lengthless(state.recipe, state.settings):
         return
-    groups, metadata = trainer.state()
-    folder = folder_of(trainer.places.state) if trainer.processes.first else None
+    groups, metadata = state.state_dict()
+    folder = folder_of(place) if state.processes.first else None
     if folder is None:
         return
     metadata.pop("decay_begins", None)  # decided anew, by the settings of whom it will be
@@ -86,7 +80,7 @@ def leave(trainer: Trainer) -> None:
         for other in folder.parent.glob(f"{stage}-*"):
             if other != folder and other.name.rpartition("-")[0] == stage:
                 shutil.rmtree(other)
-        checkpoint.save(folder, trainer.images, groups, metadata, keep=_KEPT)
+        checkpoint.save(folder, state.images, groups, metadata, keep=_KEPT)
     except OSError as error:
         if not is_disk_full(error):
             raise

@@ -4,10 +4,9 @@ A declared output beside the curves, so it follows from parameters alone, not fr
 end that is known beforehand. What is drawn already lies in the checkpoints: a killed training continues the strip.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,10 +15,9 @@ from numpy.typing import NDArray
 from darkroom.artifacts.atomic import write_json
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.errors import DarkroomError
-from darkroom.training.evaluation import evaluating
+from darkroom.training.recipe import Recipe
 
-if TYPE_CHECKING:
-    from darkroom.training.trainer import Trainer
+Strip = dict[int, NDArray[np.uint8]]  # images seen to the images drawn then, (N, C, H, W)
 
 PICTURE, FACTS = "strip.png", "strip.json"
 FIRST = 1000  # images seen when the first one is drawn
@@ -42,22 +40,36 @@ def _last_doubling(images: int) -> int:
     return FIRST << max(0, (images // FIRST).bit_length() - 1)
 
 
-def draw(trainer: Trainer) -> None:
+@torch.no_grad()
+def draw(
+    drawn: Strip,
+    recipe: Recipe,
+    images: int,
+    evaluating: Callable[[bool], AbstractContextManager[None]],
+    first: bool = True,
+) -> None:
     """Draw the images of the averaged weights as they are, and drop the oldest ones; a recipe without any draws none.
 
     A failure is printed and leaves them out: a picture is no reason to lose a training. With sharded weights every
     process must call it; otherwise the first one.
+
+    Args:
+        drawn: gets the images of the recipe's strip.
+        recipe: makes them.
+        images: seen so far.
+        evaluating: gives the modules averaged weights (True) inside a block.
+        first: whether this process keeps them.
     """
     try:
-        with evaluating(trainer), torch.no_grad():
-            images = trainer.recipe.strip()
+        with evaluating(True):
+            pixels = recipe.strip()
     except (RuntimeError, DarkroomError) as error:
-        print(f"nothing in the strip at image {trainer.images:,}: {error}")
+        print(f"nothing in the strip at image {images:,}: {error}")
         return
-    if images is not None and trainer.processes.first:
-        trainer.strip[trainer.images] = reduced(np.asarray(images))
-        for old in sorted(trainer.strip)[:-KEPT]:
-            del trainer.strip[old]
+    if pixels is not None and first:
+        drawn[images] = reduced(np.asarray(pixels))
+        for old in sorted(drawn)[:-KEPT]:
+            del drawn[old]
 
 
 def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -72,15 +84,14 @@ def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return squares.mean(axis=(3, 5)).astype(np.uint8)
 
 
-def write(folder: Path, trainer: Trainer) -> None:
+def write(folder: Path, drawn: Strip, recipe: Recipe) -> None:
     """Write the strip: a row for each point, above them the originals where there are some; nothing without images."""
-    if not trainer.strip:
+    if not drawn:
         return
-    points = sorted(trainer.strip)
-    originals = trainer.recipe.originals()
-    rows = [trainer.strip[images] for images in points]
+    points = sorted(drawn)
+    originals = recipe.originals()
+    rows = [drawn[images] for images in points]
     rows = rows if originals is None else [reduced(np.asarray(originals)), *rows]
     save_png(folder / PICTURE, contact_sheet(np.concatenate(rows), len(rows[0])))
-    recipe = trainer.recipe
     facts = {"images": points, "originals": originals is not None, "by_class": recipe.by_class}
     write_json(folder / FACTS, facts | ({"captions": list(recipe.captions)} if recipe.captions else {}))

@@ -16,7 +16,7 @@ from darkroom.models.generators.dit.settings import Representation
 from darkroom.params.section import validate
 from darkroom.rng import random_numbers
 from darkroom.training.loop import train
-from darkroom.training.trainer import Trainer
+from darkroom.training.start import open_training
 from forks import in_ranks
 from helpers import run, training
 from models.generators.aligned import BOTH, batch, member, recipe
@@ -26,7 +26,7 @@ from training.toy import places, weights
 def opened(folder, **losses):
     """Return a recipe that the loop has begun to train: its averages are other weights than its own."""
     made = recipe(**losses)
-    trainer = Trainer(made, training(), run(), places(folder))
+    trainer = open_training(made, training(), run(), places(folder))
     with torch.no_grad():
         for value in trainer.ema.state["dit"].values():
             value.mul_(1.5)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from darkroom.models.tokenizers.vqgan.recipe import VQGANRecipe
-from darkroom.training.loop import train
-from darkroom.training.trainer import Trainer
+from darkroom.training.loop import remaining_batches, train
+from darkroom.training.start import open_training
 from helpers import run, training
 from models.tokenizers.small_vqgan import batch, recipe, section
 from training.toy import curves, places, weights
@@ -115,11 +115,11 @@ def test_the_discriminator_begins_at_its_image_and_its_term_reaches_the_decoder(
 
 
 def test_the_codebook_moves_once_an_update_by_all_of_its_latents_and_never_in_validation(tmp_path):
-    trainer = Trainer(recipe(section()), training(), run(), places(tmp_path))
+    trainer = open_training(recipe(section()), training(), run(), places(tmp_path))
     made, moved = trainer.recipe, []
     update = made.model.quantiser.update
     made.model.quantiser.update = lambda latents, codes: (moved.append(latents.shape), update(latents, codes))
-    batches = trainer.batches()
+    batches = remaining_batches(trainer)
     trainer.step(next(batches))
     assert moved == [(8, 4, 4, 4)] and made.model.quantiser.ready
     codebook = made.model.codebook.clone()
@@ -142,12 +142,12 @@ def test_micro_batches_change_nothing_but_rounding(tmp_path, quantiser, adaptive
     for micro_batch in (None, 3):
         settings = section({"weight": 0.5, "start": 0, "adaptive": adaptive}, quantiser=quantiser, perceptual=TEACHER)
         made = recipe(settings, Teacher())
-        trainer = Trainer(
+        trainer = open_training(
             made, training(clip_norm=None), run(micro_batch=micro_batch), places(tmp_path / str(micro_batch))
         )
         whole = adaptive == "taming" or quantiser in ("lfq", "bsq")
         assert made.whole_batch == whole and trainer.pass_size(8) == (8 if whole else micro_batch or 8)
-        trainer.step(next(trainer.batches()))
+        trainer.step(next(remaining_batches(trainer)))
         gradients = {name: value.grad for name, value in made.modules["discriminator"].named_parameters()}
         # AdamW's first moment of the first step is (1 - beta) * gradient.
         moments = trainer.optimizers["tokenizer"].state

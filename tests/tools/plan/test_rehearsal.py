@@ -14,9 +14,9 @@ from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
 from darkroom.tools.plan.stage_plan import StagePlan
 from darkroom.training import strip
 from darkroom.training.averages import export_snapshots
-from darkroom.training.loop import replaced_by, train
+from darkroom.training.loop import train
 from darkroom.training.recipe import Phase, Recipe
-from darkroom.training.trainer import Places
+from darkroom.training.start import Places
 from helpers import run, training
 
 IN, STEPS = 12, 30
@@ -102,8 +102,8 @@ def rehearsed(tmp_path, monkeypatch):
 
     def rehearse(recipe, settings=None, how=None, scale=1):
         found = Rehearsal(Meter(), scale)
-        with found.meter.watching(), replaced_by(found.train):
-            trainer = train(recipe, settings or training(), how or run(), places(tmp_path / "rehearsed"))
+        with found.meter.watching():
+            trainer = found.train(recipe, settings or training(), how or run(), places(tmp_path / "rehearsed"))
         return found, trainer
 
     return rehearse
@@ -133,8 +133,10 @@ def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, monke
     found, trainer = rehearsed(recipe, settings, run(**how))
     assert found.seconds == pytest.approx(taken, rel=0.1)
     assert found.took == pytest.approx(recipe.network.clock.now + found.meter.spared)
-    assert trainer.images == settings.images and any(trainer.places.curves.iterdir())
-    export_snapshots(trainer.places.state, "slow", tmp_path / "profiles", settings)  # all snapshots are there
+    assert trainer.images == settings.images
+    left = places(tmp_path / "rehearsed")
+    assert any(left.curves.iterdir())
+    export_snapshots(left.state, "slow", tmp_path / "profiles", settings)  # all snapshots are there
 
 
 def test_of_a_training_that_ends_by_itself_the_most_is_said(clocked, rehearsed):
@@ -269,12 +271,3 @@ def test_what_does_not_fit_is_refused_before_it_is_run(clocked, rehearsed, monke
     with pytest.raises(TooLargeError):  # a batch does not fit any more
         rehearsed(recipe, training(batch=4096, images=8192))
     assert set(recipe.network.calls) == set(rehearsal.COUNTED)
-
-
-def test_outside_of_a_plan_the_loop_trains():
-    from darkroom.training import loop
-
-    assert loop._loop.get() is loop._train
-    with replaced_by(lambda *_: "other"):
-        assert train(*[None] * 4) == "other"
-    assert loop._loop.get() is loop._train

@@ -14,6 +14,7 @@ import torch
 
 from darkroom.artifacts.manifest import NAME
 from darkroom.check.check import schema
+from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
 from darkroom.params.section import validate
 from darkroom.params.stage import OUTPUTS, given
@@ -23,7 +24,6 @@ from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError
 from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan
 from darkroom.training.guards import is_out_of_memory
-from darkroom.training.loop import replaced_by
 from darkroom.training.state import declared
 
 
@@ -41,8 +41,9 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
         try:
             params = small(validate(schema(stage), given(stage, item or None)), on.parts, on.scale)
             body = importlib.import_module(f"darkroom.stages.{stage}").run
-            with meter.watching(), replaced_by(training.train):
-                body(params, item) if item else body(params)
+            loop = {"train": training.train} if stage in TRAININGS else {}
+            with meter.watching():
+                body(params, *filter(None, [item]), **loop)
         except TooLargeError as error:
             plan.source = "too large"
             plan.notes.append(f"{name}: {error}")
@@ -81,7 +82,7 @@ def _fill(plan: StagePlan, meter: Meter, training: Rehearsal, item: str | None) 
 
 
 def _skipped(stage: str, item: str | None, idle: str | None) -> str | None:
-    """Return why a stage had nothing to do, as stages/untrained.py and empty.py write it; None: it had something."""
+    """Return why a stage had nothing to do, as `write_untrained` and stages/empty.py write it; None: it had."""
     outs = [Path(path) for path in declared(stage, item, OUTPUTS)]
     scores = [json.loads(path.read_text()) for path in outs if path.suffix == ".json"]
     manifests = [json.loads((path / NAME).read_text()) for path in outs if (path / NAME).is_file()]

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,12 +21,15 @@ from darkroom.tools.plan.counter import Counter
 from darkroom.tools.plan.meter import Meter, clock
 from darkroom.training import evaluation, strip
 from darkroom.training.averages import snapshot_images, write_snapshot
+from darkroom.training.callbacks import write_grids
 from darkroom.training.curves import write_curves
 from darkroom.training.kept import write_kept
+from darkroom.training.loop import remaining_batches
 from darkroom.training.optimizer import parameter_groups, state_bytes
 from darkroom.training.precision import autocast
 from darkroom.training.recipe import Batch, Recipe
-from darkroom.training.trainer import Places, Trainer
+from darkroom.training.start import Places, open_training
+from darkroom.training.train_state import TrainState
 
 BUDGET = 0.25  # seconds that optimizer steps are repeated for
 COUNTED = (2, 4)  # images of the two passes that say how operations and activations grow with a batch
@@ -58,7 +62,7 @@ class Rehearsal:
     memory: dict[str, int] = field(default_factory=dict)
     state: int = 0
 
-    def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
+    def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
         """Take the place of `darkroom.training.loop.train`.
 
         Raises:
@@ -69,16 +73,16 @@ class Rehearsal:
         self.parameters = sum(p.numel() for p in _trained(recipe))
         self.memory = memory_of(recipe, settings)
         self._require_memory(recipe.whole_batch)
-        trainer = Trainer(recipe, alone(settings), here(run), places)
+        trainer = open_training(recipe, alone(settings), here(run), places)
         self.state = (run.keep + 1) * trainer.checkpoint_bytes
-        start = first_image(recipe, trainer.settings)
-        trainer.images = start
-        steps = endless(trainer, start)
+        trainer.images = begin = first_image(recipe, trainer.settings)
+        steps = endless(trainer, begin)
         self._count_operations(trainer, next(steps), settings)
         self._require_memory(recipe.whole_batch)
-        self._time(trainer, settings, run, steps)
+        self._time(trainer, settings, run, steps, places.logs)
+        before = trainer.settings.images - trainer.settings.batch
         trainer.images = trainer.settings.images
-        evaluation.record(trainer)
+        evaluation.record(trainer, before)
         write_curves(places.curves, trainer.records)
         for images in snapshot_images(settings):
             write_snapshot(places.state, images, trainer.modules, trainer.profiles)
@@ -97,7 +101,7 @@ class Rehearsal:
                 "or set `run.activation_checkpointing`"
             )
 
-    def _count_operations(self, trainer: Trainer, batch: Batch, settings: Training) -> None:
+    def _count_operations(self, trainer: TrainState, batch: Batch, settings: Training) -> None:
         """Count the passes of two small batches, and draw the line through them to a whole one."""
         here = trainer.settings.batch
         micro = trainer.pass_size(here)
@@ -113,25 +117,26 @@ class Rehearsal:
         held = sum(value.nbytes for value in batch.data.values())
         self.memory["activations"] = int(max(0.0, grown(one[2], other[2]))) + held
 
-    def _time(self, trainer: Trainer, settings: Training, run: Run, steps: Iterator[Batch]) -> None:
+    def _time(self, trainer: TrainState, settings: Training, run: Run, steps: Iterator[Batch], logs: Path) -> None:
         """Add up optimizer steps, validations, scores and grids, each as often as the loop does them."""
         step, first = _step_seconds(trainer, steps)
         self.seconds += first + settings.images // settings.batch * step
         grids = -(-settings.images // run.grid_every) if run.grid_every else 0
         share = self.scale / settings.processes
-        calls: list[tuple[float, Callable[[Trainer], Any]]] = [
-            (-(-settings.images // settings.validate_every) * share, evaluation.validate),
-            (grids, evaluation.preview),
-            (strip.points(settings.images), strip.draw),
+        recipe, images, weights = trainer.recipe, trainer.images, partial(evaluation.evaluating, trainer)
+        calls: list[tuple[float, Callable[[], Any]]] = [
+            (-(-settings.images // settings.validate_every) * share, partial(evaluation.validate, trainer)),
+            (grids, partial(write_grids, recipe, images, logs, weights)),
+            (strip.points(settings.images), partial(strip.draw, trainer.strip, recipe, images, weights)),
         ]
-        for every, scores in trainer.recipe.evaluations:
-            each = 1 / settings.processes if scores in trainer.recipe.generated else share
-            calls.append((-(-settings.images // every) * each, partial(evaluation.evaluate, scores=scores)))
+        for every, scores in recipe.evaluations:
+            each = 1 / settings.processes if scores in recipe.generated else share
+            calls.append((-(-settings.images // every) * each, partial(evaluation.evaluate, trainer, scores)))
         for times, call in calls:
             if times:
                 self.meter.forget()
                 began, spared = clock(), self.meter.spared
-                call(trainer)
+                call()
                 self.seconds += times * (clock() - began + self.meter.spared - spared)
 
 
@@ -189,14 +194,14 @@ def first_image(recipe: Recipe, settings: Training) -> int:
     return min(batch * max(1, -(-starts // batch)), settings.images - batch)
 
 
-def endless(trainer: Trainer, start: int) -> Iterator[Batch]:
+def endless(trainer: TrainState, start: int) -> Iterator[Batch]:
     """Yield batches without end: those from `start` to the end of the training, again and again."""
     while True:
         trainer.images = start
-        yield from trainer.batches()
+        yield from remaining_batches(trainer)
 
 
-def _passes(trainer: Trainer, batch: Batch, images: int) -> tuple[int, int, int]:
+def _passes(trainer: TrainState, batch: Batch, images: int) -> tuple[int, int, int]:
     """Return operations forward and backward of all phases for the first images of a batch, and the most live bytes."""
     piece = Batch(batch.positions[:images], {name: value[:images] for name, value in batch.data.items()})
     forward = backward = peak = 0
@@ -219,7 +224,7 @@ def _passes(trainer: Trainer, batch: Batch, images: int) -> tuple[int, int, int]
     return forward, backward, peak
 
 
-def _step_seconds(trainer: Trainer, steps: Iterator[Batch]) -> tuple[float, float]:
+def _step_seconds(trainer: TrainState, steps: Iterator[Batch]) -> tuple[float, float]:
     """Return the seconds of an optimizer step with its reading, and those that the first takes more."""
     times: list[float] = []
     started = time.perf_counter()

@@ -27,9 +27,9 @@ from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
 from darkroom.tools.tune.places import KEYS, RUN_KEYS, laid
 from darkroom.tools.tune.search import NOTHING, Changes, Found
-from darkroom.training.loop import replaced_by
 from darkroom.training.recipe import Batch, Recipe
-from darkroom.training.trainer import Places, Trainer
+from darkroom.training.start import Places, open_training
+from darkroom.training.train_state import TrainState
 
 BUDGET = 1.5  # seconds that optimizer steps are repeated for
 _WARM = 8  # optimizer steps before losses and gradients are looked at: many networks begin with layers of zeros
@@ -60,7 +60,7 @@ class Trial:
     before: int
     found: Found | None = None
 
-    def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> Trainer:
+    def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
         """Take the place of `darkroom.training.loop.train`. Raises Enough."""
         now = {key: getattr(run if key in RUN_KEYS else settings, key) for key in (*KEYS, "processes")}
         if self.exact is None:
@@ -68,7 +68,7 @@ class Trial:
             raise Enough
         begin = first_image(recipe, settings.model_copy(update={"images": settings.images + _MANY * settings.batch}))
         gentle = _gentle(settings, begin)
-        trainer = Trainer(recipe, gentle, here(run).model_copy(update={"workers": run.workers}), places)
+        trainer = open_training(recipe, gentle, here(run).model_copy(update={"workers": run.workers}), places)
         steps = endless(trainer, begin)
         probes = list(islice(steps, _PROBES))
         first = _seconds(trainer, steps)
@@ -116,8 +116,7 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> F
         values = laid(given(stage, item or None), name, changes or {})
         params = small(validate(schema(stage), values), on.parts, on.scale)
         body = importlib.import_module(f"darkroom.stages.{stage}").run
-        with replaced_by(trial.train):
-            body(params, item) if item else body(params)
+        body(params, *filter(None, [item]), train=trial.train)
     except Enough:
         pass
     except Exception as error:
@@ -140,7 +139,7 @@ def _gentle(settings: Training, begin: int) -> Training:
     )
 
 
-def _find_scale(trainer: Trainer, steps: Iterator[Batch]) -> None:
+def _find_scale(trainer: TrainState, steps: Iterator[Batch]) -> None:
     """Take steps until the scale of fp16's losses lets one pass; of other precisions none."""
     scalers = [scaler for scaler in trainer.scalers.values() if scaler.is_enabled()]
     for _ in range(_SCALES if scalers else 0):
@@ -150,7 +149,7 @@ def _find_scale(trainer: Trainer, steps: Iterator[Batch]) -> None:
             return
 
 
-def _write_exact(path: Path, trainer: Trainer, steps: Iterator[Batch], probes: Sequence[Batch]) -> None:
+def _write_exact(path: Path, trainer: TrainState, steps: Iterator[Batch], probes: Sequence[Batch]) -> None:
     """Train a little, and keep the weights, their averages, and what they make of the probes."""
     for _ in range(_WARM - 1):
         trainer.step(next(steps))
@@ -173,7 +172,7 @@ class _Apart(NamedTuple):
     noise: float
 
 
-def _departure(trainer: Trainer, probes: Sequence[Batch], path: Path) -> _Apart:
+def _departure(trainer: TrainState, probes: Sequence[Batch], path: Path) -> _Apart:
     """Return how far losses and gradients are from those of exact settings, with the same weights."""
     exact = torch.load(path, weights_only=True, map_location="cpu")
     for name, module in trainer.modules.items():
@@ -208,7 +207,7 @@ def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
     return relative, departure if isfinite(each) else inf, (noise / max(float(mean.square().sum()), _TINY)) ** 0.5
 
 
-def _probed(trainer: Trainer, probes: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+def _probed(trainer: TrainState, probes: Sequence[Batch]) -> tuple[Tensor, Tensor]:
     """Return what batches give, on the CPU: losses in all phases, (B, phases), and gradients of all phases, (B, N)."""
     losses, gradients = [], []
     numbers = sum(p.numel() for phase in trainer.recipe.phases for p in trainer.names[phase.module])
@@ -225,7 +224,7 @@ def _probed(trainer: Trainer, probes: Sequence[Batch]) -> tuple[Tensor, Tensor]:
     return torch.stack(losses).reshape(len(probes), -1), torch.stack(gradients)
 
 
-def _timed(trainer: Trainer, steps: Iterator[Batch]) -> float:
+def _timed(trainer: TrainState, steps: Iterator[Batch]) -> float:
     """Return the seconds of an optimizer step with its reading."""
     block = _BLOCK if trainer.device.type == "cuda" else 1
     times: list[float] = []
@@ -234,7 +233,7 @@ def _timed(trainer: Trainer, steps: Iterator[Batch]) -> float:
     return median(times) / block
 
 
-def _seconds(trainer: Trainer, steps: Iterator[Batch], count: int = 1) -> float:
+def _seconds(trainer: TrainState, steps: Iterator[Batch], count: int = 1) -> float:
     """Take some optimizer steps, and return the seconds until they are computed."""
     began = time.perf_counter()
     for _ in range(count):

@@ -1,0 +1,187 @@
+"""What the `train_*` stages share: open the inputs, train, and write a model with its manifest and its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.params.run import Run
+from darkroom.params.stage import file_name
+from darkroom.params.training import Training
+from darkroom.processes.launch import rank
+from darkroom.training.curves import write_curves
+from darkroom.training.state import open_state
+
+if TYPE_CHECKING:
+    import torch
+
+    from darkroom.training.recipe import Recipe
+    from darkroom.training.train_state import TrainState
+
+# From a recipe, its settings, the section `run` and the places of a training (`Places`) to its end: the loop.
+Train = Callable[["Recipe", Training, Run, Any], "TrainState"]
+LOGS = Path("logs")
+NOT_TRAINED = {"images_seen": 0, "selected": "last", "best_validation": None}  # in the manifest of imported weights
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model with its inputs open, before it is trained.
+
+    save: writes the model as it is to a folder; what it returns joins the manifest.
+    metadata: of the manifest, besides what every training says of itself.
+    recipe: what is trained; None: the weights are written as they are, and the curves have no point.
+    raw: whether the weights that were not averaged are written too, to `raw/`.
+    prepare: called with the state folder before the training.
+    measure: called with the state folder and the folder of the model, in which it may write, while the model has its
+        averaged weights; what it returns joins the manifest.
+    finish: called when the model is written.
+    """
+
+    save: Callable[[Path], Mapping[str, Any] | None]
+    metadata: Mapping[str, Any]
+    recipe: Recipe | None = None
+    raw: bool = False
+    prepare: Callable[[Path], object] | None = None
+    measure: Callable[[Path, Path], Mapping[str, Any] | None] | None = None
+    finish: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """What one training stage trains, and where it writes.
+
+    stage, item: its name, and the U-Net of a stage that runs once for each.
+    out, curves: the folders of the model and of its curves.
+    kind: of the model's manifest.
+    training, run: the settings.
+    open: opens the inputs, given the device of the training.
+    idle: why nothing is trained; None: something is.
+    consequence: what follows from that, for the person.
+    """
+
+    stage: str
+    out: Path
+    curves: Path
+    kind: str
+    training: Training
+    run: Run
+    open: Callable[[torch.device], Job]
+    idle: str | None = None
+    consequence: str = ""
+    item: str | None = None
+
+
+def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
+    """Train what a stage specifies and write it; with several processes, the first one writes.
+
+    Args:
+        spec: of the stage.
+        train: the training loop, `darkroom.training.loop.train`; `darkroom plan` and `tune` pass others.
+
+    Raises:
+        DarkroomError: an output cannot be written, an input does not fit, the loss is not finite, out of memory.
+        SystemExit: after SIGTERM or Ctrl-C, with a checkpoint written.
+    """
+    for path in (spec.out, spec.curves):
+        require_writable(path)
+    if spec.idle is not None:
+        write_untrained(spec.out, spec.curves, spec.kind, spec.idle, spec.consequence)
+        return
+    # Imported here: a stage that trains nothing needs no torch.
+    from darkroom.device import set_up_device
+    from darkroom.training.loop import train as loop
+    from darkroom.training.start import Places
+
+    job = spec.open(set_up_device(spec.training.threads, spec.run.device))
+    if job.recipe is None:
+        if _leads():
+            write_curves(spec.curves, [])
+            _write(spec, job)
+        return
+    with open_state(spec.stage, spec.item) as folder:
+        if job.prepare is not None and _leads():
+            job.prepare(folder)
+        places = Places(folder, spec.curves, LOGS / file_name(spec.stage, spec.item))
+        state = (train or loop)(job.recipe, spec.training, spec.run, places)
+        _write(spec, job, state, folder)
+
+
+def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place: Path | None = None) -> None:
+    """Write the model with its manifest, and finish."""
+    metadata = dict(job.metadata)
+    with atomic_folder(spec.out) as folder:
+        if state is None or place is None:
+            for target in (folder / "raw", folder) if job.raw else (folder,):
+                metadata |= job.save(target) or {}
+        else:
+            metadata |= save_weights(state, place, folder, job.save, job.raw)
+            if job.measure is not None:
+                with state.averaged():
+                    metadata |= job.measure(place, folder) or {}
+            metadata |= state.metadata()
+        write_manifest(folder, spec.kind, **metadata, files=file_hashes(folder))
+    if job.finish is not None:
+        job.finish()
+
+
+def save_weights(
+    state: TrainState, place: Path, folder: Path, save: Callable[[Path], Mapping[str, Any] | None], raw: bool = False
+) -> Mapping[str, Any]:
+    """Write what a training leaves: averaged weights, raw ones to `raw/`, and what `keep_every` kept.
+
+    The latter are in `checkpoints/images-N/`, raw ones in `raw/` there.
+
+    Args:
+        state: the training.
+        place: its state folder.
+        folder: of the model.
+        save: writes the model as it is to a folder.
+        raw: whether weights that were not averaged are written too.
+
+    Returns:
+        what `save` says of the averaged weights.
+
+    Raises:
+        DarkroomError: weights that `keep_every` kept are missing or damaged.
+    """
+    from darkroom.training.kept import kept_folder, read_kept
+
+    if raw:
+        save(folder / "raw")
+    with state.averaged():
+        metadata = save(folder) or {}
+    for images in state.settings.kept_images:
+        weights, target = read_kept(place, images), kept_folder(folder, images)
+        for name, to in (("raw", target / "raw"), ("averaged", target)):
+            with state.ema.applied(weights[name]):
+                save(to)
+    return metadata
+
+
+def write_untrained(out: Path, curves: Path, kind: str, reason: str, consequence: str) -> None:
+    """Write an artifact without weights, and curves without a point; of several processes, the first alone does.
+
+    Args:
+        out: its folder.
+        curves: that of its curves.
+        kind: of its manifest, which holds `trained` (false) and `reason`.
+        reason: why nothing is trained.
+        consequence: what follows, for the person.
+    """
+    if not _leads():
+        return
+    write_curves(curves, [])
+    with atomic_folder(out) as folder:
+        write_manifest(folder, kind, trained=False, reason=reason, files={})
+    print(f"{reason}: {consequence}")
+
+
+def _leads() -> bool:
+    """Return whether this process is the only one, or the first of several."""
+    place = rank()
+    return place is None or place.number == 0

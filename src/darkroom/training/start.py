@@ -1,0 +1,111 @@
+"""The start of a training: from which checkpoint it continues, its first weights, and how its modules are wrapped."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from darkroom.errors import DarkroomError
+from darkroom.params.run import Run
+from darkroom.params.training import Training
+from darkroom.training import checkpoint, stable
+from darkroom.training.changed_code import choose_checkpoint, work_name
+from darkroom.training.initial import initialise
+from darkroom.training.muon import Muon
+from darkroom.training.optimizer import build_optimizer, check_groups
+from darkroom.training.plateau import first_decision
+from darkroom.training.precision import checkpoint_activations, set_memory_format
+from darkroom.training.processes import Processes
+from darkroom.training.recipe import Recipe
+from darkroom.training.remote.open import open_place
+from darkroom.training.state import running_code
+from darkroom.training.train_state import TrainState
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a training writes: its state, its curves (a declared output), and its logs (not declared)."""
+
+    state: Path
+    curves: Path
+    logs: Path
+
+
+def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
+    """Return a training at its first image, or where its newest checkpoint left it.
+
+    Raises:
+        DarkroomError: settings that do not fit the model or the processes, a checkpoint of another model, initial
+            weights or a place of checkpoints that cannot be read.
+    """
+    processes = Processes(settings.processes)
+    if run.activation_checkpointing:
+        checkpoint_activations(recipe.blocks)
+    if processes.sharded and (settings.ema_profiles or settings.keep_every):
+        raise DarkroomError(
+            "`ema_profiles` and `keep_every` are written by one process, which FSDP gives a shard: set the former "
+            "to [], and leave the latter empty."
+        )
+    code = running_code(places.state) if processes.first else {}
+    folder, changed = processes.from_first(_checkpoint(recipe, settings, run, places.state, code, processes.first))
+    modules = dict(recipe.modules)
+    if folder is None:
+        with processes.accelerator.main_process_first():  # one downloads, the others find it
+            initialise(modules, settings.init)
+    optimizers = _wrap(recipe, settings, processes)
+    state = TrainState(recipe, settings, run, processes, modules, optimizers)
+    state.code = code
+    if folder is not None:
+        _resume(state, folder, changed)
+        if processes.first:
+            resumed = folder.parent == places.state
+            begins = "resumes" if resumed else "a shorter training's learning rate had not fallen yet: begins"
+            print(f"{begins} at image {state.images:,} of {state.settings.images:,}")
+    return state
+
+
+def _checkpoint(
+    recipe: Recipe, settings: Training, run: Run, state: Path, code: dict[str, dict[str, str]], first: bool
+) -> tuple[Path | None, bool]:
+    """Return the checkpoint to begin with, and whether other code wrote it; asked of the first process alone.
+
+    It is the newest here, of `run.checkpoints_from`, or of a shorter training.
+    """
+    if not first:
+        return None, False
+    begin = choose_checkpoint(state, code, run.changed_code)
+    if begin.folder is not None:
+        return begin.folder, begin.changed
+    place = open_place(run.checkpoints_from, work_name(state, code), run.keep)
+    if place is not None and (settings.ema_profiles or settings.keep_every):
+        raise DarkroomError(
+            "`ema_profiles` and `keep_every` leave weights beside the checkpoints, which are not copied "
+            f"elsewhere: copy {state} by hand, or train without `run.checkpoints_from`."
+        )
+    folder = place.fetch(state) if place is not None else None
+    return folder or stable.find(state, recipe, settings, code), begin.changed
+
+
+def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str, torch.optim.Optimizer]:
+    """Move the modules of a recipe to the device, put their wrappers in their place, and return their optimizers."""
+    optimizers: dict[str, torch.optim.Optimizer] = {}
+    betas = {phase.module: phase.betas for phase in recipe.phases}
+    check_groups({name: recipe.modules[name] for name in sorted(betas)}, settings)
+    for name, module in list(recipe.modules.items()):
+        module.to(processes.device)
+        set_memory_format(module, settings)
+        if name in betas:
+            optimizers[name] = build_optimizer(module, settings, name, betas[name])
+            if processes.sharded and isinstance(optimizers[name], Muon):
+                raise DarkroomError("`optimizer: muon` needs whole matrices, which FSDP shards: take adamw.")
+        recipe.modules[name] = processes.prepare(module, optimizers.get(name))
+    return optimizers
+
+
+def _resume(state: TrainState, folder: Path, changed: bool) -> None:
+    """Give a training the checkpoint in a folder; a longer one may have decided to decay at its image."""
+    images, groups, values = checkpoint.read(folder)
+    state.load_state_dict(images, groups, values)
+    state.code_changed_at += [images] * changed
+    if state.decay_begins is None and first_decision(state.settings, state.recipe.judge, state.records) == images:
+        state.decay_from(images)  # a shorter training had no more to decide

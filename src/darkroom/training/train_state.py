@@ -1,0 +1,362 @@
+"""What a training is between two optimizer steps, and the step that leads from one to the next.
+
+Read `TrainState.step` from top to bottom: the batch is cut into micro-batches; in each phase the gradients of the loss
+are added up, clipped and checked, and the optimizer moves the weights; then the averages follow.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from darkroom.params.run import Run
+from darkroom.params.training import Training
+from darkroom.rng import derive
+from darkroom.training import guards
+from darkroom.training.averages import Average, State, constant_decay, power_decay
+from darkroom.training.checkpoint import Tensors, fill, under
+from darkroom.training.curves import Record
+from darkroom.training.loader import rows_at
+from darkroom.training.optimizer import (
+    load_optimizer,
+    optimizer_tensors,
+    parameter_names,
+    set_rates,
+    state_bytes,
+)
+from darkroom.training.precision import Finite, autocast, loss_scaler, seed_rng, tf32
+from darkroom.training.processes import Processes, whole
+from darkroom.training.recipe import Batch, Phase, Recipe
+
+Sums = dict[str, tuple[float, int]]  # by name: the sum of the values, and how many they were
+
+
+@dataclass(frozen=True)
+class Best:
+    """The lowest validation loss so far, and when it was."""
+
+    images: int
+    loss: float
+
+
+class Window:
+    """Sums of logged values since the last record, which stay on the device until then."""
+
+    def __init__(self, device: torch.device) -> None:
+        # Summed in float64, which MPS does not have.
+        self.dtype = torch.float32 if device.type == "mps" else torch.float64
+        self._sums: dict[str, Tensor | float] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, values: Mapping[str, Tensor | float]) -> None:
+        """Add the values of one optimizer step, scalars."""
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                value = value.detach().to(self.dtype)
+            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def state(self) -> Sums:
+        """Return the sums and counts as numbers, which return from JSON bit for bit."""
+        return {name: (float(value), self._counts[name]) for name, value in self._sums.items()}
+
+    def load(self, states: Sequence[Sums], rank: int, count: int) -> None:
+        """Take what `state` returned in each process: one's own; from another number of processes, an equal part."""
+        if len(states) != count:
+            counts = {name: number for state in states for name, (_, number) in state.items()}
+            averages = {name: (value * counts[name], counts[name]) for name, value in means(states).items()}
+            states = [averages] * count
+        self._sums = {name: value for name, (value, _) in states[rank].items()}
+        self._counts = {name: number for name, (_, number) in states[rank].items()}
+
+
+def means(states: Iterable[Sums]) -> dict[str, float]:
+    """Return the mean of each value over the windows of all processes."""
+    sums: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for state in states:
+        for name, (value, count) in state.items():
+            sums[name] = sums.get(name, 0.0) + value
+            counts[name] = counts.get(name, 0) + count
+    return {name: value / counts[name] for name, value in sums.items()}
+
+
+class TrainState:
+    """A recipe in training: its modules, their optimizers and averages, and the images seen.
+
+    Args:
+        recipe: its `modules` are what the losses call: with several processes, wrappers around `modules`.
+        settings: of the training. `self.settings.images` is the end, which moves where `min_improvement` decides.
+        run: the section `run`.
+        processes: those that share the training.
+        modules: what is averaged and saved, on the device of the training.
+        optimizers: by the name of the module whose parameters they move.
+
+    Attributes:
+        images: seen so far.
+        records: the means and scores logged so far, in order.
+        strip: images drawn on the way, by the images seen, uint8 (N, C, H, W).
+        best: the best validation so far; with `select: best`, `best_state` has the averages of that moment.
+        decay_begins: images seen when `min_improvement` decided that the learning rate falls; None: not decided.
+        code: fingerprint of the code that runs; known to the first process, which writes the checkpoints.
+        code_changed_at: images seen at each start with changed code.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        settings: Training,
+        run: Run,
+        processes: Processes,
+        modules: dict[str, nn.Module],
+        optimizers: dict[str, torch.optim.Optimizer],
+    ) -> None:
+        self.recipe, self.settings, self.run, self.processes = recipe, settings, run, processes
+        self.device = processes.device
+        self.modules, self.optimizers = modules, optimizers
+        self.names = {name: parameter_names(modules[name]) for name in optimizers}
+        self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
+        start = -(-settings.ema_start // settings.batch)
+        decay = constant_decay(settings.ema_decay, settings.ema_warmup, start, settings.ema_every)
+        self.ema = recipe.average = Average(modules, decay)
+        self.profiles = {width: Average(modules, power_decay(width)) for width in settings.ema_profiles}
+        self.window = Window(self.device)
+        self.finite = Finite(settings, self.device, processes.count, self._keys)
+        self.images = 0
+        self.records: list[Record] = []
+        self.strip: dict[int, NDArray[np.uint8]] = {}
+        self.best: Best | None = None
+        self.best_state: State | None = None
+        self.decay_begins: int | None = None
+        self.code: dict[str, dict[str, str]] = {}
+        self.code_changed_at: list[int] = []
+
+    # ------------------------------------------------------------------------------------------------------------
+    # The optimizer step
+
+    def step(self, batch: Batch) -> None:
+        """Take one optimizer step in each phase of the recipe, and update the averages.
+
+        Args:
+            batch: this process's part of the images of the step.
+
+        Raises:
+            DarkroomError: a loss or gradient that is not finite, where `non_finite` says stop; out of memory.
+        """
+        pieces = batch.split(self.pass_size(len(batch)))
+        phases = [phase for phase in self.recipe.phases if self.images >= phase.start]
+        with self.memory_explained(len(pieces[0])):
+            taken = [self._step_phase(phase, batch, pieces) for phase in phases]
+        self.finite.settle(self.images)
+        for average in (self.ema, *self.profiles.values()):
+            average.update(self.images // self.settings.batch)
+        self.images += self.settings.batch
+        self.finite.skipped = 0 if all(taken) else self.finite.skipped + 1
+
+    def _step_phase(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> bool:
+        """Take the optimizer step of one phase; return False where it was left out."""
+        optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
+        set_rates(optimizer, self.settings, self.images, phase.rate)
+        losses = self.gradients(phase, batch, pieces)
+        limits = (phase.clip_norm, self.settings.clip_norm, float("inf"))
+        limit = next(limit for limit in limits if limit is not None)
+        norm = torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit)
+        norm = whole(norm) if self.processes.sharded else norm
+        taken = self.finite.allows(self.images, phase.module, losses["loss"], norm, scaler)
+        if taken:
+            scaler.step(optimizer)
+            if phase.after is not None:
+                batch.join_outputs(pieces)
+                phase.after(batch)
+            self.window.add(losses if phase is self.recipe.phases[0] else _renamed(phase.module, losses))
+            if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
+                self.window.add({f"grad_norm/{phase.module}": norm})
+        if self.settings.non_finite == "skip":
+            self.window.add({f"skipped/{phase.module}": float(not taken)})
+        scaler.update()
+        return taken
+
+    def gradients(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> dict[str, Tensor]:
+        """Give the phase's module the gradient of a batch, cut into micro-batches, and return the losses."""
+        seed_rng(derive(self.settings.seed, f"update/{phase.module}", int(batch.positions[0])), self.device)
+        for each in self.optimizers.values():  # a loss may reach into another phase's module
+            each.zero_grad(set_to_none=True)
+        with tf32(self.settings):
+            losses = self._backward(phase, pieces)
+        self.scalers[phase.module].unscale_(self.optimizers[phase.module])
+        return losses
+
+    def _backward(self, phase: Phase, pieces: Sequence[Batch]) -> dict[str, Tensor]:
+        """Add up the gradients of the loss over micro-batches, weighted by their fraction of the batch."""
+        losses: dict[str, Tensor] = {}
+        images = sum(len(piece) for piece in pieces)
+        for piece in pieces:
+            fraction = len(piece) / images
+            wrappers = list(self.recipe.modules.values())
+            with nullcontext() if piece is pieces[-1] else self.processes.apart(wrappers):
+                with autocast(self.settings, self.device):
+                    terms = phase.loss(piece)
+                self.scalers[phase.module].scale(terms["loss"] * fraction).backward()
+            for name, value in terms.items():
+                losses[name] = losses.get(name, 0.0) + fraction * value.detach().to(self.window.dtype)
+        return losses
+
+    def pass_size(self, images: int) -> int:
+        """Return how many images of a batch go through one forward and backward pass: `run.micro_batch`, or all."""
+        return images if self.recipe.whole_batch else min(self.run.micro_batch or images, images)
+
+    @contextmanager
+    def memory_explained(self, images: int) -> Iterator[None]:
+        """Raise a sentence where memory runs out in a pass of some images.
+
+        Raises:
+            DarkroomError: the device, or the machine, has no memory left.
+        """
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not guards.is_out_of_memory(error):
+                raise
+            whole_batch = self.recipe.whole_batch
+            raise guards.out_of_memory(images, self.state_bytes, self.device, self.run, whole_batch) from error
+
+    def _keys(self, images: int) -> list[str]:
+        """Return the keys of the images of the optimizer step after `images` images."""
+        positions = np.arange(images, images + self.settings.batch)
+        settings, rows = self.settings, self.recipe.train
+        return rows.keys(rows_at(rows, settings.seed, positions, settings.shuffle).tolist())
+
+    # ------------------------------------------------------------------------------------------------------------
+    # Between the steps
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Give the modules the averaged weights that are written (`select`) inside the block."""
+        with self.ema.applied(self.best_state):
+            yield
+
+    def keep_best(self, loss: float) -> None:
+        """Remember the averages if this validation loss is the lowest so far."""
+        if math.isfinite(loss) and (self.best is None or loss < self.best.loss):
+            self.best = Best(self.images, loss)
+            if self.settings.select == "best":
+                self.best_state = self.ema.copy()
+
+    def decay_from(self, images: int) -> None:
+        """Let the learning rate fall after so many images, and end where such a decay ends."""
+        self.decay_begins, self.settings = images, self.settings.decaying_from(images)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what a manifest says of the weights that are written.
+
+        Which averages they are, when they were best, when the decay began where that was not known before, and after
+        which images the code changed, where it did.
+        """
+        best = None if self.best is None else {"images": self.best.images, "loss": self.best.loss}
+        changed = {"code_changed_at": self.code_changed_at} if self.code_changed_at else {}
+        began = {} if self.settings.min_improvement is None else {"decay_began_at": self.settings.decay_start}
+        seen = {"images_seen": self.images, "selected": self.settings.select, "best_validation": best}
+        return {**seen, **began, **changed}
+
+    # ------------------------------------------------------------------------------------------------------------
+    # What a checkpoint holds
+
+    def state_dict(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
+        """Return all that the training is: tensors by group and name, and JSON values. Every process must call it.
+
+        Raises:
+            NotFiniteError: a loss or gradient of an earlier step was not finite: what it left is not kept.
+        """
+        self.finite.settle(self.images)
+        optimizers = {name: optimizer_tensors(each, self.names[name]) for name, each in self.optimizers.items()}
+        groups = {
+            "modules": _flat({name: module.state_dict() for name, module in self.modules.items()}),
+            "ema": _flat(self.ema.state),
+            "optimizers": _flat(optimizers),
+        }
+        groups |= {f"profile-{width!r}": _flat(average.state) for width, average in self.profiles.items()}
+        if self.best_state is not None:
+            groups["best"] = _flat(self.best_state)
+        if self.strip:
+            groups["strip"] = {f"{images:012d}": torch.from_numpy(drawn) for images, drawn in self.strip.items()}
+        values = {
+            "records": self.records,
+            "windows": self.processes.collect(self.window.state()),
+            "scalers": {name: scaler.state_dict() for name, scaler in self.scalers.items()},
+            "skipped": self.finite.skipped,
+            "best": None if self.best is None else [self.best.images, self.best.loss],
+            **({} if self.decay_begins is None else {"decay_begins": self.decay_begins}),
+            "code": self.code,
+            "code_changed_at": self.code_changed_at,
+        }
+        return groups, json.loads(json.dumps(values))  # a copy: the records go on growing
+
+    def load_state_dict(self, images: int, groups: Mapping[str, Tensors], values: Mapping[str, Any]) -> None:
+        """Take what `state_dict` returned after `images` images.
+
+        Raises:
+            DarkroomError: it is of another model; names what differs.
+        """
+        with torch.no_grad():
+            for name, module in self.modules.items():
+                fill(module.state_dict(), under(name, groups["modules"]))
+                fill(self.ema.state[name], under(name, groups["ema"]))
+                for width, average in self.profiles.items():
+                    fill(average.state[name], under(name, groups[f"profile-{width!r}"]))
+            for name, optimizer in self.optimizers.items():
+                load_optimizer(optimizer, self.names[name], under(name, groups["optimizers"]))
+            if "best" in groups:
+                self.best_state = self.ema.copy()
+                for name, tensors in self.best_state.items():
+                    fill(tensors, under(name, groups["best"]))
+        for name, scaler in self.scalers.items():
+            if values["scalers"][name]:
+                scaler.load_state_dict(values["scalers"][name])
+        self.images = images
+        self.strip = {int(at): drawn.numpy() for at, drawn in groups.get("strip", {}).items()}
+        self.records, self.finite.skipped = values["records"], values["skipped"]
+        self.code_changed_at = list(values.get("code_changed_at", []))
+        if (begins := values.get("decay_begins")) is not None:
+            self.decay_from(begins)
+        self.best = None if values["best"] is None else Best(*values["best"])
+        self.window.load(values["windows"], self.processes.rank, self.processes.count)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the parameters, of all shards together."""
+        return sum(value.nbytes for module in self.modules.values() for value in module.parameters())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of weights, gradients, optimizers and averages, on one device if they are not sharded."""
+        return self.weight_bytes * (2 + self._averages) + self._optimizer_bytes
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of a checkpoint: the modules, the optimizers' state, and the averages."""
+        modules = sum(value.nbytes for module in self.modules.values() for value in module.state_dict().values())
+        return modules * (1 + self._averages) + self._optimizer_bytes
+
+    @property
+    def _averages(self) -> int:
+        return 1 + len(self.profiles) + (self.settings.select == "best")
+
+    @property
+    def _optimizer_bytes(self) -> int:
+        return sum(state_bytes(optimizer.param_groups) for optimizer in self.optimizers.values())
+
+
+def _flat(states: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
+    return {f"{name}/{key}": whole(value) for name, state in states.items() for key, value in state.items()}
+
+
+def _renamed(module: str, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the losses of a later phase under names of their own: the curve `loss` is the first phase's."""
+    return {f"loss_{module}" if name == "loss" else name: value for name, value in losses.items()}
