@@ -47,7 +47,8 @@ from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
 from darkroom.environment import choose_device  # noqa: E402
 from darkroom.errors import DarkroomError  # noqa: E402
 from darkroom.models.generators.data import LabelledLatents  # noqa: E402
-from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.config import DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.network import DiT  # noqa: E402
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling  # noqa: E402
 from darkroom.params.run import Run  # noqa: E402
 from darkroom.params.training import Training  # noqa: E402

@@ -29,7 +29,8 @@ from torch import Tensor, nn  # noqa: E402
 from darkroom.models.decoder.data import Conditioner, PixelSpace  # noqa: E402
 from darkroom.models.decoder.network import Conditions, DecoderUNet  # noqa: E402
 from darkroom.models.decoder.opening import DecoderData, config_of  # noqa: E402
-from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.config import DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.network import DiT  # noqa: E402
 from darkroom.training.optimizer import build_optimizer  # noqa: E402
 from darkroom.training.precision import autocast  # noqa: E402
 from helpers import training  # noqa: E402

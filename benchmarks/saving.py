@@ -26,7 +26,8 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
-from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.config import DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.network import DiT  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling  # noqa: E402
 from darkroom.training import checkpoint  # noqa: E402

@@ -18,11 +18,10 @@ import matplotlib as mpl  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from darkroom.diffusion.denoiser import Denoise, Denoised  # noqa: E402
-from darkroom.diffusion.flow import Flow  # noqa: E402
-from darkroom.diffusion.paths import PATHS  # noqa: E402
+from darkroom.diffusion.flow import PATHS, Flow  # noqa: E402
 from darkroom.diffusion.samplers import follow, multistep, sample  # noqa: E402
 from darkroom.diffusion.settings import Sampling  # noqa: E402
+from darkroom.diffusion.types import Denoise, Denoised  # noqa: E402
 
 mpl.use("Agg")
 from matplotlib import pyplot  # noqa: E402

@@ -38,7 +38,8 @@ def training() -> None:
     import torch
 
     from darkroom.device import set_up_device
-    from darkroom.models.generators.dit.network import DiT, DiTConfig
+    from darkroom.models.generators.dit.config import DiTConfig
+    from darkroom.models.generators.dit.network import DiT
 
     set_up_device(THREADS, "cpu")
     torch.manual_seed(0)

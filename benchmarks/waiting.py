@@ -29,7 +29,8 @@ from darkroom.data.latents import LatentShards  # noqa: E402
 from darkroom.device import set_up_device  # noqa: E402
 from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
 from darkroom.models.generators.data import LabelledLatents  # noqa: E402
-from darkroom.models.generators.dit.network import DiT, DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.config import DiTConfig  # noqa: E402
+from darkroom.models.generators.dit.network import DiT  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given  # noqa: E402

@@ -41,7 +41,8 @@ def compared(
     from loop_overhead import WithoutPictures, bare, latents_of
 
     from darkroom.diffusion.scalers import LatentScaler
-    from darkroom.models.generators.dit.network import DiT, DiTConfig
+    from darkroom.models.generators.dit.config import DiTConfig
+    from darkroom.models.generators.dit.network import DiT
     from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
     from darkroom.params.training import Training
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from darkroom.diffusion.denoiser import Denoised
+from darkroom.diffusion.types import Denoised
 
 
 class Arc:

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from darkroom.diffusion.denoiser import Denoised, Guidance, denoiser
-from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.denoiser import Guidance, denoiser
+from darkroom.diffusion.flow import PATHS, Flow
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.paths import PATHS
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.diffusion.settings import Sampling
+from darkroom.diffusion.types import Denoised
 
 CENTRES, WIDTH, WEIGHTS = torch.tensor([-1.0, 0.7]), 0.25, torch.tensor([0.3, 0.7])
 X = torch.linspace(-2, 2, 24).reshape(6, 2, 2)

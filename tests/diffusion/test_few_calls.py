@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.diffusion.denoiser import Denoised
 from darkroom.diffusion.few_calls import FewCalls
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.samplers import follow, sample, through
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.diffusion.settings import Sampling
+from darkroom.diffusion.types import Denoised
 
 GAUSSIAN = Gaussian(NoiseSchedule.named("cosine", 100), "x0")
 WAYS = [

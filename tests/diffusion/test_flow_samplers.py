@@ -5,10 +5,10 @@ import pytest
 import torch
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
-from darkroom.diffusion.denoiser import Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.samplers import euler, sample
 from darkroom.diffusion.settings import Sampling
+from darkroom.diffusion.types import Denoised
 
 
 def follow(velocity, noise, solver, steps):

@@ -11,7 +11,6 @@ from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultist
 from torch import Tensor
 
 from darkroom.diffusion.bound import bits_per_dim, log_variance
-from darkroom.diffusion.denoiser import Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.inpainting import inpaint
@@ -20,6 +19,7 @@ from darkroom.diffusion.samplers import ddpm, sample
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.diffusion.settings import SOLVERS, Sampling, Spacing
 from darkroom.diffusion.spacing import timesteps_of
+from darkroom.diffusion.types import Denoised
 from darkroom.errors import DarkroomError
 
 

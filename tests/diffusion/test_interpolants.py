@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.diffusion.denoiser import Denoised
-from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.flow import PATHS, Flow
 from darkroom.diffusion.inversion import encode
-from darkroom.diffusion.paths import PATHS
 from darkroom.diffusion.samplers import euler_maruyama, follow, multistep, sample
 from darkroom.diffusion.settings import Diffusion, Sampling
+from darkroom.diffusion.types import Denoised
 from darkroom.errors import DarkroomError
 
 TARGETS = ["velocity", "eps", "x0", "score"]

@@ -17,7 +17,8 @@ from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.diffusion.settings import SOLVERS, Diffusion, Sampling, misfit
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
 from darkroom.models.decoder.sample_settings import UNetSampling
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.prior.network import PriorConfig, PriorNetwork

@@ -34,7 +34,8 @@ from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.captions import Captions
 from darkroom.models.generators.conditions import START, UNKNOWN, Embedded, condition_of
 from darkroom.models.generators.data import CaptionedLatents, GeneratorData
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.sample import dit_denoiser
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling

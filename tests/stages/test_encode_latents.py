@@ -18,7 +18,8 @@ from darkroom.data.reader import ImageShards
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.data import LabelledLatents
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.tokenizers.encode_settings import Params

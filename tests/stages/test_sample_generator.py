@@ -22,7 +22,8 @@ from darkroom.errors import DarkroomError
 from darkroom.models.generators import batches, load
 from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.sample_settings import Params
 from darkroom.processes.launch import environments, supervise

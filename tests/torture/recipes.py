@@ -24,7 +24,8 @@ from darkroom.data.sources.digits import Digits as DigitsSource
 from darkroom.data.splits import SPLITS
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.data import LabelledLatents
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.params.sources import Digits as Settings

@@ -12,7 +12,8 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.params.training import Init
 from darkroom.training.initial import initialise

@@ -13,7 +13,8 @@ from torch import nn
 from darkroom.errors import DarkroomError
 from darkroom.models.decoder.network import DecoderUNet, UNetConfig
 from darkroom.models.fused import fused
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.adversarial import NAME
 from darkroom.models.tokenizers.discriminator import PatchDiscriminator
 from darkroom.models.tokenizers.vqgan.network import Residual
@@ -21,16 +22,10 @@ from darkroom.tools.plan.rehearsal import memory_of
 from darkroom.training import muon
 from darkroom.training.loop import remaining_batches, seeded, train
 from darkroom.training.muon import Muon, hidden_weights, orthogonalised
-from darkroom.training.optimizer import (
-    build_optimizer,
-    check_groups,
-    parameter_groups,
-    parameter_names,
-    set_rates,
-    state_bytes,
-)
+from darkroom.training.optimizer import build_optimizer, check_groups, parameter_groups, parameter_names, state_bytes
 from darkroom.training.processes import Processes
 from darkroom.training.start import open_training
+from darkroom.training.train_state import set_rates
 from helpers import run, training
 from training.toy import Toy, places, weights
 

@@ -11,8 +11,8 @@ from darkroom.training.optimizer import (
     load_optimizer,
     optimizer_tensors,
     parameter_names,
-    set_rates,
 )
+from darkroom.training.train_state import set_rates
 from helpers import training
 
 

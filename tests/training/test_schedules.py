@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.params.training import Schedule
-from darkroom.training.schedules import learning_rate
+from darkroom.params.training import Schedule, learning_rate
 from helpers import training
 
 NEEDS = {

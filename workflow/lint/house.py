@@ -137,7 +137,8 @@ def traces() -> dict[str, list[str]]:
         batch = next(batches)
         step = executed(lambda: state.step(batch))
     labels = torch.arange(4, device=device)
-    sample = executed(lambda: recipe.sampler(range(4), labels, 0, settings.sampling))
+    sampler = recipe.sampler
+    sample = executed(lambda: sampler(range(4), labels, 0, settings.sampling))
     return {"files of an optimizer step": step, "files of a sampler call": sample}
 
 

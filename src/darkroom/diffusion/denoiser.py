@@ -5,43 +5,14 @@ Classifier-free guidance: Ho and Salimans, 2022, arXiv 2207.12598. Classifier gu
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from darkroom.diffusion.settings import Sampling
-
-if TYPE_CHECKING:
-    from darkroom.diffusion.objectives import Objective
-
-
-LEAST_SIGNAL = 1e-4  # α below which x_t is noise alone, and no gradient of a classifier counts
-
-# From x (N, C, ...), timesteps (N,) and, for self-conditioning, the x0 of the step before, to the output (N, K, ...).
-Network = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-
-
-class Denoised(NamedTuple):
-    """What a network finds in x_t, float32.
-
-    x0: the data, (N, C, ...).
-    velocity: dx_t/dt, (N, C, ...), where the objective's time is continuous.
-    variance: what `bound.log_variance` makes log σ² of, (N, C, ...), where the network learns it.
-    """
-
-    x0: Tensor
-    velocity: Tensor | None = None
-    variance: Tensor | None = None
-
-
-# From x_t (N, C, ...), t (N,) in the objective's units, and the x0 of the step before; None at the first step.
-Denoise = Callable[[Tensor, Tensor, Tensor | None], Denoised]
-Threshold = Callable[[Tensor], Tensor]
-# From x_t (N, C, ...) and timesteps (N,), as networks embed them, to log p(y | x_t) of the y that are asked for, (N,).
-LogProbability = Callable[[Tensor, Tensor], Tensor]
+from darkroom.diffusion.types import Denoise, Denoised, LogProbability, Network, Objective, Threshold
 
 
 @dataclass(frozen=True)
@@ -102,7 +73,7 @@ class Guidance:
 
 def denoiser(
     network: Network,
-    objective: "Objective",
+    objective: Objective,
     guidance: Guidance | float = 1.0,
     threshold: Threshold | None = None,
     *,

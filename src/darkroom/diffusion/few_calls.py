@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.device import in_float32, to_device
-from darkroom.diffusion.denoiser import Denoise, Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.samplers import follow, levels_at, through, times_of
 from darkroom.diffusion.spacing import timesteps_of
+from darkroom.diffusion.types import Denoise, Denoised
 
 
 class FewCalls:

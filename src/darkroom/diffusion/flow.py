@@ -4,8 +4,10 @@ Time runs as in Stable Diffusion 3 and in diffusers' schedulers: t = 0 is data, 
 2022, arXiv 2210.02747; Liu et al., 2022, arXiv 2209.03003; Ma et al., "SiT", 2024, arXiv 2401.08740.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +15,58 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from darkroom.diffusion.denoiser import LEAST_SIGNAL, Denoised, Threshold
-from darkroom.diffusion.paths import PATHS, Levels
 from darkroom.diffusion.settings import Diffusion, FlowTarget, FlowWeight, PathName
+from darkroom.diffusion.types import LEAST_SIGNAL, Denoised, Threshold
 
 _TIMESTEPS = 1000  # of pure noise, as networks embed it
 _MARGIN = 1e-3  # of the ends of time, where a prediction of ε or of the score says nothing of the data
 _NEAR = 0.05  # to the ends of time, up to where the weight `velocity_clamped` grows (Li and He, 2025, arXiv 2511.13720)
+
+_LEAST, _MOST = 0.1, 20.0  # β of the path vp at data and at noise
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Paths from data to noise: x_t = α(t) x_0 + σ(t) ε (Albergo et al., "Stochastic interpolants", 2023, arXiv 2303.08797)
+
+
+class Levels(NamedTuple):
+    """α, σ and their derivatives by t, each of the shape of t."""
+
+    alpha: Tensor
+    sigma: Tensor
+    alpha_rate: Tensor
+    sigma_rate: Tensor
+
+
+def linear(t: Tensor) -> Levels:
+    """α = 1 - t, σ = t."""
+    one = torch.ones_like(t)
+    return Levels(1 - t, t, -one, one)
+
+
+def gvp(t: Tensor) -> Levels:
+    """α = cos(πt/2), σ = sin(πt/2): the variance of unit data stays 1."""
+    angle = math.pi / 2 * t
+    alpha, sigma = angle.cos(), angle.sin()
+    return Levels(alpha, sigma, -math.pi / 2 * sigma, math.pi / 2 * alpha)
+
+
+def vp(t: Tensor) -> Levels:
+    """α = exp(-(b - a) t²/4 - a t/2), σ = √(1 - α²), a = 0.1, b = 20: DDPM's linear schedule in continuous time.
+
+    Song et al., 2020, "Score-based generative modeling through SDEs", arXiv 2011.13456, equation 33.
+    """
+    log_alpha = -0.25 * (_MOST - _LEAST) * t**2 - 0.5 * _LEAST * t
+    alpha, sigma = log_alpha.exp(), (-torch.expm1(2 * log_alpha)).sqrt()
+    alpha_rate = alpha * (-0.5 * (_MOST - _LEAST) * t - 0.5 * _LEAST)
+    return Levels(alpha, sigma, alpha_rate, -alpha * alpha_rate / sigma)
+
+
+PATHS: dict[PathName, Callable[[Tensor], Levels]] = {"linear": linear, "gvp": gvp, "vp": vp}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The objective
 
 
 @dataclass(frozen=True)

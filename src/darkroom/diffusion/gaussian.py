@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.diffusion.bound import log_variance, variational_bound
-from darkroom.diffusion.denoiser import LEAST_SIGNAL, Denoised, Threshold
 from darkroom.diffusion.schedules import NoiseSchedule, gather
 from darkroom.diffusion.settings import Diffusion, Loss, Target, Variance, VarianceRange
+from darkroom.diffusion.types import LEAST_SIGNAL, Denoised, Threshold
 
 
 @dataclass(frozen=True)

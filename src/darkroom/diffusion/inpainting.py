@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from darkroom.diffusion.denoiser import Denoise
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import Generators, ddpm, normal
 from darkroom.diffusion.settings import Sampling
+from darkroom.diffusion.types import Denoise, Objective
 from darkroom.errors import DarkroomError
 
 

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from darkroom.diffusion.denoiser import Denoise, Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.samplers import Solver, euler_along, follow, heun_along, times_of
 from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.spacing import timesteps_of
+from darkroom.diffusion.types import Denoise, Denoised
 from darkroom.errors import DarkroomError
 
 # The solvers whose steps can be taken backwards, by objective; the first one is the default.

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from darkroom.device import to_device
 from darkroom.diffusion.bound import log_variance
-from darkroom.diffusion.denoiser import Denoise, Denoised
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.spacing import timesteps_of
+from darkroom.diffusion.types import Denoise, Denoised, Objective
 
 # One an image, of the noise that is added on the way, so that an image does not depend on the others of its batch.
 Generators = Sequence[torch.Generator]

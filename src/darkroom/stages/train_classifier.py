@@ -43,8 +43,7 @@ def _open(params: Params, device: torch.device) -> Job:
     from darkroom.diffusion.scalers import LatentScaler
     from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
     from darkroom.models.generators.classifier.recipe import ClassifierRecipe
-    from darkroom.models.generators.data import LabelledLatents
-    from darkroom.models.generators.latents import scale_of
+    from darkroom.models.generators.data import LabelledLatents, scale_of
     from darkroom.rng import derive
     from darkroom.training.loop import seeded
 

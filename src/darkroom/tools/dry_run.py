@@ -13,9 +13,8 @@ from darkroom.params.numbers import NO_FILE
 from darkroom.params.run import Run
 from darkroom.params.section import Section, validate
 from darkroom.params.stage import OUTPUTS, given
-from darkroom.params.training import Training
+from darkroom.params.training import Training, learning_rate
 from darkroom.training.changed_code import choose, code_of
-from darkroom.training.schedules import learning_rate
 from darkroom.training.state import (
     FINISHED,
     declared,

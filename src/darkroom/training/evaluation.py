@@ -5,11 +5,11 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
+from darkroom.params.training import learning_rate
 from darkroom.training.curves import Record
 from darkroom.training.loader import validation_batches
 from darkroom.training.precision import autocast
 from darkroom.training.recipe import Evaluate
-from darkroom.training.schedules import learning_rate
 from darkroom.training.train_state import TrainState, Window, means
 
 

@@ -12,7 +12,6 @@ from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
 from darkroom.training.muon import Muon, hidden_weights
 from darkroom.training.processes import put, whole
-from darkroom.training.schedules import learning_rate
 
 # Their parameters are not decayed, whatever their shape: tables and scales, not maps.
 _UNDECAYED = (
@@ -108,12 +107,6 @@ def state_bytes(groups: Iterable[Mapping[str, Any]]) -> int:
         for group in groups
         for parameter in group["params"]
     )
-
-
-def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, factor: float = 1.0) -> None:
-    """Give each group of an optimizer of `build_optimizer` its learning rate for the step after `images` images."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"] * factor
 
 
 def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:

@@ -17,20 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.params.run import Run
-from darkroom.params.training import Training
+from darkroom.params.training import Training, learning_rate
 from darkroom.rng import derive
 from darkroom.training import guards
 from darkroom.training.averages import Average, State, constant_decay, power_decay
 from darkroom.training.checkpoint import Tensors, fill, under
 from darkroom.training.curves import Record
 from darkroom.training.loader import rows_at
-from darkroom.training.optimizer import (
-    load_optimizer,
-    optimizer_tensors,
-    parameter_names,
-    set_rates,
-    state_bytes,
-)
+from darkroom.training.optimizer import load_optimizer, optimizer_tensors, parameter_names, state_bytes
 from darkroom.training.precision import Finite, autocast, loss_scaler, seed_rng, tf32
 from darkroom.training.processes import Processes, whole
 from darkroom.training.recipe import Batch, Phase, Recipe
@@ -360,3 +354,9 @@ def _flat(states: Mapping[str, Mapping[str, Tensor]]) -> Tensors:
 def _renamed(module: str, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the losses of a later phase under names of their own: the curve `loss` is the first phase's."""
     return {f"loss_{module}" if name == "loss" else name: value for name, value in losses.items()}
+
+
+def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, factor: float = 1.0) -> None:
+    """Give each group of an optimizer of `build_optimizer` its learning rate for the step after `images` images."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"] * factor

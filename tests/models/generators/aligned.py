@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling, Representation
 from darkroom.training.loop import train

@@ -8,7 +8,8 @@ import torch
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.images import ImageSpec
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.training.averages import Average, export_snapshots, power_decay, snapshot_due, write_snapshot

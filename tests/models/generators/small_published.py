@@ -18,7 +18,8 @@ from darkroom.check.check import read_params
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import to_diffusers, to_published
 from darkroom.models.generators.sample_settings import Params as SampleParams
 from darkroom.models.generators.settings import Params

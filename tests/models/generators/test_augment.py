@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.flow import PATHS, Flow
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.paths import PATHS
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import Augment, DiTDiffusion, DiTSampling

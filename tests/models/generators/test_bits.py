@@ -17,7 +17,8 @@ from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.bits import measure_bits
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.score_settings import BitsSettings
 from darkroom.rng import normal
 from darkroom.terminal import progress

@@ -17,16 +17,18 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.artifacts.models import DISTILLED
 from darkroom.check.check import validated
 from darkroom.data.reader import ImageShards
-from darkroom.diffusion.denoiser import Denoised, denoiser
+from darkroom.diffusion.denoiser import denoiser
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.samplers import follow, sample, through, times_of
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.diffusion.settings import Sampling
+from darkroom.diffusion.types import Denoised
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.conditions import NOTHING, Captioned, Embedded, asked_classes, rows_of
 from darkroom.models.generators.distilled.recipe import DistilledRecipe
 from darkroom.models.generators.distilled.settings import Params, few_calls
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import DiTGenerated
 from darkroom.models.generators.fits import fits

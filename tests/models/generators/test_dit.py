@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from darkroom.diffusion.flow import Flow
-from darkroom.models.generators.dit.embeddings import TimeEmbedding, rotary, sincos_positions, turned
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.embeddings import rotary, sincos_positions, turned
+from darkroom.models.generators.dit.network import DiT, TimeEmbedding
 from darkroom.models.generators.dit.recipe import config_of
 from darkroom.models.generators.dit.sample import dit_denoiser
 from darkroom.models.generators.dit.settings import DiT as Settings

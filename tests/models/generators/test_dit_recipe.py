@@ -6,7 +6,8 @@ import torch
 
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.conditions import START, UNKNOWN, asked_classes
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.generators.labels import balanced

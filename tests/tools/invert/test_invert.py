@@ -20,7 +20,8 @@ from darkroom.data.draw import drawn
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.dit.network import DiT, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.tokenizers.load import load_tokenizer
 from data.making import make_part

@@ -76,7 +76,8 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
     }
     assert {stage["source"] for stage in stages.values()} == {"measured", "skipped"}, found["assumed"]
 
-    from darkroom.models.generators.dit.network import DiT, DiTConfig
+    from darkroom.models.generators.dit.config import DiTConfig
+    from darkroom.models.generators.dit.network import DiT
 
     model = DiT(DiTConfig(channels=4, size=8, classes=10, width=16, depth=1, heads=2, patch=2))
     dit, count = stages["train_generator"], sum(p.numel() for p in model.parameters())

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from darkroom.diffusion.denoiser import Denoise, Guidance
+from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.few_calls import FewCalls
 from darkroom.diffusion.settings import SOLVERS
+from darkroom.diffusion.types import Denoise
 from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.opening import DecoderData

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
-from darkroom.diffusion.denoiser import Denoise, Guidance, Network, Threshold, denoiser
-from darkroom.diffusion.objectives import Objective
+from darkroom.diffusion.denoiser import Guidance, denoiser
+from darkroom.diffusion.types import Denoise, Network, Objective, Threshold
 from darkroom.models.fused import fused
 
 _FREQUENCIES = 64  # of the embedding of a noise level

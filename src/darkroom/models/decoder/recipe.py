@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from darkroom.data.draw import drawn
 from darkroom.device import to_device
 from darkroom.diffusion.denoiser import clip_x0
-from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import sample
+from darkroom.diffusion.types import Objective
 from darkroom.models.decoder.data import Conditioner, Space
 from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled

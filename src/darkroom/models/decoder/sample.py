@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.diffusion.denoiser import Guidance, Threshold, clip_x0, dynamic_threshold
+from darkroom.diffusion.denoiser import Guidance, clip_x0, dynamic_threshold
 from darkroom.diffusion.inpainting import inpaint
-from darkroom.diffusion.objectives import Objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import EmbeddingScaler
+from darkroom.diffusion.types import Objective, Threshold
 from darkroom.models.decoder.low_resolution import downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.sample_settings import UNetSampling, few_calls

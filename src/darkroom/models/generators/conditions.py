@@ -119,19 +119,6 @@ def rows_of(condition: Condition, rows: Tensor) -> Condition:
     return Embedded(condition.vector[rows], tokens, condition.kept[rows])
 
 
-def with_null(condition: Condition, null_label: int) -> Condition:
-    """Return a condition of 2 N images, the second half of them with the null."""
-    if condition is None:
-        return None
-    if isinstance(condition, Embedded | Captioned):
-        kept = torch.cat([condition.kept, torch.zeros_like(condition.kept)])
-        if isinstance(condition, Captioned):
-            return Captioned(torch.cat([condition.tokens] * 2), kept)
-        tokens = None if condition.tokens is None else torch.cat([condition.tokens] * 2)
-        return Embedded(torch.cat([condition.vector] * 2), tokens, kept)
-    return torch.cat([condition, torch.full_like(condition, null_label)])
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # By the numbers of generated images
 

@@ -12,9 +12,10 @@ from torch.nn import functional
 from darkroom.artifacts.manifest import open_artifact
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER
 from darkroom.device import fill_batch
-from darkroom.diffusion.denoiser import Denoise, Guidance, denoiser
-from darkroom.diffusion.objectives import Objective, stored_objective
+from darkroom.diffusion.denoiser import Guidance, denoiser
+from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.samplers import sample
+from darkroom.diffusion.types import Denoise, Objective
 from darkroom.models.prior.network import PriorNetwork
 from darkroom.models.prior.settings import PriorSampling
 from darkroom.rng import derive, normal

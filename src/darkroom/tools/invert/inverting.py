@@ -22,8 +22,8 @@ from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
 from darkroom.metrics.image import psnr
 from darkroom.models.generators.conditions import Condition
+from darkroom.models.generators.data import means_of
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
-from darkroom.models.generators.latents import means_of
 from darkroom.models.generators.load import load_weights, open_generator
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.encode_settings import EncodeLatents

@@ -8,8 +8,9 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
-from darkroom.models.generators.dit.embeddings import TimeEmbedding, sincos_positions
-from darkroom.models.generators.dit.network import Block, DiTConfig
+from darkroom.models.generators.dit.config import DiTConfig
+from darkroom.models.generators.dit.embeddings import sincos_positions
+from darkroom.models.generators.dit.network import Block, TimeEmbedding
 
 
 @dataclass(frozen=True)

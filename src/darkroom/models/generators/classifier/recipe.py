@@ -9,8 +9,8 @@ from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.classifier.network import Classifier
+from darkroom.models.generators.data import means_of
 from darkroom.models.generators.dit.settings import DiTDiffusion
-from darkroom.models.generators.latents import means_of
 from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 

@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.device import to_device
-from darkroom.diffusion.denoiser import Denoise, Guidance
+from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.few_calls import FewCalls
 from darkroom.diffusion.flow import Flow
+from darkroom.diffusion.types import Denoise
 from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
-from darkroom.models.generators.data import GeneratorData
+from darkroom.models.generators.data import GeneratorData, means_of
 from darkroom.models.generators.distilled.settings import few_calls
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTGenerated
 from darkroom.models.generators.kind_settings import TEXTS
-from darkroom.models.generators.latents import means_of
 from darkroom.models.generators.sampler import placed
 from darkroom.models.tokenizers.batches import decode_all
 from darkroom.params.training import Training

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.published import (
     is_diffusers,
     is_paper,
@@ -21,9 +22,6 @@ from darkroom.models.generators.dit.published import (
 )
 from darkroom.models.generators.dit.settings import SIZES
 from darkroom.training.weight_files import PICKLES, pickle_in, read_pickled, read_weights, weights_in
-
-if TYPE_CHECKING:
-    from darkroom.models.generators.dit.network import DiTConfig
 
 SUBFOLDER = "transformer"  # of a diffusers pipeline
 _CLASSES = ("DiTTransformer2DModel", "Transformer2DModel")  # the second is the older name
@@ -215,13 +213,13 @@ def _heads_of(arguments: Any) -> int | None:
 # Fitting
 
 
-def switch_of(config: "DiTConfig") -> tuple[str, Any] | None:
+def switch_of(config: DiTConfig) -> tuple[str, Any] | None:
     """Return the first switch of a network that the published formats cannot hold, with its value; None: none is on."""
     values = asdict(config)
     return next(((name, values[name]) for name, plain in SWITCHES.items() if values[name] != plain), None)
 
 
-def misfit(tensors: Mapping[str, Tensor], config: "DiTConfig") -> str | None:
+def misfit(tensors: Mapping[str, Tensor], config: DiTConfig) -> str | None:
     """Return in one sentence what published weights have, what params.yaml says, and what to change; None: they fit.
 
     Args:

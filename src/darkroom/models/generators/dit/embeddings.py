@@ -1,7 +1,5 @@
 """What enters the transformer beside the latent: positions, timesteps and conditions, as vectors of its width."""
 
-import math
-
 import torch
 from einops import rearrange
 from torch import Tensor, nn
@@ -48,24 +46,6 @@ def turned(x: Tensor, angles: Tensor) -> Tensor:
     first, second = x.float().chunk(2, dim=-1)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
-
-
-class TimeEmbedding(nn.Module):
-    """Timesteps from 0 to about 1000, (N,), to a vector, (N, width): 256 sinusoids, then a two-layer network."""
-
-    def __init__(self, width: int, frequencies: int = 256) -> None:
-        super().__init__()
-        half = frequencies // 2
-        # In float32, as published weights were trained: the last bit of a rate moves outputs at timestep 999 by 1e-5.
-        rates = torch.exp(-math.log(10_000) * torch.arange(half, dtype=torch.float32) / half)
-        self.rates: Tensor
-        self.register_buffer("rates", rates, persistent=False)
-        self.mlp = nn.Sequential(nn.Linear(frequencies, width), nn.SiLU(), nn.Linear(width, width))
-
-    def forward(self, timesteps: Tensor) -> Tensor:
-        """Return the embedding of each timestep."""
-        angles = timesteps[:, None] * self.rates
-        return self.mlp(torch.cat([angles.cos(), angles.sin()], dim=1))
 
 
 class VectorEmbedding(nn.Module):

@@ -1,9 +1,9 @@
 """The diffusion transformer (Peebles and Xie, 2023, "Scalable diffusion models with transformers", 2212.09748)."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from einops import rearrange
@@ -15,9 +15,9 @@ from darkroom.errors import DarkroomError
 from darkroom.models.fused import fused
 from darkroom.models.generators.conditions import Captioned, Condition, Embedded
 from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
+from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import (
     CaptionEmbedding,
-    TimeEmbedding,
     TokenEmbedding,
     VectorEmbedding,
     rotary,
@@ -26,53 +26,6 @@ from darkroom.models.generators.dit.embeddings import (
 )
 from darkroom.models.generators.dit.layers import CrossAttention, SwiGLU
 from darkroom.models.generators.dit.published import ours_from_sit
-
-
-@dataclass(frozen=True)
-class DiTConfig:
-    """The shape of a DiT.
-
-    classes: of real classes; the null label of guidance is number `classes`.
-    learned_variance: whether the output has a variance behind the prediction, in as many channels again.
-    norm: `layer` (LayerNorm) or `rms` (RMSNorm: Zhang and Sennrich, 2019, arXiv 1910.07467), without weights.
-    mlp: `gelu`, or `swiglu` (Shazeer, 2020, arXiv 2002.05202) with 2/3 of the hidden width, so as many parameters.
-    rope: turn queries and keys by a token's column and row (Su et al., 2021, arXiv 2104.09864), beside the fixed table.
-    qk_norm: RMSNorm of queries and keys, with weights (Dehghani et al., 2023, arXiv 2302.05442).
-    value_residual: mix the first block's values into each block's (Zhou et al., 2024, arXiv 2410.17897).
-    shared_adaln: one modulation for all blocks, and a table in each (Chen et al., "PixArt-α", 2023, arXiv 2310.00426).
-    patch_bottleneck: numbers of a patch between two linear maps (Li and He, "JiT", 2025, arXiv 2511.13720); None: one.
-    dropout: of attention's and network's outputs while training.
-    condition: beside the time: `class`, `none`, of CLIP the embedding of an `image`, that of a `text`, or a text's
-        embedding and `tokens`, to which each block attends; or a `caption` that this network embeds itself.
-    embed_dim: length of the embedding; 0: none.
-    text_shape: number and width of the tokens; None: none.
-    augmented: numbers that say how a latent was transformed, a condition that is zero when sampling; 0: none.
-    caption_shape: number of a caption's tokens, and of those that are known; None: no captions.
-    """
-
-    channels: int
-    size: int
-    classes: int
-    width: int
-    depth: int
-    heads: int
-    patch: int
-    mlp_ratio: float = 4.0
-    learned_variance: bool = False
-    norm: Literal["layer", "rms"] = "layer"
-    mlp: Literal["gelu", "swiglu"] = "gelu"
-    rope: bool = False
-    qk_norm: bool = False
-    value_residual: bool = False
-    shared_adaln: bool = False
-    patch_bottleneck: int | None = None
-    dropout: float = 0.0
-    condition: Literal["class", "none", "image", "text", "tokens", "caption"] = "class"
-    embed_dim: int = 0
-    text_shape: tuple[int, int] | None = None
-    augmented: int = 0
-    caption_shape: tuple[int, int] | None = None
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Blocks
@@ -177,6 +130,25 @@ class Head(nn.Module):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The model
+
+
+class TimeEmbedding(nn.Module):
+    """Timesteps from 0 to about 1000, (N,), to a vector, (N, width): 256 sinusoids, then a two-layer network."""
+
+    def __init__(self, width: int, frequencies: int = 256) -> None:
+        super().__init__()
+        half = frequencies // 2
+        # In float32, as published weights were trained: the last bit of a rate moves outputs at timestep 999 by 1e-5.
+        rates = torch.exp(-math.log(10_000) * torch.arange(half, dtype=torch.float32) / half)
+        self.rates: Tensor
+        self.register_buffer("rates", rates, persistent=False)
+        self.mlp = nn.Sequential(nn.Linear(frequencies, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, timesteps: Tensor) -> Tensor:
+        """Return the embedding of each timestep."""
+        angles = timesteps[:, None] * self.rates
+        return self.mlp(torch.cat([angles.cos(), angles.sin()], dim=1))
+
 
 # Parameters that begin with the deviation 0.02.
 _SMALL = ("time.mlp", "vector.mlp", "vector.null", "text.mlp", "text.null")

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.diffusion.bound import Bits, bits_per_dim, log_variance
-from darkroom.diffusion.denoiser import Denoise, Denoised, Guidance, LogProbability, denoiser
+from darkroom.diffusion.denoiser import Guidance, denoiser
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.objectives import Objective, stored_objective
+from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
+from darkroom.diffusion.types import Denoise, Denoised, LogProbability, Objective
 from darkroom.models.generators.classifier.network import Classifier
-from darkroom.models.generators.conditions import Condition, with_null
+from darkroom.models.generators.conditions import Captioned, Condition, Embedded
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.tokenizers.protocol import Tokenizer
@@ -185,7 +186,7 @@ def dit_denoiser(
 
     Without a condition there is no null, and only a weaker DiT guides.
     """
-    twice = with_null(condition, null_label)
+    twice = _with_null(condition, null_label)
     return denoiser(
         lambda x, timesteps, before: model(x, timesteps, condition),
         objective,
@@ -194,3 +195,16 @@ def dit_denoiser(
         weaker=None if weaker is None else lambda x, timesteps, before: weaker(x, timesteps, condition),
         classifier=classifier,
     )
+
+
+def _with_null(condition: Condition, null_label: int) -> Condition:
+    """Return a condition of 2 N images, the second half of them with the null."""
+    if condition is None:
+        return None
+    if isinstance(condition, Embedded | Captioned):
+        kept = torch.cat([condition.kept, torch.zeros_like(condition.kept)])
+        if isinstance(condition, Captioned):
+            return Captioned(torch.cat([condition.tokens] * 2), kept)
+        tokens = None if condition.tokens is None else torch.cat([condition.tokens] * 2)
+        return Embedded(torch.cat([condition.vector] * 2), tokens, kept)
+    return torch.cat([condition, torch.full_like(condition, null_label)])

@@ -1,7 +1,6 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -11,39 +10,15 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.fused import fused
-from darkroom.models.tokenizers.pixels import Pixels, require_shape, to_images, to_network
+from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
 from darkroom.models.tokenizers.quantiser import Quantised
 from darkroom.models.tokenizers.quantisers import SECTIONS, build_quantiser
 from darkroom.models.tokenizers.vqgan import published
+from darkroom.models.tokenizers.vqgan.config import VQGANConfig
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
 from darkroom.training.weight_files import pickle_in
 
 _SLOPE = 0.1
-
-
-@dataclass(frozen=True)
-class VQGANConfig:
-    """What a network is built from; the fields are those of the section.
-
-    options: of the quantiser.
-    """
-
-    image_channels: int
-    image_size: int
-    width: int
-    layers: int
-    residual_blocks: int
-    norm_groups: int
-    pixels: Pixels
-    quantiser: str
-    codebook_size: int
-    codebook_dim: int
-    options: dict[str, Any]
-
-    @property
-    def widths(self) -> list[int]:
-        """The widths w, w, 2w, 4w, … of the stem and of each layer after it."""
-        return [self.width, *(self.width * 2**layer for layer in range(self.layers))]
 
 
 def config_of(settings: VQGAN, image_shape: tuple[int, int, int]) -> VQGANConfig:

@@ -8,16 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
+from darkroom.models.tokenizers.vqgan.config import VQGANConfig
 from darkroom.training.weight_files import read_pickled
-
-if TYPE_CHECKING:
-    from darkroom.models.tokenizers.vqgan.network import VQGANConfig
 
 _KEY = "`train_tokenizer.vqgan.{}`"
 _LINEAR = ("project_in", "project_out")
@@ -82,7 +80,7 @@ def _numbered(part: str, name: str) -> re.Match[str] | None:
     return re.match(rf"(?:enc_dec\.)?{re.escape(part)}\.(\d+)\.(\w+)", name)
 
 
-def read(path: Path, config: "VQGANConfig") -> dict[str, Tensor]:
+def read(path: Path, config: VQGANConfig) -> dict[str, Tensor]:
     """Return the tensors of a file by our names, those of the discriminator as `discriminator/NAME`.
 
     Raises:
@@ -127,7 +125,7 @@ def _state(content: Any) -> dict[str, Tensor]:
     return {name.removeprefix("ema_model."): value for name, value in averaged.items()} or tensors
 
 
-def written(config: "VQGANConfig", tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def written(config: VQGANConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return our tensors by MUSE's names, as `VQGanVAE.load_state_dict` takes them where it has no discriminator.
 
     Raises:
@@ -147,7 +145,7 @@ def written(config: "VQGANConfig", tensors: Mapping[str, Tensor]) -> dict[str, T
     return made
 
 
-def misfit(tensors: Mapping[str, Tensor], config: "VQGANConfig") -> str | None:
+def misfit(tensors: Mapping[str, Tensor], config: VQGANConfig) -> str | None:
     """Return in one sentence what weights have, what params.yaml says, and what to change; None: they fit.
 
     tensors: of `read`, without those of the discriminator and those that are to begin at random.

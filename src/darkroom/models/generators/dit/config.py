@@ -1,0 +1,50 @@
+"""The shape of a diffusion transformer: its `config.json`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class DiTConfig:
+    """The shape of a DiT.
+
+    classes: of real classes; the null label of guidance is number `classes`.
+    learned_variance: whether the output has a variance behind the prediction, in as many channels again.
+    norm: `layer` (LayerNorm) or `rms` (RMSNorm: Zhang and Sennrich, 2019, arXiv 1910.07467), without weights.
+    mlp: `gelu`, or `swiglu` (Shazeer, 2020, arXiv 2002.05202) with 2/3 of the hidden width, so as many parameters.
+    rope: turn queries and keys by a token's column and row (Su et al., 2021, arXiv 2104.09864), beside the fixed table.
+    qk_norm: RMSNorm of queries and keys, with weights (Dehghani et al., 2023, arXiv 2302.05442).
+    value_residual: mix the first block's values into each block's (Zhou et al., 2024, arXiv 2410.17897).
+    shared_adaln: one modulation for all blocks, and a table in each (Chen et al., "PixArt-α", 2023, arXiv 2310.00426).
+    patch_bottleneck: numbers of a patch between two linear maps (Li and He, "JiT", 2025, arXiv 2511.13720); None: one.
+    dropout: of attention's and network's outputs while training.
+    condition: beside the time: `class`, `none`, of CLIP the embedding of an `image`, that of a `text`, or a text's
+        embedding and `tokens`, to which each block attends; or a `caption` that this network embeds itself.
+    embed_dim: length of the embedding; 0: none.
+    text_shape: number and width of the tokens; None: none.
+    augmented: numbers that say how a latent was transformed, a condition that is zero when sampling; 0: none.
+    caption_shape: number of a caption's tokens, and of those that are known; None: no captions.
+    """
+
+    channels: int
+    size: int
+    classes: int
+    width: int
+    depth: int
+    heads: int
+    patch: int
+    mlp_ratio: float = 4.0
+    learned_variance: bool = False
+    norm: Literal["layer", "rms"] = "layer"
+    mlp: Literal["gelu", "swiglu"] = "gelu"
+    rope: bool = False
+    qk_norm: bool = False
+    value_residual: bool = False
+    shared_adaln: bool = False
+    patch_bottleneck: int | None = None
+    dropout: float = 0.0
+    condition: Literal["class", "none", "image", "text", "tokens", "caption"] = "class"
+    embed_dim: int = 0
+    text_shape: tuple[int, int] | None = None
+    augmented: int = 0
+    caption_shape: tuple[int, int] | None = None
