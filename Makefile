@@ -48,6 +48,7 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/snakefmt --check Snakefile workflow
 	.venv/bin/python workflow/lint/snakefile.py
+	PYTHONPATH=src .venv/bin/python workflow/lint/house.py --trace
 	PYTHONPATH=src .venv/bin/lint-imports
 	.venv/bin/mypy
 	PYTHONPATH=src .venv/bin/python -m darkroom dag
