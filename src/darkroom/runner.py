@@ -33,9 +33,8 @@ from darkroom.report.curves import CURVES, read_training
 from darkroom.report.learning import findings
 from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Bar, Tee
-from darkroom.training.compiled import keep_compiled
 from darkroom.training.inputs import Inputs
-from darkroom.training.state import STARTED, changed_since, declared, identity, key, root, sweep
+from darkroom.training.state import STARTED, changed_since, declared, identity, keep_compiled, key, root, sweep
 
 LOGS = Path("logs")
 _BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted

@@ -25,7 +25,7 @@ from darkroom.tools.plan.schedule import Job, side_by_side
 from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan, grown
 from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
 from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
-from darkroom.training.compiled import keep_compiled
+from darkroom.training.state import keep_compiled
 
 REHEARSE = "darkroom.tools.plan.body:rehearse"
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
