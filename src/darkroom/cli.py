@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(said)
             print(f"darkroom check: {check(counted=True)}{check_sources(options.leave_out)}")
         elif options.command == "dag":
-            from darkroom.dag.picture import dag
+            from darkroom.dag.graph import dag
 
             print(f"darkroom dag: {dag(options.write)}")
         elif options.command == "compare":
