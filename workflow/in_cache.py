@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from darkroom.dag.dvc_cache import lost_of, message
+from darkroom.dag.lock_file import lost_of, message
 
 
 def main(stage: str) -> int:

@@ -93,10 +93,9 @@ def _existing(path: Path) -> Path:
 def _cache() -> Path | None:
     """Return the folder of DVC's cache; None where DVC fails."""
     try:
-        from dvc.repo import Repo
+        from darkroom.dag.repo import cache_folder
 
-        with Repo() as repo:
-            return Path(str(repo.cache.local.path))
+        return cache_folder()
     except Exception:  # the findings on the clone report errors of git or DVC
         return None
 
