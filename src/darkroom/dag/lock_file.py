@@ -13,6 +13,7 @@ it and makes it again; `dvc commit STAGE` keeps it instead.
 import configparser
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -311,3 +312,17 @@ def _is_made_of(dep: Mapping[str, Any], outs: Sequence[Mapping[str, Any]]) -> bo
     if [out["path"] for out in outs] == [dep["path"]]:
         return bool(outs[0].get("md5") == dep.get("md5"))
     return all(sum(out.get(key, 1) for out in outs) <= dep.get(key, 1) for key in ("size", "nfiles"))
+
+
+def main(stage: str) -> int:
+    """Print which outputs of a stage DVC could not move into its cache; return 1 where there are any.
+
+    Each rule of Snakemake runs it behind its stage.
+    """
+    if found := lost_of([stage]):
+        print(f"{stage}: {message(found)}", file=sys.stderr)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
