@@ -14,7 +14,8 @@ from darkroom.dag.lock_file import LOCK as LOCK_FILE
 from darkroom.dag.lock_file import damage, lost_of, recorded
 from darkroom.errors import DarkroomError
 from darkroom.params.numbers import NO_FILE
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
+from darkroom.terminal.tables import bytes_of
+from darkroom.tools.doctor.examine import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root, stable_root
 
 LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")
@@ -196,7 +197,7 @@ def _in_use(folder: Path) -> bool:
 
 
 def _size(folder: Path) -> str:
-    return f"{sum(file.stat().st_size for file in folder.rglob('*') if file.is_file()) / 1e6:,.1f} MB"
+    return bytes_of(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
 
 
 def states() -> Iterator[Finding]:
