@@ -18,9 +18,8 @@ import psutil
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
-from darkroom.dag.dvc_cache import lost_of, message
-from darkroom.dag.expected import expected_left
-from darkroom.dag.history import RUNS
+from darkroom.dag.history import RUNS, expected_left
+from darkroom.dag.lock_file import lost_of, message
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.cache import GIGABYTES
 from darkroom.environment import choose_device, set_threads

@@ -10,7 +10,7 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.dag.history import events
-from darkroom.dag.outdated import Outdated, outdated
+from darkroom.dag.lock_file import Outdated, outdated
 from darkroom.dag.stages import TRAININGS
 from darkroom.data.colours import as_channels, eight_bits
 from darkroom.data.damage import DamageError

@@ -11,7 +11,7 @@ from PIL import Image
 
 from darkroom.check.check import check
 from darkroom.cli import main
-from darkroom.dag.expected import expected_left
+from darkroom.dag.history import expected_left
 from darkroom.models.evaluators.extractor.settings import ExtractorTraining
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset

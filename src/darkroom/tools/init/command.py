@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from darkroom.dag.expected import write_expected
+from darkroom.dag.history import write_expected
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml

@@ -13,6 +13,7 @@ from typing import Any
 
 from darkroom.check.check import check, read_params
 from darkroom.dag.history import RUNS, Run, last_runs
+from darkroom.dag.repo import lock_seconds
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -23,7 +24,7 @@ from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
 from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan, grown
-from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
+from darkroom.tools.plan.stale import Dag, ask_dvc
 from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
 from darkroom.training.state import keep_compiled
 
