@@ -23,7 +23,7 @@ import numpy as np
 from darkroom.artifacts.hashing import sha256_bytes
 from darkroom.artifacts.manifest import write_manifest
 from darkroom.data.catalog import Catalog
-from darkroom.data.duplicates import find_duplicates, find_shared_keys
+from darkroom.data.catalog_writer import find_duplicates, find_shared_keys
 from darkroom.data.images import ImageSpec
 from darkroom.data.index import IMAGES, LATENTS, IndexWriter
 from darkroom.data.latents import LatentShards

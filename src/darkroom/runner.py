@@ -22,7 +22,7 @@ from darkroom.dag.dvc_cache import lost_of, message
 from darkroom.dag.expected import expected_left
 from darkroom.dag.history import RUNS
 from darkroom.dag.stages import SHARED, TRAININGS
-from darkroom.data.cache import GIGABYTES
+from darkroom.data.remote import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate

@@ -18,12 +18,12 @@ from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.check.check import read_params
 from darkroom.data import catalog_writer, latent_writer
+from darkroom.data.damage import read_quarantine
 from darkroom.data.images import ImageSpec
 from darkroom.data.in_place import tars_of, write_in_place
 from darkroom.data.parts import write_part
 from darkroom.data.pipeline import outcomes
 from darkroom.data.preparing import Preparation
-from darkroom.data.quarantine import read_quarantine
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources.webdataset import Webdataset
 from darkroom.data.splits import SPLITS

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from darkroom.artifacts.manifest import read_manifest, write_manifest
-from darkroom.data.damage import Action, Finding, Listed, Reason, action_of
+from darkroom.data.damage import EXCUSED, Action, Finding, Listed, Reason, action_of, require_some, write_quarantine
 from darkroom.data.layout import KIND
 from darkroom.data.pipeline import Outcome
 from darkroom.data.preparing import Preparation
-from darkroom.data.quarantine import EXCUSED, require_some, write_quarantine
 from darkroom.data.shards import KEY, ShardWriter
 from darkroom.data.splits import SPLITS, split_of
 

@@ -18,8 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from darkroom.data.damage import DamageError, Finding, Reason
-from darkroom.data.decoding import open_image
-from darkroom.data.formats import FORMATS
+from darkroom.data.decoding import FORMATS, open_image
 from darkroom.data.images import encode
 from darkroom.data.preparing import Preparation, blank, prepare, upright_size
 from darkroom.data.sample import Entry, Extent, Raw

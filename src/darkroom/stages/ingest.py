@@ -12,10 +12,10 @@ from darkroom.data.images import ImageSpec
 from darkroom.data.in_place import tars_of, write_in_place
 from darkroom.data.layout import SHARDS
 from darkroom.data.parts import Policy, write_part
-from darkroom.data.passed_over import passed_over, passed_over_text
 from darkroom.data.pipeline import outcomes
 from darkroom.data.preparing import Preparation
 from darkroom.data.sources import open_source, slice_of
+from darkroom.data.sources.walk import passed_over, passed_over_text
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest, Params
 from darkroom.params.sources import settings_of

@@ -56,8 +56,8 @@ def run(params: Params) -> None:
 
 def _train(params: Params) -> None:
     # Imported here: nothing to train needs no torch.
+    from darkroom.data.catalog import load_selection
     from darkroom.data.reader import ImageShards
-    from darkroom.data.selection import load_selection
     from darkroom.device import set_up_device
     from darkroom.models.evaluators.teacher.recipe import TURNS, NamedImages, class_names
     from darkroom.training.data import Images

@@ -7,8 +7,8 @@ from torch import nn
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.data.catalog import Selection, load_selection
 from darkroom.data.reader import ImageShards
-from darkroom.data.selection import Selection, load_selection
 from darkroom.device import set_up_device
 from darkroom.metrics.matching import BALANCED, FREQUENCY
 from darkroom.models.evaluators.evaluation import Evaluation

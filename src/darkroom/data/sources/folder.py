@@ -11,9 +11,7 @@ from typing import Any
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import encoded, key_of, shown
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.captions import caption_of
-from darkroom.data.sources.labels import label_of, split_repeats
-from darkroom.data.sources.limits import LARGEST, LONGEST
+from darkroom.data.sources.captions import LARGEST, LONGEST, caption_of, label_of, split_repeats
 from darkroom.data.sources.metadata import path_in, read_metadata
 from darkroom.data.sources.walk import ENDINGS, UnreadableSample, beside, split_ending, walk
 from darkroom.errors import DarkroomError

@@ -11,10 +11,8 @@ from typing import Any
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.captions import answer_of, caption_of
-from darkroom.data.sources.hub_images import content
-from darkroom.data.sources.hub_open import open_stream
-from darkroom.data.sources.labels import label_of
+from darkroom.data.sources.captions import answer_of, caption_of, label_of
+from darkroom.data.sources.hub_open import content, open_stream
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Hub as Settings
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from darkroom.data.decoding import CONVERT
 from darkroom.data.keys import shown
-from darkroom.data.sources.labels import split_repeats
-from darkroom.data.sources.metadata import path_in
-from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
-from darkroom.data.sources.walk import Found, beside, walk
+from darkroom.data.sources.captions import split_repeats
+from darkroom.data.sources.metadata import FILE_NAME, path_in, read_table
+from darkroom.data.sources.walk import TABLES, Found, beside, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder
 from darkroom.tools.init.columns import IMAGES, Chosen, choose

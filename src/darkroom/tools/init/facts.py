@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from PIL import Image
 
-from darkroom.data.colours import eight_bits
-from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
 from darkroom.data.decoding import CONVERT, open_image
-from darkroom.data.preparing import upright_size
-from darkroom.data.quarantine import EXCUSED
+from darkroom.data.preparing import eight_bits, upright_size
 from darkroom.data.sample import Entry, Raw
 from darkroom.errors import DarkroomError
 from darkroom.terminal.progress import each_with_progress

@@ -7,9 +7,8 @@ from typing import Any
 
 from darkroom.data.sources.captions import answer_of
 from darkroom.data.sources.tar_names import in_folder, shown_tar
-from darkroom.data.sources.tar_samples import Sample, samples
 from darkroom.data.tar_files import TarFiles
-from darkroom.data.tars import compression, members
+from darkroom.data.tars import Sample, compression, members, samples
 from darkroom.errors import DarkroomError
 from darkroom.tools.init.columns import choose
 

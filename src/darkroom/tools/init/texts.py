@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Mapping
 
-from darkroom.data.classes import class_warnings
+from darkroom.data.catalog import class_warnings
 from darkroom.data.decoding import CONVERT
 from darkroom.terminal.numbers import time_of
 from darkroom.terminal.tables import aligned

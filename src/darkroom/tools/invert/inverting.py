@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save
 from torch import Tensor
 
-from darkroom.data.captioned_grid import captioned_grid
+from darkroom.data.grid import captioned_grid
 from darkroom.data.images import ImageSpec
 from darkroom.device import set_up_device
 from darkroom.diffusion.denoiser import Guidance

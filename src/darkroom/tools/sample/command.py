@@ -96,8 +96,7 @@ def sample_generator(
 
 def _written(target: Path, rows: "Sequence[Named]") -> str:
     """Write the grid, and return its rows for the terminal, where that shows pictures."""
-    from darkroom.data.captioned_grid import captioned_grid
-    from darkroom.data.grid import save_png
+    from darkroom.data.grid import captioned_grid, save_png
     from darkroom.tools.bands import drawn_here
 
     save_png(target, captioned_grid([images for _, images in rows], [name for name, _ in rows], columns=1))

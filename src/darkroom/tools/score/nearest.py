@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.draw import drawn
+from darkroom.data.grid import captioned_grid
 from darkroom.metrics.neighbours import centred, nearest
 from darkroom.tools.score.images import Images, Pixels
 

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, check_seal, manifest_hash, read_manifest
-from darkroom.data.catalog import KIND
+from darkroom.data.catalog import KIND, SELECTION_KIND
 from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.layout import SHARDS
-from darkroom.data.selection import KIND as SELECTION_KIND
 from darkroom.errors import DarkroomError
 from darkroom.tools.verify.problems import Problem, remake, unreliable
 

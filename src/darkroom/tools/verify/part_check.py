@@ -10,13 +10,11 @@ import pyarrow.parquet as pq
 
 from darkroom.artifacts.atomic import json_bytes
 from darkroom.artifacts.manifest import NAME, ArtifactError, check_file
-from darkroom.data.damage import Action
+from darkroom.data.damage import QUARANTINE, SCHEMA, Action
 from darkroom.data.images import EXTENSION
 from darkroom.data.index import IMAGES
 from darkroom.data.index import NAME as INDEX
 from darkroom.data.layout import KIND
-from darkroom.data.quarantine import NAME as QUARANTINE
-from darkroom.data.quarantine import SCHEMA
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest
 from darkroom.tools.verify.indexes import check_keys, check_rows, read_index, slices

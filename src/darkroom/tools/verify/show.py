@@ -9,9 +9,9 @@ import numpy as np
 
 from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.data.catalog_writer import data_grid, grid_columns, shown_rows
+from darkroom.data.damage import QUARANTINE as LIST
 from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.layout import SHARDS
-from darkroom.data.quarantine import NAME as LIST
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import NAME, read_manifest
-from darkroom.data.catalog_writer import natural_order
-from darkroom.data.classes import class_warnings
-from darkroom.data.damage import Action
-from darkroom.data.duplicates import find_duplicates, find_shared_keys
+from darkroom.data.catalog import class_warnings
+from darkroom.data.catalog_writer import find_duplicates, find_shared_keys, natural_order
+from darkroom.data.damage import QUARANTINE as LIST
+from darkroom.data.damage import SCHEMA, Action, read_quarantine
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.grid import evenly_spaced
@@ -23,9 +23,7 @@ from darkroom.data.index import IMAGES, Index
 from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
-from darkroom.data.passed_over import passed_over
-from darkroom.data.quarantine import NAME as LIST
-from darkroom.data.quarantine import SCHEMA, read_quarantine
+from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
 
 _EXAMPLES = 5  # number of captions shown
