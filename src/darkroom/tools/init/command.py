@@ -7,6 +7,7 @@ from darkroom.dag.expected import write_expected
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
+from darkroom.tools.editing import laid_over
 from darkroom.tools.init.allotting import MARGIN
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.machine import Machine, this_machine
@@ -18,7 +19,7 @@ from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.texts import after, report
 from darkroom.tools.init.tuning import TUNED_FROM, Quicker, tuned
 from darkroom.tools.init.writing import begin_from, header, restored, text_of
-from darkroom.tools.preset import DEFAULT, laid_over, overlay
+from darkroom.tools.preset import DEFAULT, overlay
 
 
 def init(request: Request) -> str:

@@ -13,12 +13,12 @@ from darkroom.models.generators.sample_settings import Common
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.numbers import NO_FILE
+from darkroom.tools.editing import leaves
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.reasons import Choice
 from darkroom.tools.init.tiers import SHORT, TIERS, TRAININGS, Tier
 from darkroom.tools.init.unclip import UNET, context_length, decoder, unclip
-from darkroom.tools.preset import leaves
 
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
 BATCH = {name: training.batch for name, training in TRAININGS.items()}

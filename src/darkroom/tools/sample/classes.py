@@ -19,7 +19,7 @@ from darkroom.models.kinds import GENERATORS
 from darkroom.params.run import Run
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
-from darkroom.tools.preset import leaves
+from darkroom.tools.editing import leaves
 from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from typing import Any
 
 from darkroom.dag.stages import FOREACH
 from darkroom.params.overrides import OWN_TRAINING
+from darkroom.tools.editing import put
 
 RUN_KEYS = ("micro_batch", "workers", "activation_checkpointing")  # of `run`, which all trainings share
 KEYS = ("threads", "precision", "tf32", "channels_last", "compile", *RUN_KEYS)
@@ -37,11 +38,5 @@ def key_of(name: str, key: str, params: Mapping[str, Any]) -> str:
 def laid(values: dict[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Lay changes of a training over what a stage is given, and return that."""
     for key, value in changes.items():
-        *path, last = key_of(name, key, values).split(".")
-        place = values
-        for part in path:
-            if not isinstance(place.get(part), dict):
-                place[part] = {}
-            place = place[part]
-        place[last] = value
+        put(values, key_of(name, key, values), value)
     return values
