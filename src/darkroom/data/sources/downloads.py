@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,13 +89,17 @@ def shard(out: Path, number: int) -> Path:
 def statistics(out: Path, rows: int) -> dict[str, Any]:
     """Return the number of addresses, of downloaded images, and of failures by reason."""
     found: Counter[str] = Counter()
-    for number in range(-(-rows // SHARD)):
-        counts = json.loads(Path(f"{shard(out, number)}_stats.json").read_text())["status_dict"]
-        found.update({("" if message == "success" else error_category(message)): 0 for message in counts})
-        for message, count in counts.items():
-            found["" if message == "success" else error_category(message)] += count
+    for path in _stats(out, rows):
+        for message, count in json.loads(path.read_text())["status_dict"].items():
+            reason = "" if message == "success" else error_category(message)
+            found[reason] = found[reason] + count
     downloaded = found.pop("", 0)
     return {"addresses": rows, "downloaded": downloaded, "failed": dict(sorted(found.items()))}
+
+
+def _stats(out: Path, rows: int) -> list[Path]:
+    """Return the path of each shard's stats."""
+    return [Path(f"{shard(out, number)}_stats.json") for number in range(-(-rows // SHARD))]
 
 
 def download(table: Path, rows: int, out: Path, settings: Settings, program: str, processes: int) -> None:
@@ -119,8 +122,7 @@ def download(table: Path, rows: int, out: Path, settings: Settings, program: str
     out.mkdir(parents=True, exist_ok=True)
     with (out.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _forget_vain(out, rows)
-        if not (left := _left(out, rows)):
+        if not (left := _left(out, rows, vain=True)):
             print(f"all {rows:,} addresses were tried before: {out}")
             return
         found = shutil.which(program)
@@ -140,29 +142,20 @@ def download(table: Path, rows: int, out: Path, settings: Settings, program: str
             )
 
 
-def _forget_vain(out: Path, rows: int) -> None:
-    """Remove the stats of shards without any downloaded image, so that they are tried again.
+def _left(out: Path, rows: int, vain: bool = False) -> int:
+    """Return the number of shards without stats; incomplete stats are removed, so that the shard is tried again.
 
-    Usually the network was down. img2dataset writes stats then too, so a first try without a network would be the last.
+    vain: also remove those of shards without any downloaded image: usually the network was down. img2dataset writes
+        stats then too, so a first try without a network would be the last.
     """
-    for number in range(-(-rows // SHARD)):
-        path = Path(f"{shard(out, number)}_stats.json")
-        with suppress(FileNotFoundError, ValueError):
-            if not json.loads(path.read_text())["status_dict"].get("success"):
-                path.unlink()
-
-
-def _left(out: Path, rows: int) -> int:
-    """Return the number of missing shards; incomplete stats are removed."""
     left = 0
-    for number in range(-(-rows // SHARD)):
-        path = Path(f"{shard(out, number)}_stats.json")
+    for path in _stats(out, rows):
         try:
-            json.loads(path.read_text())
-        except FileNotFoundError:
-            left += 1
-        except ValueError:
-            path.unlink()
+            done = json.loads(path.read_text())["status_dict"].get("success") or not vain
+        except (FileNotFoundError, ValueError):
+            done = False
+        if not done:
+            path.unlink(missing_ok=True)
             left += 1
     return left
 
