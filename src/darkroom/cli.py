@@ -192,7 +192,7 @@ def _add_sample(sample: argparse.ArgumentParser) -> None:
 
 
 def _add_invert(invert: argparse.ArgumentParser) -> None:
-    """Add the options of `darkroom invert`; their names are the fields of its `Request`."""
+    """Add the options of `darkroom invert`."""
 
     def add(option: str, help: str, **more: Any) -> None:
         invert.add_argument(option, help=help, **more)
@@ -348,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "invert":
             from darkroom.tools.invert import command
 
-            print(command.invert(command.Request.of(options)))
+            print(command.invert(options))
         elif options.command == "export":
             from darkroom.tools.export.command import export
             from darkroom.tools.export.tokenizer import export_tokenizer

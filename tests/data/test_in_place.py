@@ -121,7 +121,7 @@ def test_each_tar_is_hashed_once(tmp_path: Path, laion: Path, monkeypatch: pytes
         hashed.append(path)
         return sha256_file(path)
 
-    monkeypatch.setattr("darkroom.data.in_place.sha256_file", counting)
+    monkeypatch.setattr("darkroom.data.parts.sha256_file", counting)
     ingest(tmp_path, "here", laion)
     assert sorted(hashed) == sorted(laion.glob("*.tar"))
 

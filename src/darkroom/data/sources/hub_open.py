@@ -131,36 +131,29 @@ def _named(names: Any) -> str:
 
 def _commit(settings: Settings) -> str:
     """Return the commit of the revision of a data set, by default of its newest one."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import (
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import HfApi, errors
 
     name = settings.dataset
     if Path(name).exists():  # `datasets` would read it in place of the Hub's, and DVC would not know
         raise DarkroomError(f"`hub.dataset` is {name}, which is also a folder here: give it as the part's `path`.")
     try:
         info = HfApi().dataset_info(name, revision=settings.revision, timeout=_TIMEOUT)
-    except HFValidationError as error:
+    except errors.HFValidationError as error:
         raise DarkroomError(f"`hub.dataset` is {name!r}, which is not a name of the Hub: write OWNER/NAME.") from error
-    except RevisionNotFoundError as error:
+    except errors.RevisionNotFoundError as error:
         raise DarkroomError(f"{name} has no revision `{settings.revision}`: see `hub.revision`.") from error
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise DarkroomError(
             f"the Hub has no data set {name}, or it is private or gated: check the name; where it needs an account, "
             "put a token of yours into the environment variable HF_TOKEN."
         ) from error
-    except OfflineModeIsEnabled as error:
-        raise DarkroomError(
-            f"{name} is on the Hub, and HF_HUB_OFFLINE forbids requests: unset that, or give the part a `path`."
-        ) from error
     except Exception as error:  # errors of any library that the Hub's client uses
+        offline = isinstance(error, errors.OfflineModeIsEnabled)
+        what = (
+            "HF_HUB_OFFLINE forbids requests" if offline else f"it cannot be reached ({type(error).__name__}: {error})"
+        )
         raise DarkroomError(
-            f"{name}: the Hugging Face Hub cannot be reached ({type(error).__name__}: {error}). Without internet, copy "
-            "the data set to a folder and name that as the part's `path`."
+            f"{name} is on the Hub, and {what}: unset that, or copy the data set and give the part a `path`."
         ) from error
     assert info.sha is not None  # the Hub always says it
     return info.sha

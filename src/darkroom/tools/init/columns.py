@@ -1,7 +1,20 @@
-"""Which columns of a table hold classes and captions: by their names, and by what stands in them."""
+"""Which columns of a table, of a data set of the Hub, or of the JSON in tars hold classes and captions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.sources.captions import answer_of
+from darkroom.data.sources.hub import first_text
+from darkroom.data.sources.hub_open import holds_texts, open_split
+from darkroom.data.sources.tar_names import in_folder, shown_tar
+from darkroom.data.tar_files import TarFiles
+from darkroom.data.tars import Sample, compression, members, samples
+from darkroom.errors import DarkroomError
+from darkroom.params.sources import Hub
 
 # The names that people give them, in lower case; the first that fits.
 LABELS = ("label", "class", "category", "label_name", "class_name", "labels", "classes", "species", "breed", "style")
@@ -121,3 +134,104 @@ def _is_boolean(values: Sequence[str | None]) -> bool:
 def _is_number(values: Sequence[str | None]) -> bool:
     """Return whether all values are numbers, whole or with a decimal point."""
     return all(value.strip().lstrip("-").replace(".", "", 1).isdigit() for value in _said(values))
+
+
+_ROWS = 300  # whose texts are looked at
+
+
+def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Return the columns of a split that differ from the defaults, by the keys of `hub`, and sentences on them.
+
+    Columns whose type is that of class names are classes, whatever they are called; others are judged by their names
+    and by what stands in the first rows.
+
+    Args:
+        settings: of the data set.
+        path: a folder in the Hub's layout; None: the data set is on the Hub.
+        own: keys that a person has set, which nothing is said of.
+
+    Raises:
+        DarkroomError: the data set cannot be opened.
+    """
+    stream, _, files = open_split(settings, path)
+    import datasets
+
+    features: dict[str, Any] = stream.features
+    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    classes = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
+    texts = [name for name, feature in features.items() if holds_texts(feature) and name not in _set(settings, own)]
+    rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
+    table = {name: [first_text(row[name]) for row in rows] for name in texts}
+    where = f"{files.name} (by its first {len(rows)} rows)"
+    chosen = choose(table, where, known=bool(classes), key="hub.label")
+    found = {"label": chosen.label, "caption": chosen.caption}
+    notes = [*(() if "label" in own else chosen.on_label), *(() if "caption" in own else chosen.on_caption)]
+    if classes and "label" not in own:
+        found["label"] = column_of(classes, LABELS) or classes[0]
+        others = [f"`{name}`" for name in classes if name != found["label"]]
+        more = f"; {', '.join(others)} would do, too: `hub.label`" if others else ""
+        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{more}.")
+    if settings.image not in features and len(images) == 1:
+        found["image"] = images[0]
+    return {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}, tuple(notes)
+
+
+def _set(settings: Hub, own: Set[str]) -> set[str | None]:
+    """Return the columns that a person has named."""
+    return {getattr(settings, key) for key in own & {"image", "label", "caption"}}
+
+
+_MEMBERS = 3000  # of the first tar, that are looked at
+_JSON = 500  # samples whose JSON is read
+_MOST = 0.8  # fraction of the samples that must have a member, for this to be the rule
+_LABELS = ("cls", "label", "class")
+_CAPTIONS = ("txt", "caption", "text")
+
+
+def tar_settings(path: Path) -> dict[str, Any]:
+    """Return the settings that fit tars: members or fields of the JSON for classes and captions.
+
+    Args:
+        path: a folder of tars, or a tar.
+
+    Raises:
+        DarkroomError: the first tar cannot be read.
+    """
+    files = TarFiles(in_folder(path))
+    shard = shown_tar(files.names[0])
+    try:
+        plain, packed = files(0), compression(files.stored(0)) is not None
+        found = samples(islice(members(plain, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
+        rows = _json(plain, found)
+    except OSError as error:
+        raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = choose({name: [row.get(name) for row in rows] for name in names}, "JSON")
+    label = _ending(found, _LABELS) or (f"json:{columns.label}" if columns.label else None)
+    caption = _ending(found, _CAPTIONS) or (f"json:{columns.caption}" if columns.caption else None)
+    return {"label": label, "caption": caption, **({"repack": True} if packed else {})}
+
+
+def _ending(found: list[Sample], endings: tuple[str, ...]) -> str | None:
+    """Return the first ending that most samples have as a member."""
+    return next(
+        (each for each in endings if sum(each in sample for _, sample in found) >= max(1, _MOST * len(found))), None
+    )
+
+
+def _json(plain: Path, found: list[Sample]) -> list[dict[str, str | None]]:
+    """Return the texts and numbers in the JSON of some samples, as texts."""
+    rows: list[dict[str, str | None]] = []
+    with plain.open("rb") as file:
+        for _, sample in found[:_JSON]:
+            if (member := sample.get("json")) is None:
+                continue
+            file.seek(member.offset)
+            try:
+                row = json.loads(file.read(member.size))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                values = {name: answer_of(value) for name, value in row.items()}
+                rows.append({key: str(each) for key, each in values.items() if isinstance(each, str | int | float)})
+    return rows

@@ -20,8 +20,7 @@ from darkroom.params.section import PARAMS, validate
 from darkroom.params.sources import SECTIONS, Hub
 from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
 from darkroom.tools.init.annotations import folder_settings
-from darkroom.tools.init.hub_columns import hub_settings
-from darkroom.tools.init.tars import tar_settings
+from darkroom.tools.init.columns import hub_settings, tar_settings
 
 SCENES = 8000  # of `shapes`, which has no end
 _NAMES = "digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, or webdataset tars"

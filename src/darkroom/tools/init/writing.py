@@ -4,19 +4,20 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.check.check import check, validated
+from darkroom.check.check import check, validated, whole
 from darkroom.dag.hashable import printable
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.editing import commented, laid_over, put
-from darkroom.tools.init.reasons import Choice, usual_reason
 from darkroom.tools.init.request import Request
+from darkroom.tools.params.keys import ENTRY, keys
 
 MARK = "# Written by `darkroom init"
 BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was before the first `darkroom init`
@@ -24,6 +25,26 @@ LAST = Path(".darkroom/params-before-last-init.yaml")  # and as it was before th
 DRY = Path(".darkroom/params-before-dry-run.yaml")  # and while one runs that writes nothing
 _END = "# What it began from follows; reasons stand behind the values that it chose."
 _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
+
+
+class Choice(NamedTuple):
+    """The value of a key, and why it is this one, in a few words; "": its description says enough."""
+
+    value: Any
+    reason: str = ""
+
+
+@cache
+def _descriptions() -> dict[str, str]:
+    return {key.name: key.description for key in keys(whole())}
+
+
+def usual_reason(key: str) -> str:
+    """Return the description of a dotted key, up to a semicolon."""
+    for over in _ENTRIES:
+        if key.startswith(f"{over}."):
+            key = f"{over}.{ENTRY}.{key.removeprefix(over).split('.', 2)[-1]}"
+    return _descriptions().get(key, "").partition(";")[0].rstrip(".")
 
 
 def begin_from() -> tuple[str, list[str]]:

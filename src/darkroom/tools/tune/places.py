@@ -5,7 +5,6 @@ from typing import Any
 
 from darkroom.dag.stages import FOREACH
 from darkroom.params.overrides import OWN_TRAINING
-from darkroom.tools.editing import put
 
 RUN_KEYS = ("micro_batch", "workers", "activation_checkpointing")  # of `run`, which all trainings share
 KEYS = ("threads", "precision", "tf32", "channels_last", "compile", *RUN_KEYS)
@@ -33,10 +32,3 @@ def key_of(name: str, key: str, params: Mapping[str, Any]) -> str:
     kind = section.get("kind", section.get("source"))
     own = (section.get(kind) or {}).get("training") or {} if isinstance(kind, str) else {}
     return f"{stage}.{kind}.training.{key}" if key in own else f"{stage}.training.{key}"
-
-
-def laid(values: dict[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay changes of a training over what a stage is given, and return that."""
-    for key, value in changes.items():
-        put(values, key_of(name, key, values), value)
-    return values
