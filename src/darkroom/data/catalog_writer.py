@@ -178,10 +178,8 @@ def captions_of(parts: Sequence[str], root: Path = SHARDS) -> list[str]:
 
 def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> dict[str, Any]:
     splits = [manifest["splits"][split] for split in SPLITS]
-    sides = [
-        np.minimum(index.numbers("original_width"), index.numbers("original_height")) for index in indexes.values()
-    ]
-    shorter = np.concatenate(sides)
+    sides = ("original_width", "original_height")
+    shorter = np.concatenate([np.minimum(*map(index.numbers, sides)) for index in indexes.values()])
     spread_of = np.percentile(shorter, (0, 50, 100), method="lower").tolist() if len(shorter) else []
     # A tar that is indexed in place is in each split that has images of it.
     tars = {
@@ -223,11 +221,7 @@ def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS)
 
     The picture is no part of the catalog, which all trainings read, so another picture retrains nothing.
 
-    Args:
-        folder: the folder of the picture and its manifest (kind "pictures": the SHA-256 of the catalog, and files).
-        catalog: the folder of the catalog.
-        images: the maximum number of images in the grid.
-        root: the folder of the parts.
+    `folder` also gets a manifest: kind "pictures", the SHA-256 of the catalog, and files.
     """
     parts = [part["name"] for part in read_manifest(catalog, KIND)["parts"]]
     train = ImageShards.open_parts(parts, "train", root)
@@ -243,14 +237,9 @@ def shown_rows(shards: ImageShards) -> NDArray[np.int64]:
     """
     far = [number for number, shard in enumerate(shards.shards) if is_remote(shard.tar)]
     left_out = set(far) - {far[place] for place in evenly_spaced(_FETCHED, len(far))}
-    return np.concatenate(
-        [np.empty(0, np.int64)]
-        + [
-            np.arange(shard.first, shard.first + shard.images)
-            for number, shard in enumerate(shards.shards)
-            if number not in left_out
-        ]
-    )
+    chosen = [shard for number, shard in enumerate(shards.shards) if number not in left_out]
+    rows = [np.arange(shard.first, shard.first + shard.images) for shard in chosen]
+    return np.concatenate([np.empty(0, np.int64), *rows])
 
 
 def data_grid(images: NDArray[np.uint8]) -> Image.Image:

@@ -120,11 +120,8 @@ SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "reason", "action", 
 def write_quarantine(folder: Path, rows: Iterable[Listed], left_out: int = 0, excused: int = 0) -> dict[str, Any]:
     """Write `folder/quarantine.parquet` and return the entry `quarantine` of the manifest.
 
-    Args:
-        folder: the folder of the part.
-        rows: the list; a sample may occur more than once, and two samples may have equal rows.
-        left_out: the number of samples that are not stored.
-        excused: the number of these that are not stored for an excused reason alone.
+    A sample may occur more than once in the list, and two samples may have equal rows; `left_out` samples are not
+    stored, `excused` ones of these for an excused reason alone.
 
     Returns:
         rows: the number of rows; sha256: the hash of the file; for each action the number of samples by reason; and
@@ -155,15 +152,7 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
 
 
 def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, excused: int, kept: Path) -> None:
-    """Check that a part has a sample that is stored.
-
-    Args:
-        part: the name of the part.
-        rows: the list.
-        seen: the number of samples of the source.
-        left_out: the number of samples that are not stored.
-        excused: the number of samples that are not stored for an excused reason alone.
-        kept: the folder that the list is written to where none is stored: then the part is not written.
+    """Check that a part has a sample that is stored, of `seen` ones; else write the list of all into the folder `kept`.
 
     Raises:
         DarkroomError: the source has no samples, or all are left out; the message names the reasons and the list.
@@ -183,14 +172,9 @@ def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, ex
 
 
 def require_few(parts: Iterable[str], most: float, root: Path) -> None:
-    """Check that of no part a larger fraction is quarantined than `catalog.max_quarantined` allows.
+    """Check that of no part a larger fraction is quarantined than `catalog.max_quarantined`, `most`, allows.
 
     Reasons that are no damage (`EXCUSED`) count in neither number of the fraction.
-
-    Args:
-        parts: the names of the parts.
-        most: the largest fraction.
-        root: the folder of the parts.
 
     Raises:
         DarkroomError: one sentence for each part with too many; it names the reasons and the first sample.

@@ -56,14 +56,7 @@ class Outcome:
 
 
 def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) -> Outcome:
-    """Return the outcome of one entry.
-
-    Args:
-        source: the source of the entry.
-        entry: an entry that `source` listed.
-        how: the preparation of images.
-        store: whether to encode the image; False: check it, to be indexed in place.
-    """
+    """Return the outcome of an entry that `source` listed; not `store`: it is checked, to be indexed in place."""
     try:
         raw = source.read(entry)
         image = open_image(raw.image, how.max_pixels) if isinstance(raw.image, bytes) else raw.image

@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -42,14 +43,18 @@ class Table:
         """
         self._path, self._columns = path, list(columns)
         self._csv: pa.Table | None = None
-        if path.suffix.lower() not in (".parquet", ".csv"):
+        kind = path.suffix.lower()
+        if kind not in (".parquet", ".csv"):
             raise DarkroomError(f"{path}: the path of a part with the source `urls` must be a file .parquet or .csv.")
         try:
-            if path.suffix.lower() == ".csv":
+            if kind == ".csv":
                 with pa.csv.open_csv(path) as reader:
-                    fields = reader.schema
-                self._require(fields)
-                self._csv = self._read_csv()
+                    self._require(reader.schema)
+                # As bytes: a label may be 007, and texts need not be UTF-8.
+                kinds = {name: pa.binary() for name in columns}
+                convert = pa.csv.ConvertOptions(include_columns=self._columns, column_types=kinds)
+                parse = pa.csv.ParseOptions(newlines_in_values=True)
+                self._csv = pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
                 self.rows = self._csv.num_rows
             else:
                 with pq.ParquetFile(path) as file:
@@ -67,34 +72,18 @@ class Table:
                 raise DarkroomError(
                     f"{self._path} has no column `{column}`: it has {names}. See `urls` in params.yaml."
                 )
-            if pa.types.is_nested(schema.field(column).type):
-                raise DarkroomError(
-                    f"{self._path}: the column `{column}` holds {schema.field(column).type}, and a text or a number is "
-                    "needed."
-                )
-
-    def _read_csv(self) -> pa.Table:
-        # As bytes: a label may be 007, and texts need not be UTF-8.
-        convert = pa.csv.ConvertOptions(
-            include_columns=self._columns, column_types={name: pa.binary() for name in self._columns}
-        )
-        return pa.csv.read_csv(
-            self._path, parse_options=pa.csv.ParseOptions(newlines_in_values=True), convert_options=convert
-        )
+            if pa.types.is_nested(kind := schema.field(column).type):
+                raise DarkroomError(f"{self._path}: `{column}` holds {kind}, and a text or a number is needed.")
 
     def slice(self, start: int, stop: int) -> pa.Table:
         """Return some rows; of parquet only their row groups are read."""
         if self._csv is not None:
             return self._csv.slice(start, stop - start)
         with pq.ParquetFile(self._path) as file:
-            groups, first, at = [], 0, 0
-            for number in range(file.metadata.num_row_groups):
-                end = at + file.metadata.row_group(number).num_rows
-                if end <= start:
-                    first = end
-                elif at < stop:
-                    groups.append(number)
-                at = end
+            counts = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+            ends = list(accumulate(counts))
+            groups = [n for n, end in enumerate(ends) if end > start and end - counts[n] < stop]
+            first = ends[groups[0]] - counts[groups[0]] if groups else start
             return file.read_row_groups(groups, columns=self._columns).slice(start - first, stop - start)
 
 

@@ -30,12 +30,7 @@ Findings = tuple[Finding, ...]
 
 
 class Annotations:
-    """Reads labels and captions by the settings of the section `webdataset`.
-
-    Args:
-        label, caption: the extension of a member, or `json:FIELD`; None: there are none.
-        classes: the class names in the order of their integers; None: a label is its own name.
-    """
+    """Reads labels and captions by the settings of the section `webdataset`."""
 
     def __init__(self, label: str | None, caption: str | None, classes: Sequence[str] | None) -> None:
         self._label, self._caption, self._classes = label, caption, classes

@@ -44,13 +44,10 @@ class Chosen:
 
 
 def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = False, key: str = _OF_FOLDER) -> Chosen:
-    """Return the columns of a table that hold classes and captions.
+    """Return the columns of a table that hold classes and captions, and sentences on it, which call it `where`.
 
-    Args:
-        table: the values of each column, row by row.
-        where: what the table is called in sentences.
-        key: of params.yaml, that names another column of classes.
-        known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
+    known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
+    key: of params.yaml, that names another column of classes.
     """
     caption = column_of([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
         [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
@@ -64,20 +61,19 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = 
         unfit |= dict.fromkeys(booleans, "true and false say less than the names of the folders")
     label = column_of([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
     on_label, on_caption = list[str](), list[str]()
+    others = ", ".join(f"`{name}`" for name in unknown if name != label)
     if label is not None:
-        others = [name for name in unknown if name != label]
-        more = f"; {_listed(others)} would do, too: `{key}`" if others else ""
+        more = f"; {others} would do, too: `{key}`" if others else ""
         on_label.append(f"Classes are of the column `{label}` of {where}{more}.")
     elif unknown:
-        how = "name the column that does `label` in the table" if key == _OF_FOLDER else f"name one as `{key}`"
-        on_label.append(f"{_listed(unknown)} of {where} may hold classes: {how}, and run this again.")
+        on_label.append(f"{others} of {where} may hold classes: name one as `{key}`, and run this again.")
     if caption is not None:
         on_caption.append(f"Captions are of the column `{caption}` of {where}.")
-    named = [name for name in rest if column_of([name], CAPTIONS) and name != label]
-    unused = {name: why for name in named if (why := _no_text(rest[name]))}
-    on_caption += [f"The column `{name}` of {where} holds no captions: {why}." for name, why in unused.items()]
-    unused = {name: why for name, why in unfit.items() if column_of([name], LABELS)}
-    on_label += [f"The column `{name}` of {where} holds no classes: {why}." for name, why in unused.items()]
+    for name, values in rest.items():
+        if column_of([name], CAPTIONS) and name != label and (why := _no_text(values)):
+            on_caption.append(f"The column `{name}` of {where} holds no captions: {why}.")
+        if column_of([name], LABELS) and name in unfit:
+            on_label.append(f"The column `{name}` of {where} holds no classes: {unfit[name]}.")
     return Chosen(label, caption, tuple(on_label), tuple(on_caption))
 
 
@@ -90,11 +86,6 @@ def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:
 def _only(names: Sequence[str]) -> str | None:
     """Return the name where there is one alone."""
     return names[0] if len(names) == 1 else None
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as they stand in a sentence."""
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _said(values: Sequence[str | None]) -> list[str]:
@@ -145,10 +136,8 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     Columns whose type is that of class names are classes, whatever they are called; others are judged by their names
     and by what stands in the first rows.
 
-    Args:
-        settings: of the data set.
-        path: a folder in the Hub's layout; None: the data set is on the Hub.
-        own: keys that a person has set, which nothing is said of.
+    `path` is a folder in the Hub's layout, None where the data set is on the Hub; `own` are keys that a person has set,
+    which nothing is said of.
 
     Raises:
         DarkroomError: the data set cannot be opened.
@@ -157,9 +146,10 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     import datasets
 
     features: dict[str, Any] = stream.features
+    named = {getattr(settings, key) for key in own & {"image", "label", "caption"}}
     images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
     classes = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    texts = [name for name, feature in features.items() if holds_texts(feature) and name not in _set(settings, own)]
+    texts = [name for name, feature in features.items() if holds_texts(feature) and name not in named]
     rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
     table = {name: [first_text(row[name]) for row in rows] for name in texts}
     where = f"{files.name} (by its first {len(rows)} rows)"
@@ -168,17 +158,10 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     notes = [*(() if "label" in own else chosen.on_label), *(() if "caption" in own else chosen.on_caption)]
     if classes and "label" not in own:
         found["label"] = column_of(classes, LABELS) or classes[0]
-        others = [f"`{name}`" for name in classes if name != found["label"]]
-        more = f"; {', '.join(others)} would do, too: `hub.label`" if others else ""
-        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{more}.")
+        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}.")
     if settings.image not in features and len(images) == 1:
         found["image"] = images[0]
     return {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}, tuple(notes)
-
-
-def _set(settings: Hub, own: Set[str]) -> set[str | None]:
-    """Return the columns that a person has named."""
-    return {getattr(settings, key) for key in own & {"image", "label", "caption"}}
 
 
 _MEMBERS = 3000  # of the first tar, that are looked at
@@ -189,10 +172,7 @@ _CAPTIONS = ("txt", "caption", "text")
 
 
 def tar_settings(path: Path) -> dict[str, Any]:
-    """Return the settings that fit tars: members or fields of the JSON for classes and captions.
-
-    Args:
-        path: a folder of tars, or a tar.
+    """Return the settings that fit a folder of tars, or a tar: members or fields of the JSON for classes and captions.
 
     Raises:
         DarkroomError: the first tar cannot be read.

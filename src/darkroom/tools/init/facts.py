@@ -148,7 +148,8 @@ def look(subject: Subject) -> Facts:
             if error.detail.endswith(CONVERT):
                 convert[error.detail.partition(":")[0]] += 1
             excused += error.reason in EXCUSED
-    if not (usable := [one for one in seen.values() if one is not None]):
+    usable = [one for one in seen.values() if one is not None]
+    if not usable:
         said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
         what = f"{convert.most_common(1)[0][0]} is {CONVERT}." if convert else "is it the right source?"
         raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): {what}")
