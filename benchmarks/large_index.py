@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,10 @@ def write(root: Path) -> None:
             for folder in (images, latents):
                 (folder / split).mkdir(parents=True)
             counts: dict[str, int] = {}
-            with IndexWriter(images / split, IMAGES) as index, IndexWriter(latents / split, LATENTS) as other:
+            with (
+                closing(IndexWriter(images / split, IMAGES)) as index,
+                closing(IndexWriter(latents / split, LATENTS)) as other,
+            ):
                 shards = []
                 for shard in range(shards_of(part, split)):
                     rows = [row(part, split, shard * SHARD + at) for at in range(SHARD)]

@@ -130,13 +130,8 @@ def _by_class(folder: Path, count: int) -> tuple[list[tuple[str, Images, Images]
     for name in names[:_CLASSES]:
         real = of_real.get(name, [])
         chosen = [real[at] for at in drawn(len(real), count)]
-        found.append(
-            (
-                name,
-                made.__getitems__(of_made[name][:count]),
-                train.__getitems__(chosen) if chosen else made.__getitems__([]),
-            )
-        )
+        images = train.__getitems__(chosen) if chosen else made.__getitems__([])
+        found.append((name, made.__getitems__(of_made[name][:count]), images))
     return found, len(names)
 
 

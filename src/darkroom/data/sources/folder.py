@@ -4,9 +4,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import encoded, key_of, shown
@@ -18,8 +17,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.sources import Folder as Settings
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """The content of a folder.
 
     items: the paths of the images, and samples that cannot be read, in ascending order of their keys.
@@ -29,7 +27,7 @@ class Listing:
 
     items: list[str | UnreadableSample]
     metadata: dict[str, Any]
-    said: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    said: Mapping[str, tuple[str | None, str | None]]
 
 
 class Folder:
@@ -118,7 +116,7 @@ class Folder:
             )
         items: list[str | UnreadableSample] = [*found.images, *found.faults]
         if not wanted:
-            return Listing(sorted(items, key=_order), found.counts())
+            return Listing(sorted(items, key=_order), found.counts(), {})
         metadata = read_metadata(self._path, found, wanted)
         items += metadata.faults
         return Listing(sorted(items, key=_order), {**found.counts(), "metadata": metadata.counts()}, metadata.said)
