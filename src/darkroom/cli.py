@@ -157,7 +157,7 @@ def _add_sample(of: _Parser) -> None:
 
 
 def _add_invert(of: _Parser) -> None:
-    """Add the options of `darkroom invert`; their names are the fields of its `Request`."""
+    """Add the options of `darkroom invert`."""
     of.add("--split", "stored images of this split; %(default)s", choices=["train", "val", "test"], default="test")
     of.add("--images", "how many, drawn of the split; %(default)s", type=int, default=8)
     of.several("--key", "the stored image of this key; may come several times", dest="keys", metavar="KEY")
@@ -300,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "invert":
             from darkroom.tools.invert import command
 
-            print(command.invert(command.Request.of(options)))
+            print(command.invert(options))
         elif options.command == "export":
             from darkroom.tools.export.command import export, export_tokenizer
 

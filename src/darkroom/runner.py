@@ -21,7 +21,7 @@ from darkroom.check.check import check, schema
 from darkroom.dag.history import RUNS, expected_left
 from darkroom.dag.lock_file import lost_of, message
 from darkroom.dag.stages import SHARED, TRAININGS
-from darkroom.data.cache import GIGABYTES
+from darkroom.data.remote import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate

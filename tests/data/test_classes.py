@@ -4,7 +4,7 @@ import pytest
 from torchvision.models import ResNet18_Weights
 from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
 
-from darkroom.data.classes import class_warnings, near_names, untrained
+from darkroom.data.catalog import class_warnings, near_names, untrained
 
 CLEAN = ["cat", "dog", "1", "10", "100", "class 1", "class 2", "", "s", "glass", "gloss", "bus", "A", "a", "e", "é"]
 CLEAN += ["май", "маи", "かき", "かぎ", "key", "kes", "toe", "to", "boxer", "box", "10y", "die", "dy"]

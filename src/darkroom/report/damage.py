@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from darkroom.data.passed_over import passed_over_text
+from darkroom.data.sources.walk import passed_over_text
 from darkroom.report.metadata import Catalog
 
 _DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}

@@ -9,9 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
-from darkroom.data.grid import evenly_spaced, save_png
+from darkroom.data.grid import captioned_grid, evenly_spaced, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample

@@ -56,8 +56,8 @@ def run(params: Params, train: Train | None = None) -> None:
 
 
 def _open(params: Params, device: torch.device) -> Job:
+    from darkroom.data.catalog import load_selection
     from darkroom.data.reader import ImageShards
-    from darkroom.data.selection import load_selection
     from darkroom.models.evaluators.teacher.recipe import TURNS, NamedImages, class_names
     from darkroom.training.data import Images
 

@@ -20,7 +20,7 @@ from darkroom.tools.init.facts import look
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.plan import Planned
-from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.tools.plan.table import StagePlan
 from stages.test_every_source import run as run_stage
 from tools.init.conftest import classes
 
@@ -80,7 +80,7 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
     [
         (["--text"], 'darkroom sample --text "…"', "--labels"),
         (["--no-text"], "darkroom sample --labels 'my cat,dog'", "--text"),
-        (["--generator", "none"], "at the reconstructions beside their originals", "samples"),
+        (["--generator", "none"], "look first at the reconstructions beside their originals", "samples"),
     ],
 )
 def test_it_ends_with_what_to_look_at_and_to_draw(clone, quick, pictures, capsys, options, said, not_said):
@@ -277,8 +277,8 @@ def test_mixed_aspects_are_named(clone, quick, pictures, capsys):
     pictures("mine", [f"wide{number}.png" for number in range(40)], size=(60, 20))
     assert main(["init", str(root)]) == 0
     said = capsys.readouterr().out
-    assert "the longer one up to 3 times that (most are square): the middle is kept" in said
-    assert "look\nfirst at the reconstructions" in said
+    assert "the longer one 1 to 3 times that: the middle square is kept" in said
+    assert "look first at the reconstructions" in said
 
 
 def test_less_time_and_more_are_offered_where_they_differ(clone, quick, capsys):

@@ -12,9 +12,8 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.data.damage import DamageError
-from darkroom.data.decoding import open_image
+from darkroom.data.decoding import FORMATS, open_image
 from darkroom.data.draw import drawn
-from darkroom.data.formats import FORMATS
 from darkroom.data.images import ImageSpec
 from darkroom.data.layout import KIND as SHARDS
 from darkroom.data.preparing import Preparation, prepare

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from darkroom.artifacts.manifest import NAME, manifest_hash
-from darkroom.data.catalog import CATALOG
+from darkroom.data.catalog import CATALOG, SELECTION, SELECTION_KIND
 from darkroom.data.catalog import KIND as CATALOG_KIND
 from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
@@ -20,8 +20,6 @@ from darkroom.data.latent_file import CODEBOOK
 from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
-from darkroom.data.selection import KIND as SELECTION_KIND
-from darkroom.data.selection import SELECTION
 from darkroom.errors import DarkroomError
 from darkroom.tools.verify.part_check import Result, read_index
 from darkroom.tools.verify.problems import Problem, check_hash, remake, sealed

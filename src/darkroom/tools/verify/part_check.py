@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 
 from darkroom.artifacts.atomic import json_bytes
 from darkroom.artifacts.manifest import NAME
-from darkroom.data.damage import Action
+from darkroom.data.damage import SCHEMA, Action
 from darkroom.data.images import EXTENSION
 from darkroom.data.index import IMAGES
 from darkroom.data.index import NAME as INDEX
+from darkroom.data.index import NAME as QUARANTINE
 from darkroom.data.layout import KIND
-from darkroom.data.quarantine import NAME as QUARANTINE
-from darkroom.data.quarantine import SCHEMA
 from darkroom.data.shards import KEY
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.params.ingest import Ingest

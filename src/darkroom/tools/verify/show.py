@@ -16,21 +16,26 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import NAME, read_manifest
-from darkroom.data.catalog_writer import data_grid, grid_columns, natural_order, shown_rows
-from darkroom.data.classes import class_warnings
-from darkroom.data.damage import Action
-from darkroom.data.duplicates import find_duplicates, find_shared_keys
+from darkroom.data.catalog import class_warnings
+from darkroom.data.catalog_writer import (
+    data_grid,
+    find_duplicates,
+    find_shared_keys,
+    grid_columns,
+    natural_order,
+    shown_rows,
+)
+from darkroom.data.damage import SCHEMA, Action, read_quarantine
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
+from darkroom.data.index import NAME as LIST
 from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
-from darkroom.data.passed_over import passed_over
-from darkroom.data.quarantine import NAME as LIST
-from darkroom.data.quarantine import SCHEMA, read_quarantine
 from darkroom.data.reader import ImageShards
+from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.tools.places import require_picture

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from darkroom.artifacts.manifest import NAME, manifest_hash, read_manifest
-from darkroom.data.catalog import CATALOG
+from darkroom.data.catalog import CATALOG, SELECTION
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.layout import SHARDS
-from darkroom.data.selection import SELECTION
 from darkroom.terminal.progress import with_progress
 from darkroom.terminal.tables import bytes_of
 from darkroom.tools.verify.derived_check import MADE, check_catalog, check_derived, check_selection
