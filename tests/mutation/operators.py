@@ -19,6 +19,7 @@ FLIPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.And: ast.Or,
 }
 FLIPS |= {new: old for old, new in FLIPS.items()}
+CRASH = {ast.JoinedStr, ast.List, ast.ListComp, ast.Tuple}  # where they are subtracted
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,17 @@ def _of_expression(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
         yield from _of_expression(child)
 
 
+def _crashes(*operands: ast.expr) -> bool:
+    """Return whether one cannot be subtracted, so that any test that runs the line would see it."""
+    return any(type(each) in CRASH or isinstance(getattr(each, "value", None), str) for each in operands)
+
+
 def _replaced(node: ast.expr) -> Iterator[ast.expr]:
     """Yield what one expression may become."""
     match node:
         case ast.Compare(left, [op], others) if type(op) in FLIPS:
             yield ast.Compare(left, [FLIPS[type(op)]()], others)  # type: ignore[list-item]
-        case ast.BinOp(left, op, right) if type(op) in FLIPS:
+        case ast.BinOp(left, op, right) if type(op) in FLIPS and not _crashes(left, right):
             yield ast.BinOp(left, FLIPS[type(op)](), right)  # type: ignore[arg-type]
         case ast.BoolOp(op, values):
             yield ast.BoolOp(FLIPS[type(op)](), values)  # type: ignore[arg-type]
@@ -134,7 +140,7 @@ def _replaced(node: ast.expr) -> Iterator[ast.expr]:
             yield ast.Constant(value + 1)
         case ast.IfExp(test, body, orelse):
             yield ast.IfExp(test, orelse, body)
-        case ast.Call(ast.Name("max" | "min")):
-            return  # the order of their arguments does not count
+        case ast.Call(ast.Name("max" | "min" | "isinstance" | "getattr" | "hasattr" | "setattr" | "map" | "filter")):
+            return  # the order of their arguments does not count, or another one crashes
         case ast.Call(function, [first, second, *rest], keywords) if not isinstance(first, ast.Starred):
             yield ast.Call(function, [second, first, *rest], keywords)
