@@ -57,13 +57,14 @@ def reason_of(mutant: Mutant) -> str | None:
 
 
 def copy_tree(folder: Path) -> None:
-    """Copy what git tracks or would add."""
+    """Copy what git tracks or would add, into a repository, since tests copy from there what git would add."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
     for name in names:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
 
 
 def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -82,10 +83,10 @@ def executing(folder: Path, drawn: list[Mutant], tests: list[str]) -> dict[Mutan
     lines: dict[str, list[int]] = {}
     for mutant in drawn:
         lines.setdefault(str(folder / mutant.path), []).append(mutant.statement)
-    (folder / "lines.json").write_text(dumps(lines))
-    hits = folder / "hits"
+    places, hits = folder.with_suffix(".lines"), folder.with_suffix(".hits")
+    places.write_text(dumps(lines))
     hits.touch()
-    environment = {"MUTATION_LINES": str(folder / "lines.json"), "MUTATION_HITS": str(hits)}
+    environment = {"MUTATION_LINES": str(places), "MUTATION_HITS": str(hits)}
     done = pytest_in(folder, "-p", "mutation.executed", *tests, **environment)
     if done.returncode:
         sys.exit(f"{done.stdout}{done.stderr}\nThe tests fail without any change, so they tell nothing of one.")
