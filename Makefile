@@ -2,7 +2,7 @@
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHON
 
-.PHONY: demo demo-colour demo-text test test-all torture lint format clean setup img2dataset
+.PHONY: demo demo-colour demo-text test test-all torture mutants lint format clean setup img2dataset
 
 # The whole DAG, then its scores.
 demo: setup
@@ -42,6 +42,11 @@ test-all: setup
 # `make test` does a tenth. Writes to a temporary folder alone.
 torture: setup
 	PYTHONPATH=src:tests .venv/bin/python -m torture
+
+# 30 changes of training, staleness, scoring and data code, by a fixed seed, each in a copy of the tree: the tests that
+# execute the changed line must catch 26. Runs the tests once under a tracer, then some of them for each change.
+mutants: setup
+	PYTHONPATH=src:tests .venv/bin/python -m mutation
 
 lint: setup
 	.venv/bin/ruff check .

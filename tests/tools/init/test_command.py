@@ -40,11 +40,9 @@ def cases(pictures) -> dict[str, list[str]]:
     return {
         "classes": [str(pictures("classes", classes("cat", "dog", each=60)))],
         "captions": [str(captioned(pictures("captions", flat)))],
-        "grey": [str(pictures("grey", flat, mode="L"))],
-        "transparent": [str(pictures("transparent", flat, mode="RGBA"))],
-        "named": [str(pictures("Bilder und Größen 图/ähm", flat))],
+        "grey": [str(pictures("grey", flat, mode="L")), "--size", "64"],
+        "transparent": [str(pictures("Bilder und Größen 图/ähm", flat, mode="RGBA"))],
         "small": [str(pictures("small", flat, size=(8, 200)))],
-        "large": [str(pictures("larger", flat)), "--size", "64"],
         "tokenizer": [str(pictures("tokenizer", flat)), "--generator", "none"],
         "unclip": [str(captioned(pictures("unclip", flat))), "--generator", "unclip"],
         "no texts": [str(captioned(pictures("no-texts", flat))), "--no-text"],
@@ -65,7 +63,7 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
         assert found["ingest"]["channels"] == ("L" if name in ("grey", "digits") else "RGB"), name
         assert found["train_generator"]["kind"] == ("none" if name in ("tokenizer", "unclip") else "dit"), name
         assert ("default_label" in found["ingest"]) == (name not in ("classes", "digits")), name
-        assert found["ingest"]["image_size"] == (64 if name == "large" else 32), name
+        assert found["ingest"]["image_size"] == (64 if name == "grey" else 32), name
         assert f"params.yaml is written; as it was: {LAST}" in said, name
         left = expected_left("train_tokenizer")
         assert left and 30 < left <= 600, name
@@ -100,7 +98,15 @@ def test_a_person_may_change_the_mind(clone, quick, pictures):
     assert Path("params.yaml").read_bytes() == expected
 
 
-@pytest.mark.parametrize("name", [name for name in preset.names() if name != preset.DEFAULT])
+# All of them in `make test-all`; two that set the most, always.
+PRESETS = [
+    pytest.param(name, marks=() if name in ("original-decoder", "original-vq-ar") else pytest.mark.slow)
+    for name in preset.names()
+    if name != preset.DEFAULT
+]
+
+
+@pytest.mark.parametrize("name", PRESETS)
 def test_no_preset_that_was_applied_before_is_left_in_the_way(clone, quick, pictures, name):
     root = str(pictures("mine", classes("cat", "dog", each=60)))
     assert main(["init", root]) == 0
