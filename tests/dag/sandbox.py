@@ -1,4 +1,4 @@
-"""A clone of the working tree in which both engines really run, on the tiny configuration."""
+"""Clones of the working tree in which both engines really run: the real DAG, tiny, or a toy through the same code."""
 
 import hashlib
 import json
@@ -20,9 +20,20 @@ import yaml
 T = TypeVar("T")
 SOURCE = Path(__file__).resolve().parents[2]
 TINY = Path(__file__).with_name("tiny.yaml")
+TOY = Path(__file__).with_name("toy")
 NOTHING = "Nothing to be done"
 ENGINES = {"dvc": ("dvc", "repro"), "snakemake": ("snakemake", "--cores", "2")}
 RESULTS = ("cards/", "metrics/", "dvc.lock")  # what a run leaves for git
+ENGINE_FILES = (".dvc", ".git", "Snakefile", "data/none", "profiles/", "src/darkroom/", "workflow/")
+# The stages of the toy; their bodies and their dvc.yaml lie in the folder `toy`.
+TOY_STAGES = """
+_MODULE = "darkroom.stages."
+STAGES = {name: STAGES[name] for name in ("code", "ingest")} | {
+    "train_extractor": Stage(f"{_MODULE}train_extractor", trains=True),
+    "score_generator": Stage(f"{_MODULE}score_generator", networks=False),
+    "report": Stage(f"{_MODULE}report", networks=False),
+}
+"""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -75,6 +86,16 @@ def _works(number: int, session: int) -> bool:
         return False
 
 
+def copy_source(root: Path, chosen: Callable[[str], bool]) -> None:
+    """Copy the chosen files of the working tree that git tracks or would track."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=SOURCE, capture_output=True, check=True)
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (SOURCE / name).is_file() and chosen(name):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(SOURCE / name, root / name)
+
+
 SAID = "said.txt"  # beside a clone, what the engine printed
 
 
@@ -88,22 +109,28 @@ class Sandbox:
     @classmethod
     def clone(cls, root: Path) -> "Sandbox":
         """Copy what git tracks or would track, lay the tiny configuration over it, and commit."""
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=SOURCE,
-            capture_output=True,
-            check=True,
-        )
-        for name in filter(None, listed.stdout.decode().split("\0")):
-            # Results of the default run: with them, scores would be there before any scorer ran.
-            if (SOURCE / name).is_file() and not name.startswith(RESULTS):
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(SOURCE / name, root / name)
+        # Without results of the default run: with them, scores would be there before any scorer ran.
+        copy_source(root, lambda name: not name.startswith(RESULTS))
         sandbox = cls(root)
         sandbox.edit(yaml.safe_load(TINY.read_text()))
-        sandbox.run("git", "init", "--quiet", "--initial-branch", "main")
-        sandbox.commit("tiny")
-        return sandbox
+        return sandbox.commit_first()
+
+    @classmethod
+    def clone_toy(cls, root: Path) -> "Sandbox":
+        """Copy the engines' side of the working tree, lay the toy DAG over it, and commit."""
+        copy_source(root, lambda name: name.startswith(ENGINE_FILES))
+        shutil.copytree(TOY, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        sandbox = cls(root)
+        sandbox.replace("src/darkroom/dag/stages.py", "FOREACH = {", f"{TOY_STAGES}\nFOREACH = {{")
+        # What the sections of the real DAG must do to fit each other.
+        sandbox.replace("src/darkroom/check/check.py", "FITS = (data_fit, ", "FITS = () and (data_fit, ")
+        return sandbox.commit_first()
+
+    def commit_first(self) -> "Sandbox":
+        """Make the repository of git, with one commit."""
+        self.run("git", "init", "--quiet", "--initial-branch", "main")
+        self.commit("first")
+        return self
 
     def copy(self, root: Path) -> "Sandbox":
         """Return a copy with everything in it: artifacts, DVC's cache, Snakemake's records."""
@@ -157,6 +184,12 @@ class Sandbox:
         overlay(values, changes)
         path.write_text(yaml.safe_dump(values, sort_keys=False))
 
+    def replace(self, path: str, old: str, new: str) -> None:
+        """Replace a text of a file that occurs once."""
+        text = (self.root / path).read_text()
+        assert text.count(old) == 1, f"{path} has {text.count(old)} times {old!r}"
+        (self.root / path).write_text(text.replace(old, new))
+
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of logs/runs.jsonl: the beginning and the end of each stage body that really ran."""
         path = self.root / "logs/runs.jsonl"
@@ -172,6 +205,12 @@ class Sandbox:
         yield ran
         lines = self.history()[before:]
         ran += [line["stage"] for line in lines if line["event"] == "start" and line["stage"] != "code"]
+
+    def ran(self, *command: str) -> list[str]:
+        """Run a command; return the stages whose bodies ran."""
+        with self.bodies() as ran:
+            self.run(*command)
+        return ran
 
     def stages(self) -> list[str]:
         """Return the names of all stages, one for each part where there are parts."""
