@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from dag.sandbox import ENGINES, SAID, Sandbox
+from dag.sandbox import ENGINES, Sandbox
 
 Make = Callable[[str, Callable[[Path], Sandbox]], Sandbox]
 
@@ -23,8 +23,8 @@ def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Make:
             if not folder.exists():
                 folder.mkdir()
                 sandbox = clone(root)
-                said = sandbox.run(*ENGINES["snakemake"])
-                (folder / SAID).write_text(said + sandbox.run("git", "status", "--porcelain"))
+                (folder / "said.txt").write_text(sandbox.run(*ENGINES["snakemake"]))
+                (folder / "status.txt").write_text(sandbox.run("git", "status", "--porcelain"))
                 sandbox.commit("results")
                 (folder / "done").touch()
         if not (folder / "done").exists():

@@ -8,21 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import yaml
 
-T = TypeVar("T")
 SOURCE = Path(__file__).resolve().parents[2]
 TINY = Path(__file__).with_name("tiny.yaml")
 TOY = Path(__file__).with_name("toy")
 NOTHING = "Nothing to be done"
 ENGINES = {"dvc": ("dvc", "repro"), "snakemake": ("snakemake", "--cores", "2")}
+DARKROOM = ("env", "PYTHONPATH=src", "python", "-m", "darkroom")
 RESULTS = ("cards/", "metrics/", "dvc.lock")  # what a run leaves for git
 ENGINE_FILES = (".dvc", ".git", "Snakefile", "data/none", "profiles/", "src/darkroom/", "workflow/")
 # The stages of the toy; their bodies and their dvc.yaml lie in the folder `toy`.
@@ -65,18 +64,19 @@ def overlay(values: dict[str, Any], changes: dict[str, Any]) -> None:
             values[key] = change
 
 
-def side_by_side(stories: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
-    """Run stories two at a time, for two cores, and return what became of each: `result()` returns or raises it."""
-    with ThreadPoolExecutor(2) as pool:
-        return {name: pool.submit(story) for name, story in stories.items()}
-
-
 def _wait_for_session(session: int, seconds: float) -> None:
     """Wait until no process of a session works; one that nobody has waited for does not."""
     end = time.monotonic() + seconds
     while any(_works(process.pid, session) for process in psutil.process_iter()):
         assert time.monotonic() < end, f"processes of session {session} go on"
         time.sleep(0.05)
+
+
+def wait_until(true: Callable[[], bool], run: subprocess.Popen[bytes]) -> None:
+    """Wait until something is true of a run that goes on."""
+    while not true():
+        assert run.poll() is None, "the run ended before"
+        time.sleep(0.02)
 
 
 def _works(number: int, session: int) -> bool:
@@ -94,9 +94,6 @@ def copy_source(root: Path, chosen: Callable[[str], bool]) -> None:
         if (SOURCE / name).is_file() and chosen(name):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(SOURCE / name, root / name)
-
-
-SAID = "said.txt"  # beside a clone, what the engine printed
 
 
 class Sandbox:
@@ -139,11 +136,19 @@ class Sandbox:
 
     def run(self, *command: str) -> str:
         """Run a command in the root; return what it printed, and fail with that where it fails."""
-        done = subprocess.run(
-            command, cwd=self.root, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        done = self._done(command)
         assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-6000:]}"
         return done.stdout
+
+    def fails(self, *command: str) -> str:
+        """Run a command that must fail, without a traceback; return what it printed."""
+        done = self._done(command)
+        assert done.returncode != 0 and "Traceback" not in done.stdout, f"{' '.join(command)}:\n{done.stdout[-6000:]}"
+        return done.stdout
+
+    def _done(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.run(command, cwd=self.root, env=self.environment, **output)
 
     def dvc(self, *arguments: str) -> str:
         """Run DVC."""
@@ -152,6 +157,10 @@ class Sandbox:
     def snakemake(self, *arguments: str) -> str:
         """Run Snakemake with two cores."""
         return self.run("snakemake", "--cores", "2", *arguments)
+
+    def darkroom(self, *arguments: str) -> str:
+        """Run Darkroom of this clone."""
+        return self.run(*DARKROOM, *arguments)
 
     @contextmanager
     def start(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -165,12 +174,24 @@ class Sandbox:
         )
         try:
             yield run
-            run.wait(timeout=60)
+            run.wait(timeout=300)
             _wait_for_session(run.pid, seconds=60)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
             raise
+
+    @contextmanager
+    def held(self, place: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a command and hold a stage of the toy at a place of its body, for the block, which may kill it."""
+        hold = self.root / ".darkroom/hold" / place
+        hold.parent.mkdir(parents=True, exist_ok=True)
+        hold.touch()
+        with self.start(*command) as run:
+            wait_until((reached := hold.with_name(f"{place} reached")).exists, run)
+            yield run
+            hold.unlink()
+            reached.unlink()
 
     def commit(self, message: str) -> None:
         """Commit everything that git does not ignore."""
@@ -212,6 +233,11 @@ class Sandbox:
             self.run(*command)
         return ran
 
+    def log(self, stage: str) -> str:
+        """Return the log of a stage that runs once."""
+        path = self.root / f"logs/{stage}.log"
+        return path.read_text() if path.exists() else ""
+
     def stages(self) -> list[str]:
         """Return the names of all stages, one for each part where there are parts."""
         return self.dvc("stage", "list", "--name-only").split()
@@ -223,10 +249,8 @@ class Sandbox:
     def assert_nothing_to_do(self) -> None:
         """Assert that both engines find everything up to date, and that no body runs."""
         with self.bodies() as ran:
-            with ThreadPoolExecutor() as pool:
-                asked = pool.submit(self.snakemake, "--dry-run")
-                assert self.stale() == set()
-            assert NOTHING in asked.result()
+            assert self.stale() == set()
+            assert NOTHING in self.snakemake("--dry-run")
             self.dvc("repro")
         assert ran == []
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 
 def hold(place: str, unless: Callable[[], bool] = lambda: False) -> None:
-    """Wait as long as a test holds a stage at a place, by the file of this name in .darkroom/hold."""
-    while (Path(".darkroom/hold") / place).exists() and not unless():
+    """Say that a stage is at a place, and wait there, as long as a test has a file of this name in .darkroom/hold."""
+    file = Path(".darkroom/hold") / place
+    if file.exists():
+        file.with_name(f"{place} reached").touch()
+    while file.exists() and not unless():
         time.sleep(0.01)
 
 

@@ -52,6 +52,7 @@ def run(params: Params) -> None:
                 print(f"stopped at image {images}")
                 raise SystemExit(128 + interrupt.signal)
             images += 32
+            print(f"image {images}")
             weights = loss(weights, images)
             write_bytes(state / f"images-{images:08}/weights", weights)
         with atomic_folder(Path("models/extractor")) as folder:
