@@ -81,7 +81,9 @@ COMMAND = "PYTHONPATH=src python -m darkroom"
 
 def schema(stage: str) -> type[Section]:
     """Return the class that validates what dvc.yaml gives to a stage."""
-    return importlib.import_module(STAGES[stage].settings).Params
+    module, name = STAGES[stage].params
+    validated: type[Section] = getattr(importlib.import_module(module), name)
+    return validated
 
 
 def whole() -> type[Section]:
