@@ -21,7 +21,7 @@ from darkroom.metrics.image import psnr
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.models.tokenizers.perceptual import load_perceptual
-from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.protocol import to_network
 from darkroom.models.tokenizers.score_settings import Params
 from darkroom.report.inputs import read_scored
 from darkroom.stages import score_tokenizer

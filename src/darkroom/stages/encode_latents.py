@@ -14,10 +14,9 @@ from darkroom.data.latent_writer import write_latents
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.batches import encode_all, encode_codes_all
 from darkroom.models.tokenizers.encode_settings import EncodeLatents, Params
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Codes, Tokenizer
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_all, encode_codes_all
 
 OUT = Path("data/latents")
 EVERY = 10_000  # images between two lines of progress

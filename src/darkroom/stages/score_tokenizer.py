@@ -22,8 +22,8 @@ from darkroom.metrics.pictures import rows
 from darkroom.metrics.reference import frechet_between
 from darkroom.models.evaluators.load import Extractor, extract, open_evaluator
 from darkroom.models.evaluators.registry import Source, open_extractor
-from darkroom.models.tokenizers.batches import reconstruct_all
 from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import reconstruct_all
 from darkroom.models.tokenizers.score_settings import Params
 from darkroom.models.tokenizers.scoring import counted, measures
 from darkroom.terminal.progress import with_progress

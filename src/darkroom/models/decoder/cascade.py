@@ -19,10 +19,8 @@ from darkroom.models.decoder.low_resolution import downsampled, upsampled
 from darkroom.models.decoder.network import DecoderUNet
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
 from darkroom.models.decoder.sample_settings import UNetSampling
-from darkroom.models.tokenizers.batches import decode_all
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.pixels import to_images, to_network
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
 
 TOKENIZER = Path("models/tokenizer")
 

@@ -18,9 +18,7 @@ from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.models.clip.captions import AHEAD
 from darkroom.models.clip.network import Clip
 from darkroom.models.clip.text import tokens_of
-from darkroom.models.tokenizers.batches import decode_all
-from darkroom.models.tokenizers.pixels import to_images, to_network
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
 from darkroom.rng import order
 from darkroom.training.data import Images, Positions, mirrored
 from darkroom.training.recipe import IndexedDataset

@@ -3,7 +3,7 @@
 from typing import Any
 
 from darkroom.models.kinds import TOKENIZERS
-from darkroom.models.tokenizers.loss_settings import SMALLEST
+from darkroom.models.tokenizers.sections import SMALLEST
 from darkroom.params.fits import refuse, require_dropout
 
 SSIM_WINDOW = 11  # pixels

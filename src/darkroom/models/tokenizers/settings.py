@@ -3,7 +3,7 @@
 from pydantic import model_validator
 
 from darkroom.models.kinds import TOKENIZERS
-from darkroom.models.tokenizers.loss_settings import TEACHER, Perceptual
+from darkroom.models.tokenizers.sections import TEACHER, Perceptual
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
 from darkroom.params.numbers import NO_FILE, PartNames, Positive, Rate, Warmup

@@ -19,7 +19,7 @@ from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, Scene, scene
 from darkroom.device import to_device
 from darkroom.models.evaluators.scene_reader.network import SceneReader, things_in
 from darkroom.models.evaluators.scene_reader.settings import GRID, Augment
-from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.protocol import to_network
 from darkroom.rng import normal, random_numbers
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 

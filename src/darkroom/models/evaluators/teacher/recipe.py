@@ -15,7 +15,7 @@ from darkroom.device import to_device
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher.network import Teacher
 from darkroom.models.evaluators.teacher.settings import Augment
-from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.protocol import to_network
 from darkroom.rng import random_numbers
 from darkroom.training.data import Images
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe

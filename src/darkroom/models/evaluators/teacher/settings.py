@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from darkroom.models.tokenizers.loss_settings import TEACHER, Network
+from darkroom.models.tokenizers.sections import TEACHER, Network
 from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup, Weight
 from darkroom.params.run import Run
 from darkroom.params.section import Section

@@ -22,7 +22,7 @@ from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTGenerated
 from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.sampler import placed
-from darkroom.models.tokenizers.batches import decode_all
+from darkroom.models.tokenizers.protocol import decode_all
 from darkroom.params.training import Training
 from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe

@@ -27,8 +27,7 @@ from darkroom.models.generators.kind_settings import READ, TEXTS
 from darkroom.models.generators.labels import balanced
 from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.generators.sampler import placed
-from darkroom.models.tokenizers.batches import decode_all
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, decode_all
 from darkroom.params.training import Training
 from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.loop import seeded

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.dvae.network import DVAEConfig
+from darkroom.models.tokenizers.dvae.settings import DVAEConfig
 from darkroom.training.weight_files import read_pickled
 
 # What its constructor takes, and our keys; `normalization` only where it is not its default.

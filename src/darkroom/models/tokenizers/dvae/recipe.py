@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.device import to_device
-from darkroom.models.tokenizers.dvae.relaxations import gumbel_noise, kl_to_uniform
+from darkroom.models.tokenizers.dvae.relaxations import gumbel_noise, kl_to_uniform, temperature
 from darkroom.models.tokenizers.dvae.settings import DVAE
-from darkroom.models.tokenizers.dvae.temperature import temperature
 from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE, Way
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
 from darkroom.training.recipe import Batch, Losses
@@ -22,7 +21,7 @@ _RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss,
 class DVAERecipe(TokenizerRecipe):
     """L = reconstruction(x, decode(z)) + w * KL(q || uniform), z = y @ codebook, y a relaxed draw from q(code | x).
 
-    y = softmax((logits + g) / tau), g Gumbel noise, tau as `temperature.py` beside it says; the one-hot draw with
+    y = softmax((logits + g) / tau), g Gumbel noise, tau as `temperature` says; the one-hot draw with
     `straight_through`, and with ReinMax's gradient where `reinmax` asks for it. Ramesh et al., 2021 (arXiv 2102.12092).
     The KL is the mean over positions, or with `kl_reduction: sum` the sum over positions and the images of an update,
     as dalle-pytorch's: its weight then means something else for every batch and image size.

@@ -1,6 +1,7 @@
-"""The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092) as a tokenizer."""
+"""The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092), its network in the shape of dalle-pytorch's."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -12,11 +13,57 @@ from torch.nn import functional
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.dvae import published
-from darkroom.models.tokenizers.dvae.network import DVAEConfig, DVAENetwork
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
-from darkroom.models.tokenizers.dvae.settings import DVAE, Relaxation
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.models.tokenizers.dvae.settings import DVAE, DVAEConfig, Relaxation
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
 from darkroom.training.weight_files import pickle_in
+
+
+class Residual(nn.Module):
+    """x + 1x1(ReLU(3x3(ReLU(3x3(x)))))."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of x's shape, (N, width, h, w)."""
+        result: Tensor = self.net(x) + x
+        return result
+
+
+class DVAENetwork(nn.Module):
+    """Encoder, codebook and decoder.
+
+    Encoder: `num_layers` of [4x4 convolution of stride 2, ReLU], residual blocks, a 1x1 convolution to the logits.
+    The decoder mirrors it. The names of the weights are those of dalle-pytorch's.
+    """
+
+    def __init__(self, config: DVAEConfig) -> None:
+        super().__init__()
+        width, blocks = config.hidden_dim, config.num_resnet_blocks
+        down = [config.channels, *[width] * config.num_layers]
+        self.encoder = nn.Sequential(
+            *[nn.Sequential(nn.Conv2d(a, b, 4, stride=2, padding=1), nn.ReLU()) for a, b in pairwise(down)],
+            *[Residual(width) for _ in range(blocks)],
+            nn.Conv2d(width, config.num_tokens, 1),
+        )
+        self.codebook = nn.Embedding(config.num_tokens, config.codebook_dim)
+        # Without residual blocks the first transposed convolution reads the codebook's vectors itself, as upstream.
+        inner = [nn.Conv2d(config.codebook_dim, width, 1), *[Residual(width) for _ in range(blocks)]] if blocks else []
+        up = [width if blocks else config.codebook_dim, *[width] * config.num_layers]
+        self.decoder = nn.Sequential(
+            *inner,
+            *[nn.Sequential(nn.ConvTranspose2d(a, b, 4, stride=2, padding=1), nn.ReLU()) for a, b in pairwise(up)],
+            nn.Conv2d(width, config.channels, 1),
+        )
+
 
 # From logits to latents.
 Way = Relaxation | Literal["hard", "mean"]

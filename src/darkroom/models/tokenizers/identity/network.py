@@ -7,7 +7,7 @@ from torch import Tensor
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.tokenizers.identity.settings import Identity
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
 
 
 @dataclass(frozen=True)

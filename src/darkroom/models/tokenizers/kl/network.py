@@ -10,7 +10,7 @@ from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from torch import Tensor, nn
 
 from darkroom.models.tokenizers.kl.settings import KL
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
 
 _NEW_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 _OLD_ATTENTION = re.compile(rf"(\.attentions\.\d+)\.({'|'.join(_NEW_ATTENTION)})\.")

@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.models.tokenizers.kind_settings import Kind
-from darkroom.models.tokenizers.loss_settings import Adversarial, Equivariance, Perceptual, require_fit
+from darkroom.models.tokenizers.sections import Adversarial, Equivariance, Kind, Perceptual, require_fit
 from darkroom.params.numbers import Positive
 
 

@@ -18,7 +18,7 @@ from x_transformers import Decoder
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32
 from darkroom.models.tokenizers.codebooks import MovingCodebook
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
 
 Cache = Any  # x-transformers' keys and values of the tokens so far

@@ -10,13 +10,42 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.fused import fused
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
-from darkroom.models.tokenizers.quantiser import Quantised
-from darkroom.models.tokenizers.quantisers import SECTIONS, build_quantiser
+from darkroom.models.tokenizers import sections
+from darkroom.models.tokenizers.codebooks import AveragedCodebook, LinearCodebook
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
+from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, Rounded, Signs
 from darkroom.models.tokenizers.vqgan import published
-from darkroom.models.tokenizers.vqgan.config import VQGANConfig
-from darkroom.models.tokenizers.vqgan.settings import VQGAN
+from darkroom.models.tokenizers.vqgan.settings import VQGAN, VQGANConfig
+from darkroom.params.section import Section
 from darkroom.training.weight_files import pickle_in
+
+SECTIONS: dict[str, type[Section]] = {
+    "vq": sections.VQ,
+    "simvq": sections.SimVQ,
+    "lfq": sections.Binary,
+    "bsq": sections.Binary,
+    "fsq": sections.FSQ,
+}
+
+
+def build_quantiser(name: str, size: int, channels: int, settings: Section) -> Quantiser:
+    """Return a quantiser.
+
+    Args:
+        name: vq, simvq, lfq, bsq or fsq.
+        size: codes, K.
+        channels: of the latents, of vq and simvq; the others' follow from the codes.
+        settings: the section of the quantiser.
+    """
+    if isinstance(settings, sections.VQ):
+        return AveragedCodebook(size, channels, settings)
+    if isinstance(settings, sections.SimVQ):
+        return LinearCodebook(size, channels, settings)
+    if isinstance(settings, sections.FSQ):
+        return Rounded(settings)
+    assert isinstance(settings, sections.Binary)
+    return Signs(size, settings, spherical=name == "bsq")
+
 
 _SLOPE = 0.1
 
