@@ -112,7 +112,7 @@ def test_a_stopped_training_goes_on_after_an_edit_of_words_and_says_what_another
     second = train_and_kill(fresh)
     assert resumed_at(second) > 0 and "code has changed" not in second
 
-    recipe, before = "models/evaluators/extractor/recipe.py", furthest(fresh)
+    recipe, before = "models/evaluators/extractor.py", furthest(fresh)
     replace(fresh, recipe, "values.mean()", "values.mean() * 1.0")
     third = train_and_kill(fresh)
     assert resumed_at(third) == 0

@@ -23,9 +23,8 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.labels import balanced
-from darkroom.models.prior.network import PriorConfig, PriorNetwork
+from darkroom.models.prior.network import Prior, PriorConfig, PriorNetwork, sample_prior
 from darkroom.models.prior.recipe import PriorRecipe
-from darkroom.models.prior.sample import Prior, sample_prior
 from darkroom.training.recipe import Batch
 
 COUNT, CLASSES, DIM, TEXT = 4, 2, 6, (4, 5)  # images of a batch, classes, length of an embedding, tokens

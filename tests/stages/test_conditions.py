@@ -28,7 +28,7 @@ from darkroom.data.texts import read_texts
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.text import tokens_of
+from darkroom.models.clip.network import tokens_of
 from darkroom.models.generators import fits, score_settings
 from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.captions import Captions

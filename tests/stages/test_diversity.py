@@ -16,7 +16,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.metrics.diversity import pairs
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.in_domain_distance import in_domain_measure
 from darkroom.models.generators import score_settings
 from darkroom.params import reference_stats as of_reference

@@ -13,7 +13,7 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.labels import class_scores
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.tokenizers.sample_settings import Params
 from darkroom.stages import sample_tokenizer
 from models.tokenizers.making_vq_ar import SHAPE, network

@@ -18,7 +18,7 @@ from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.metrics.image import psnr
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.models.tokenizers.perceptual import load_perceptual
 from darkroom.models.tokenizers.protocol import to_network

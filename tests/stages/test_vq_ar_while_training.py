@@ -21,7 +21,7 @@ from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.selection import write_selection
 from darkroom.models.evaluators.evaluation import Evaluation
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.tokenizers import sample_settings, score_samples_settings
 from darkroom.models.tokenizers.settings import Params
 from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe

@@ -16,7 +16,7 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.check.check import read_params
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.generators import sample_settings, settings
 from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.dit.recipe import DiTRecipe

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from scipy.ndimage import correlate1d
 
-from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
+from darkroom.models.decoder.sample import blurred, downsampled, noised, upsampled
 from models.decoder.small_unets import normals
 
 

@@ -13,7 +13,7 @@ from torchvision.models.vgg import cfgs, make_layers
 
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.teacher.network import Teacher
+from darkroom.models.evaluators.teacher import Teacher
 from darkroom.models.tokenizers.perceptual import LevelDistance, _bins, load_perceptual, to_rgb, untrained
 from darkroom.params.numbers import NO_FILE
 

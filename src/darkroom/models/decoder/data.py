@@ -16,8 +16,7 @@ from darkroom.data.latents import LatentShards
 from darkroom.device import in_float32
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.models.clip.captions import AHEAD
-from darkroom.models.clip.network import Clip
-from darkroom.models.clip.text import tokens_of
+from darkroom.models.clip.network import Clip, tokens_of
 from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
 from darkroom.rng import order
 from darkroom.training.data import Images, Positions, mirrored

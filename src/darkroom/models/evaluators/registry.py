@@ -8,7 +8,7 @@ from typing import Protocol
 from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.models.evaluators.published import Keys, of_section
 from darkroom.params.inception import Inception

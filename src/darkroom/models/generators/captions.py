@@ -12,7 +12,7 @@ from torch import Tensor
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.lengths import OPENAI
-from darkroom.models.clip.text import tokens_of
+from darkroom.models.clip.network import tokens_of
 from darkroom.models.generators.conditions import Asked, Captioned, asked_stored
 
 _COVERED = 0.99  # the fraction of captions that is read whole where params.yaml names no length

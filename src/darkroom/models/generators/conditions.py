@@ -58,7 +58,7 @@ class Embedded:
 class Captioned:
     """Captions of N images, which the network embeds itself.
 
-    tokens: numbers of byte pairs (`models/clip/text.py`), zero after their end, UNKNOWN where one is hidden, int64
+    tokens: numbers of byte pairs (`models/clip/network.py`), zero after their end, UNKNOWN where one is hidden, int64
         (N, L).
     kept: which are kept, and not replaced by the learned null, bool (N,).
     """

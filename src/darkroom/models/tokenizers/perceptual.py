@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.teacher.network import open_teacher
+from darkroom.models.evaluators.teacher import open_teacher
 from darkroom.models.tokenizers.sections import Perceptual
 from darkroom.params.numbers import NO_FILE
 

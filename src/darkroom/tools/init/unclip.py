@@ -1,8 +1,8 @@
 """What `darkroom init` proposes for CLIP, the decoder and what is sampled of it."""
 
 from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
-from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
-from darkroom.models.prior.sample_settings import SampleText
+from darkroom.models.decoder.settings import SampleDecoder, UNetSampling
+from darkroom.models.prior.settings import SampleText
 from darkroom.params.numbers import NO_FILE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.reasons import Choice
