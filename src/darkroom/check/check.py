@@ -23,7 +23,7 @@ from darkroom.models.decoder.fits import fits as decoder_fits
 from darkroom.models.evaluators.settings import fits as evaluators_fit
 from darkroom.models.generators.fits import fits as generators_fit
 from darkroom.models.prior.settings import fits as prior_fits
-from darkroom.models.tokenizers.fits import fits as tokenizers_fit
+from darkroom.models.tokenizers.settings import fits as tokenizers_fit
 from darkroom.params.fits import fits as data_fit
 from darkroom.params.renamed import require_new_names
 from darkroom.params.section import PARAMS, Section, validate

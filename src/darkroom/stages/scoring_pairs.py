@@ -25,7 +25,7 @@ from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.settings import Evaluators
 from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
 from darkroom.models.evaluators.scene_reader import SceneReader, open_scene_reader, things_in
-from darkroom.models.generators.score_settings import Networks, ScoreGenerator
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.numbers import NO_FILE
 from darkroom.stages.diversity import Vgg16
 from darkroom.stages.further import Further

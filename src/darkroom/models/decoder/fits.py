@@ -7,7 +7,7 @@ from darkroom.diffusion.fits import require_distillable, require_sampling
 from darkroom.models.clip.settings import EmbedClip
 from darkroom.models.decoder.settings import TrainDecoder, UNetSampling
 from darkroom.models.decoder.unet_settings import LowResolution, UNet
-from darkroom.models.tokenizers.fits import require_lpips
+from darkroom.models.tokenizers.settings import require_lpips
 from darkroom.params.fits import refuse, require_dropout
 from darkroom.params.numbers import NO_FILE
 

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from darkroom.artifacts.models import DECODER_FOLDER
 from darkroom.diffusion.settings import SOLVERS, Probability, Timesteps, require_fit
 from darkroom.models.decoder.unet_settings import Drawing, UNet
-from darkroom.models.generators.score_settings import Networks, ScoreGenerator
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.evaluate import Evaluate
 from darkroom.params.numbers import NO_FILE, Fraction, PartName, Positive, Rate, Seed, Warmup
 from darkroom.params.overrides import Overrides, merged, require_known

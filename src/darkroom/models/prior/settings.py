@@ -17,7 +17,7 @@ from darkroom.diffusion.settings import (
 )
 from darkroom.models.decoder.fits import require_stored
 from darkroom.models.decoder.settings import Decoding, Evaluators, Names
-from darkroom.models.generators.score_settings import Networks, ScoreGenerator
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup
 from darkroom.params.run import Run
 from darkroom.params.section import Section

@@ -12,7 +12,7 @@ from darkroom.metrics.codes import Counts, code_counts
 from darkroom.metrics.image import BASIC, SMALLEST, Measure, ms_ssim
 from darkroom.models.evaluators.pairs import perceptual_measure
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_codes_all
-from darkroom.models.tokenizers.score_settings import ScoreTokenizer
+from darkroom.models.tokenizers.settings import ScoreTokenizer
 from darkroom.terminal.progress import with_progress
 
 

@@ -18,13 +18,14 @@ from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_pu
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import (
     CaptionEmbedding,
+    CrossAttention,
+    SwiGLU,
     TokenEmbedding,
     VectorEmbedding,
     rotary,
     sincos_positions,
     turned,
 )
-from darkroom.models.generators.dit.layers import CrossAttention, SwiGLU
 from darkroom.models.generators.dit.published import ours_from_sit
 
 # ---------------------------------------------------------------------------------------------------------------------
