@@ -213,7 +213,7 @@ BESIDE = {f"score_{name}" for name in ("generator", "tokenizer_samples", "decode
             "vqgan",
             TOKENIZER,
         ),
-        (["models/tokenizers/pretrained/settings.py", "models/tokenizers/pretrained/network.py"], "kl", set()),
+        (["models/tokenizers/kl/settings.py", "models/tokenizers/kl/network.py"], "kl", set()),
         (["data/catalog_writer.py"], "kl", {"catalog", *BESIDE}),
         (["cli.py", "check/check.py", "runner.py", "training/saver.py", "params/run.py"], "kl", set()),
         (["report/page.py"], "kl", {"report"}),

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from darkroom.data.embedding_imports import Found
+from darkroom.data.embedding_imports import ClipRetrieval, Dalle2, Found
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import Clip, to_tensor, tokens_of
@@ -114,19 +114,6 @@ _LEAST = 0.5
 _UNIT = 0.01  # tolerance of the length of a normalised row
 
 
-class Import(Protocol):
-    """Imported embeddings: see `darkroom.data.embedding_imports`."""
-
-    @property
-    def names(self) -> list[str]:
-        """The imported kinds of embeddings, of image, text and encoding."""
-        ...
-
-    def shard(self, reader: ImageShards, shard: Shard) -> Mapping[str, Found]:
-        """Return the rows of a shard's images."""
-        ...
-
-
 class Joined:
     """Imported embeddings, joined to the images by key; kinds that are not imported are computed.
 
@@ -136,7 +123,7 @@ class Joined:
         compute: whether to compute the embeddings of images that the import lacks; False: raise.
     """
 
-    def __init__(self, given: Import, embedder: Embedder, compute: bool) -> None:
+    def __init__(self, given: ClipRetrieval | Dalle2, embedder: Embedder, compute: bool) -> None:
         self.given, self.embedder, self.compute = given, embedder, compute
         self.taken = self.computed = 0
         self._looked = False

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, distributed, nn
 from darkroom.device import in_float32, of_all_processes, process_count
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import Contrastive
+from darkroom.models.clip.scores import Examples
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
 LARGEST = 100.0  # maximum scale of the cosines: Radford et al., section 2.5
@@ -48,16 +49,6 @@ class Embedded(NamedTuple):
     scale: Tensor
 
 
-class Scorer(Protocol):
-    """Scores a CLIP during training on validation images: `darkroom.models.clip.scores.Examples`."""
-
-    every: int
-
-    def scores(self, model: Contrastive, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return zero-shot accuracy and recalls by name."""
-        ...
-
-
 @dataclass
 class _Update:
     """The loss of an optimizer step, and its gradients by the embeddings of this process's shard and by the scale."""
@@ -93,7 +84,7 @@ class ClipRecipe(Recipe):
         equal_captions: str,
         train: IndexedDataset,
         val: IndexedDataset,
-        scorer: Scorer | None = None,
+        scorer: Examples | None = None,
         merge: bool = True,
     ) -> None:
         self.model, self.train, self.val = model, train, val

@@ -1,7 +1,7 @@
 """What a U-Net of the decoder is trained on: images or latents, and beside them what CLIP says of each."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,21 +25,7 @@ from darkroom.training.recipe import IndexedDataset
 Data = dict[str, Tensor]
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Spaces: from a batch to x_0, and from x_0 to images
-
-
-class Space(Protocol):
-    """Where the diffusion takes place."""
-
-    bounded: bool
-
-    def data(self, batch: Data) -> Tensor:
-        """Return x_0 of a batch, float32 (N, C, S, S)."""
-        ...
-
-    def images(self, x0: Tensor) -> Tensor:
-        """Return images of x_0, uint8 (N, C, H, W)."""
-        ...
+# Spaces, where the diffusion takes place: from a batch to x_0, float32 (N, C, S, S), and to images, uint8 (N, C, H, W)
 
 
 class PixelSpace:
@@ -79,6 +65,9 @@ class LatentSpace:
     def images(self, x0: Tensor) -> Tensor:
         """Return decoded latents."""
         return decode_all(self.tokenizer, self.scaler.invert(x0), self.batch, x0.device)
+
+
+Space = PixelSpace | LatentSpace
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
 
 import torch
 from einops import rearrange
@@ -41,6 +40,7 @@ class Classifier(SavedNetwork):
     Dhariwal and Nichol, 2021, arXiv 2105.05233, take half a U-Net, section 4.
     """
 
+    shape = ClassifierConfig
     made_by = ("classifier of noisy latents", "train_classifier")
 
     positions: Tensor
@@ -79,11 +79,6 @@ class Classifier(SavedNetwork):
         """Return log p(y | x_t) of the labels, int64 (B,), of each image, (B,), float32."""
         logits = self(x, timesteps).float().log_softmax(1)
         return torch.gather(logits, 1, labels[:, None])[:, 0]
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        return cls(ClassifierConfig(**config))
 
 
 _BANDS = 4  # of the time, in validation

@@ -8,7 +8,7 @@ learned query, whose output is the prediction. Dropped texts, and the places aft
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from diffusers import PriorTransformer
@@ -54,6 +54,7 @@ class PriorConfig:
 class PriorNetwork(SavedNetwork):
     """The transformer with its texts. Predicts the target of its objective for an image embedding."""
 
+    shape = PriorConfig
     made_by = ("prior", "train_prior")
 
     def __init__(self, config: PriorConfig) -> None:
@@ -127,12 +128,6 @@ class PriorNetwork(SavedNetwork):
         # diffusers applies its causal mask only beside a mask of tokens.
         mask = torch.ones(len(x), 0 if words is None else words.shape[1], dtype=torch.bool, device=x.device)
         return self.transformer(x, timesteps, text, words, mask, return_dict=False)[0]
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        shape = config["text_shape"]
-        return cls(PriorConfig(**{**config, "text_shape": None if shape is None else tuple(shape)}))
 
 
 @dataclass(frozen=True)

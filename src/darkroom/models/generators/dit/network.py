@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
 
 import torch
 from einops import rearrange
@@ -159,6 +158,7 @@ _OF_CAPTIONS = ("caption.words", "caption.positions", "caption.null", "caption.p
 class DiT(SavedNetwork):
     """A transformer over patches of a latent, conditioned on time, and on a class or what else `condition` names."""
 
+    shape = DiTConfig
     made_by = ("transformer", "train_generator")
     pickles = (".pt",)
 
@@ -300,12 +300,6 @@ class DiT(SavedNetwork):
     def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
         """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
         return misfit(tensors, self.config)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        shapes = {name: tuple(config[name]) for name in ("text_shape", "caption_shape") if config.get(name)}
-        return cls(DiTConfig(**config | shapes))
 
 
 def _with_positions(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from einops import rearrange
@@ -75,6 +75,7 @@ class DiscreteVAE(SavedNetwork):
     Its continuous latent is the expected vector of the codebook, softmax(logits) @ codebook: a point.
     """
 
+    shape = DVAEConfig
     made_by = ("tokenizer", "train_tokenizer")
     pickles = (".pt",)
 
@@ -87,19 +88,9 @@ class DiscreteVAE(SavedNetwork):
     def from_settings(cls, settings: DVAE, image_shape: tuple[int, int, int]) -> "DiscreteVAE":
         """Return an untrained one for images of shape (C, H, W), squares whose side `factor` divides."""
         channels, size, _ = image_shape
-        config = DVAEConfig(
-            image_size=size,
-            channels=channels,
-            num_tokens=settings.codebook_size,
-            codebook_dim=settings.codebook_dim,
-            num_layers=settings.layers,
-            hidden_dim=settings.width,
-            num_resnet_blocks=settings.residual_blocks,
-            alpha=settings.alpha,
-            mean=settings.mean,
-            std=settings.std,
-        )
-        return cls(config)
+        named = {theirs: getattr(settings, ours) for theirs, ours in published.NAMES.items()}
+        pixels = settings.model_dump(include={"alpha", "mean", "std"})
+        return cls(DVAEConfig(image_size=size, channels=channels, **named, **pixels))
 
     @property
     def places(self) -> tuple[int, int]:
@@ -258,11 +249,6 @@ class DiscreteVAE(SavedNetwork):
             DarkroomError: see `published.written`.
         """
         return published.written(self.config, self.network.state_dict())
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        return cls(DVAEConfig(**config))
 
     @property
     def saved(self) -> nn.Module:

@@ -1,9 +1,9 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -52,19 +52,9 @@ _SLOPE = 0.1
 
 def config_of(settings: VQGAN, image_shape: tuple[int, int, int]) -> VQGANConfig:
     """Return what a section says of the network, for images of shape (C, H, W)."""
-    return VQGANConfig(
-        image_channels=image_shape[0],
-        image_size=image_shape[1],
-        width=settings.width,
-        layers=settings.layers,
-        residual_blocks=settings.residual_blocks,
-        norm_groups=settings.norm_groups,
-        pixels=settings.pixels,
-        quantiser=settings.quantiser,
-        codebook_size=settings.codebook_size,
-        codebook_dim=settings.codebook_dim,
-        options=settings.options.model_dump(),
-    )
+    named = settings.model_dump(include={field.name for field in fields(VQGANConfig)})
+    options = settings.options.model_dump()
+    return VQGANConfig(image_channels=image_shape[0], image_size=image_shape[1], options=options, **named)
 
 
 class Residual(nn.Module):
@@ -96,6 +86,7 @@ class VQGANTokenizer(SavedNetwork):
     Its continuous latent is what the quantiser compares with the codebook, a point; `decode` quantises it first.
     """
 
+    shape = VQGANConfig
     made_by = ("tokenizer", "train_tokenizer")
     pickles = (".pt",)
 
@@ -218,8 +209,3 @@ class VQGANTokenizer(SavedNetwork):
             DarkroomError: see `published.written`.
         """
         return published.written(self.config, self.state_dict())
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        return cls(VQGANConfig(**config))
