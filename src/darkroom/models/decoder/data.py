@@ -24,7 +24,6 @@ from darkroom.training.recipe import IndexedDataset
 
 Data = dict[str, Tensor]
 
-# ----------------------------------------------------------------------------------------------------------------------
 # Spaces, where the diffusion takes place: from a batch to x_0, float32 (N, C, S, S), and to images, uint8 (N, C, H, W)
 
 
@@ -70,7 +69,6 @@ class LatentSpace:
 Space = PixelSpace | LatentSpace
 
 
-# ----------------------------------------------------------------------------------------------------------------------
 # Conditioners: from a batch to the conditions that come from CLIP
 
 
@@ -112,10 +110,6 @@ class ClipConditioner(Conditioner):
 def embedded(clip: Clip, images: Tensor) -> Tensor:
     """Return embeddings of uint8 images as `embed_clip` stores normalised ones, of length 1, float32 (N, D)."""
     return functional.normalize(clip.images(images), dim=1)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Rows
 
 
 class ConditionedDataset:

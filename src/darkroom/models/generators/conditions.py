@@ -231,7 +231,6 @@ def rows_of(condition: Condition, rows: Tensor) -> Condition:
     return Embedded(condition.vector[rows], tokens, condition.kept[rows])
 
 
-# ----------------------------------------------------------------------------------------------------------------------
 # By the numbers of generated images
 
 

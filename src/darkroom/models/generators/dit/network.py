@@ -27,9 +27,6 @@ from darkroom.models.generators.dit.embeddings import (
 )
 from darkroom.models.generators.dit.published import ours_from_sit
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Blocks
-
 
 def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     """Return x * (1 + scale) + shift, with one shift and scale an image: (B, N, D), (B, D), (B, D)."""
@@ -126,10 +123,6 @@ class Head(nn.Module):
         """Return (B, N, outputs) from tokens (B, N, D) and conditions (B, D)."""
         shift, scale = self.modulation(condition).chunk(2, dim=1)
         return self.linear(_modulate(self.norm(x), shift, scale))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The model
 
 
 class TimeEmbedding(nn.Module):

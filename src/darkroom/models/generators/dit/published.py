@@ -57,10 +57,6 @@ def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The paper's code
-
-
 def to_published(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return our tensors by the names of the paper's code, `pos_embed` as (1, N, D)."""
     named = {_renamed(name, _OURS, _PAPER): tensor for name, tensor in tensors.items()}
@@ -73,7 +69,6 @@ def ours_from_published(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor[0] if name == "positions" and tensor.ndim == 3 else tensor for name, tensor in named.items()}
 
 
-# ----------------------------------------------------------------------------------------------------------------------
 # SiT (Ma et al., 2024, arXiv 2401.08740): DiT's names, and a velocity that points from noise to data, ours from data to
 # noise. Its networks have a second output, which nothing ever reads.
 
@@ -108,10 +103,6 @@ def ours_from_sit(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor
 def sit_from_ours(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors by our names as those of a SiT with one output a channel (`learn_sigma` false there)."""
     return {name: -tensor if name in _HEAD else tensor for name, tensor in tensors.items()}
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Diffusers
 
 
 def to_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -155,9 +146,6 @@ def ours_from_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             made[_renamed(block + rest, _DIFFUSERS, _OURS)] = tensor
     joined = {name: torch.cat([found[each] for each in _PROJECTIONS if each in found]) for name, found in parts.items()}
     return made | joined
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _block(name: str, blocks: str = "blocks") -> tuple[str, str]:

@@ -40,9 +40,6 @@ class DVAERecipe(TokenizerRecipe):
         """Name the blocks."""
         self.blocks = [*self.model.network.encoder, *self.model.network.decoder]
 
-    # ------------------------------------------------------------------------------------------------------------
-    # What follows from the images seen
-
     def temperature(self, update: int) -> float:
         """Return the temperature of an update, counted from 0."""
         batch = self.training.batch
@@ -57,9 +54,6 @@ class DVAERecipe(TokenizerRecipe):
         """Return the weight of the KL in an update: it rises from 0 in `kl_warmup` images."""
         warmup = self.settings.kl_warmup
         return self.settings.kl_weight * (min(1.0, update * self.training.batch / warmup) if warmup else 1.0)
-
-    # ------------------------------------------------------------------------------------------------------------
-    # Losses
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
@@ -119,9 +113,6 @@ class DVAERecipe(TokenizerRecipe):
         """Return the KL of each image, (N,). `sum`: so that the mean over an update's images is the sum over them."""
         each = kl_to_uniform(logits).flatten(1)
         return each.sum(dim=1) * self.training.batch if self.settings.kl_reduction == "sum" else each.mean(dim=1)
-
-    # ------------------------------------------------------------------------------------------------------------
-    # A look at it
 
     def preview(self) -> NDArray[np.uint8]:
         """Return rows of originals, of reconstructions by soft codes, and of those by the most probable ones."""

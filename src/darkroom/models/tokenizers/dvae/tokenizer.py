@@ -113,9 +113,6 @@ class DiscreteVAE(SavedNetwork):
         """The vector that each code stands for, (num_tokens, codebook_dim) float32."""
         return self.network.codebook.weight
 
-    # ------------------------------------------------------------------------------------------------------------
-    # Between pixels and the network
-
     def pixels(self, images: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) as the network sees them: colours in [-1, 1], alpha as `alpha` says.
 
@@ -144,9 +141,6 @@ class DiscreteVAE(SavedNetwork):
         if config.alpha == "unit" and config.channels == 4:
             output = torch.cat([output[:, :3], output[:, 3:] * 2 - 1], dim=1)
         return to_images(output)
-
-    # ------------------------------------------------------------------------------------------------------------
-    # Training
 
     def forward(
         self, x: Tensor, way: Way, noise: Tensor | None = None, temperature: Tensor | None = None
@@ -188,9 +182,6 @@ class DiscreteVAE(SavedNetwork):
         """Return weights @ codebook, (N, codebook_dim, h, w), of weights (N, K, h, w): a 1x1 convolution."""
         return functional.conv2d(weights, self.codebook.float().t()[:, :, None, None])
 
-    # ------------------------------------------------------------------------------------------------------------
-    # The protocols
-
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
         """Return the expected vectors, (N, *latent_shape) float32, of uint8 images (N, C, H, W): no logvar."""
@@ -220,9 +211,6 @@ class DiscreteVAE(SavedNetwork):
     def reconstruct(self, images: Tensor) -> Tensor:
         """Return the images that the most probable codes stand for, uint8 (N, C, H, W)."""
         return self.decode_codes(self.encode_codes(images))
-
-    # ------------------------------------------------------------------------------------------------------------
-    # Files
 
     @staticmethod
     def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

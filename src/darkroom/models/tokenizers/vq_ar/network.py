@@ -152,9 +152,6 @@ class VQAutoregressive(SavedNetwork):
         """The number of the start token of no class."""
         return self.config.classes
 
-    # ------------------------------------------------------------------------------------------------------------
-    # Training
-
     def forward(self, x: Tensor, labels: Tensor, share: float, after: bool) -> Pass:
         """Return all that the losses are made of.
 
@@ -207,9 +204,6 @@ class VQAutoregressive(SavedNetwork):
             quantised, codes, _ = self.quantiser(latents, freeze_codebook=True)
         return quantised, codes
 
-    # ------------------------------------------------------------------------------------------------------------
-    # Sampling
-
     def logits(self, inputs: Tensor, cache: Cache = None) -> tuple[Tensor, Cache]:
         """Return the logits of the next code, see `distances`, (N, K) float32, and the cache for the one after.
 
@@ -223,9 +217,6 @@ class VQAutoregressive(SavedNetwork):
     def distances(self, prediction: Tensor, codebook: Tensor) -> Tensor:
         """Return -logit_scale ||prediction - e_k||, (..., K), of predictions (..., D) and codes (K, D)."""
         return -self.config.logit_scale * torch.cdist(prediction, codebook)
-
-    # ------------------------------------------------------------------------------------------------------------
-    # The protocol
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
