@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
-from darkroom.models.generators.labels import balanced
 from torch import Tensor, nn
 
 from darkroom.check import check
@@ -19,7 +17,8 @@ from darkroom.models.decoder.opening import DecoderData
 from darkroom.models.decoder.opening import config_of as unet_config
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
-from darkroom.models.generators.conditions import NOTHING, START, Asked, asked_classes, condition_of
+from darkroom.models.generators.classifier import Classifier, ClassifierConfig
+from darkroom.models.generators.conditions import NOTHING, START, Asked, asked_classes, balanced, condition_of
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
 from darkroom.models.generators.kind_settings import READ
