@@ -23,7 +23,7 @@ from darkroom.metrics.floor import distances_of_unseen
 from darkroom.metrics.matching import Distribution, count_classes
 from darkroom.metrics.recognition import label_baselines, recognition
 from darkroom.metrics.reference import Reference, distances
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.tools.compare.revisions import Results
 from darkroom.tools.compare.verdicts import compare
 

@@ -20,7 +20,7 @@ from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
 from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.models.evaluators.load import FeatureNetwork
 from darkroom.models.generators.kind_settings import TEXTS
-from darkroom.models.generators.score_settings import ScoreGenerator
+from darkroom.models.generators.sample_settings import ScoreGenerator
 from darkroom.stages.beside import NEIGHBOURS, REAL, columns_of, draw_neighbours, draw_originals, draw_real
 from darkroom.stages.empty import NEAREST
 from darkroom.stages.further import Further

@@ -16,7 +16,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.models.decoder.cascade import Cascade, Decoder
 from darkroom.models.decoder.sample import SampleRequest
-from darkroom.models.decoder.sample_settings import Decoding
+from darkroom.models.decoder.settings import Decoding
 
 _GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
 _TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")

@@ -27,7 +27,7 @@ from darkroom.metrics.score import Samples
 from darkroom.metrics.views import Views
 from darkroom.models.evaluators.load import FeatureNetwork, extract_views, open_evaluator
 from darkroom.models.evaluators.registry import open_configured
-from darkroom.models.generators.score_settings import Networks, ScoreGenerator
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.stages.copies import find_copies
 from darkroom.stages.diversity import Vgg16, find_diversity
 from darkroom.stages.further import Further

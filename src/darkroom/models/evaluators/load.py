@@ -13,7 +13,7 @@ from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images, batched
 from darkroom.metrics.views import Views
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 
 
 class FeatureNetwork(Protocol):
