@@ -6,8 +6,9 @@ import torch
 from scipy.stats import mannwhitneyu
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics import copies, nearest
-from darkroom.metrics.copies import data_copying, gaps, nearer
+from darkroom.metrics import memorisation as copies
+from darkroom.metrics import nearest
+from darkroom.metrics.memorisation import data_copying, gaps, nearer
 from darkroom.metrics.nearest import Nearest, mirrored, moved, reduced
 
 

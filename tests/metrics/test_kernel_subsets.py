@@ -4,8 +4,7 @@ import torch
 from torch_fidelity.metric_kid import kid_features_to_metric
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.kernel import kernel_jackknife, within
-from darkroom.metrics.kernel_subsets import kernel_subsets
+from darkroom.metrics.kernel import kernel_jackknife, kernel_subsets, within
 from darkroom.metrics.uncertainty import assign_blocks
 
 

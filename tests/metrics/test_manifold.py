@@ -7,9 +7,8 @@ from scipy.spatial.distance import cdist
 from torch_fidelity.metric_prc import calculate_precision_recall_full
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics import neighbours
-from darkroom.metrics.manifold import manifold
-from darkroom.metrics.neighbours import centred, nearest
+from darkroom.metrics import manifold as neighbours
+from darkroom.metrics.manifold import centred, manifold, nearest
 
 NAMES = ("precision", "recall", "density", "coverage")
 

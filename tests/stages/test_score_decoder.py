@@ -23,10 +23,10 @@ from darkroom.data.scenes.scene import COLOURS, scene
 from darkroom.data.shards import write_shards
 from darkroom.data.sources.shapes import Shapes
 from darkroom.errors import DarkroomError
-from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.frechet import frechet_few
 from darkroom.metrics.image import psnr
 from darkroom.metrics.reference import Reference
+from darkroom.metrics.sample_scores import SPACES
 from darkroom.metrics.table import formulas
 from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive

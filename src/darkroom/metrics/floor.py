@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from darkroom.metrics.alone import scores_alone
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.held_out_names import listed
+from darkroom.metrics.batches import Views
 from darkroom.metrics.manifold import LEAST, manifold
 from darkroom.metrics.matching import FREQUENCY, Distribution, alike_rows, count_classes, left_out, missing
-from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.reference import Reference, distances, scores_alone
+from darkroom.metrics.sample_scores import listed, score_names
 from darkroom.metrics.score import count_blocks
-from darkroom.metrics.views import Views
 
 _OF_NUMBER = ("recall", "coverage")  # how many real images are reached depends on how many reach for them
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
-from darkroom.metrics.shares import wilson
+from darkroom.metrics.score import wilson
 from darkroom.report.metadata import NearestFacts, typed
 from darkroom.report.numbers import fixed, number, percent
 from darkroom.report.pictures import Picture, read_png

@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.held_out_names import ENOUGH, held_out_names, listed
-from darkroom.metrics.shares import wilson
+from darkroom.metrics.sample_scores import ENOUGH, held_out_names, listed, score_names
+from darkroom.metrics.score import wilson
 from darkroom.report.decoder import Conditioned
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, number, percent

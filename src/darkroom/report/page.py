@@ -9,9 +9,8 @@ from markupsafe import Markup
 
 from darkroom.data.classes import class_warnings
 from darkroom.metrics import table
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.held_out_names import held_out_names
 from darkroom.metrics.labels import LITTLE
+from darkroom.metrics.sample_scores import held_out_names, score_names
 from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
 from darkroom.report.clip import ClipScored

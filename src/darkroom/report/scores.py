@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.feature_scores import ALONE
+from darkroom.metrics.sample_scores import ALONE, score_names
 from darkroom.metrics.score import TOO_FEW
 from darkroom.metrics.table import COUNT
 from darkroom.metrics.table import scores as known_scores

@@ -15,9 +15,9 @@ from darkroom.data.draw import drawn
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
-from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
 from darkroom.metrics.memorisation import Near, Panel, memorisation
+from darkroom.metrics.sample_scores import SPACES
 from darkroom.models.evaluators.load import FeatureNetwork
 from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.score_settings import ScoreGenerator

@@ -10,8 +10,8 @@ from torch import Tensor
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.diversity import SEED, Labels, Pairs, alike_pairs, classes_of, distances_of, pairs
-from darkroom.metrics.held_out_names import listed
 from darkroom.metrics.image import Measure
+from darkroom.metrics.sample_scores import listed
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.evaluators.in_domain_distance import in_domain_measure

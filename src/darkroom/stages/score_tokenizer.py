@@ -16,10 +16,9 @@ from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.codes import code_scores, histogram
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.image import image_scores
-from darkroom.metrics.pictures import rows
+from darkroom.metrics.image import image_scores, rows
 from darkroom.metrics.reference import frechet_between
+from darkroom.metrics.sample_scores import score_names
 from darkroom.models.evaluators.load import Extractor, extract, open_evaluator
 from darkroom.models.evaluators.registry import Source, open_extractor
 from darkroom.models.tokenizers.batches import reconstruct_all

@@ -14,8 +14,7 @@ from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.device import set_up_device
 from darkroom.environment import choose_device
 from darkroom.errors import DarkroomError
-from darkroom.metrics.cards import PRECISION
-from darkroom.metrics.libraries import library_versions
+from darkroom.metrics.cards import PRECISION, library_versions
 from darkroom.metrics.table import formulas
 from darkroom.metrics.table import scores as known
 from darkroom.models.evaluators.load import Extractor

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.draw import drawn
-from darkroom.metrics.neighbours import centred, nearest
+from darkroom.metrics.manifold import centred, nearest
 from darkroom.tools.score.images import Images, Pixels
 
 NEIGHBOURS, SHOWN = 5, 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.views import Views
+from darkroom.metrics.batches import Views
 from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.load import Extractor, stream, views, whole
 from darkroom.terminal.progress import with_progress
