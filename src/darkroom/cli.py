@@ -3,6 +3,7 @@
 import argparse
 import codecs
 import difflib
+import importlib
 import io
 import locale
 import os
@@ -10,7 +11,7 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,6 +39,18 @@ class _Parser(argparse.ArgumentParser):
         super().error(f"{said}; did you mean {near[0]}?" if near else message)
 
 
+_SEVERAL: dict[str, Any] = {"action": "append", "default": []}
+
+
+def _adder(parser: Any) -> Callable[..., None]:
+    """Return what adds an option, by its name and help, to a parser or a group."""
+
+    def add(option: str, help: str, **more: Any) -> None:
+        parser.add_argument(option, help=help, **more)
+
+    return add
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = _Parser(prog="darkroom", description="Train image generators as one reproducible DAG.")
@@ -45,28 +58,20 @@ def parser() -> argparse.ArgumentParser:
     checked = commands.add_parser(
         "check", help="validate params.yaml, dvc.yaml and the folders of parts, and mend a dvc.lock that was cut short"
     )
-    checked.add_argument(
-        "--leave-out",
-        nargs="?",
-        const="",
-        metavar="FOLDER",
-        help="add to .dvcignore what DVC cannot hash in the folders of parts, or in one folder",
-    )
+    leave_out = "add to .dvcignore what DVC cannot hash in the folders of parts, or in one folder"
+    checked.add_argument("--leave-out", nargs="?", const="", metavar="FOLDER", help=leave_out)
     picture = commands.add_parser("dag", help="check that docs/dag.svg shows the stages of dvc.yaml, or draw it")
     picture.add_argument("--write", action="store_true", help="draw it")
     versus = commands.add_parser(
         "compare", help="the scores of two revisions, and whether they differ by more than noise"
     )
-    versus.add_argument(
-        "old",
-        nargs="?",
-        default="HEAD",
-        help="a commit, branch, tag or experiment, or several of other seeds: A,B,C; HEAD",
-    )
-    versus.add_argument("new", nargs="?", default="workspace", help="the same; the working tree")
-    versus.add_argument("--seeds", action="store_true", help="with the experiments that differ in seeds alone")
-    versus.add_argument("--all", action="store_true", help="also the scores that are equal in both, or do not compare")
-    versus.add_argument("--md", action="store_true", help="print Markdown")
+    add = _adder(versus)
+    several = "a commit, branch, tag or experiment, or several of other seeds: A,B,C; HEAD"
+    add("old", several, nargs="?", default="HEAD")
+    add("new", "the same; the working tree", nargs="?", default="workspace")
+    add("--seeds", "with the experiments that differ in seeds alone", action="store_true")
+    add("--all", "also the scores that are equal in both, or do not compare", action="store_true")
+    add("--md", "print Markdown", action="store_true")
     told = commands.add_parser("scores", help="all scores of a revision, with their standard errors")
     told.add_argument("revision", nargs="?", default="workspace", help="a commit, branch, tag or experiment; here")
     told.add_argument("--md", action="store_true", help="print Markdown")
@@ -102,16 +107,15 @@ def parser() -> argparse.ArgumentParser:
     _add_data(commands.add_parser("data", help="show what is in the data"))
     _add_sample(commands.add_parser("sample", help="make images of texts or of classes, or variations of images"))
     shown = commands.add_parser("show", help="draw a picture in the terminal, or list those that there are")
-    shown.add_argument(
-        "what", nargs="?", help="an image file, a folder with a grid, or a training: its newest grid; without: a list"
-    )
+    what = "an image file, a folder with a grid, or a training: its newest grid; without: a list"
+    shown.add_argument("what", nargs="?", help=what)
     shown.add_argument("--width", type=int, help="characters in a row; those of the terminal")
     _add_invert(
         commands.add_parser("invert", help="carry images to noise by reversed DDIM or the reversed flow, and back")
     )
     given = commands.add_parser("export", help="write models/generator, a DiT, or models/tokenizer for other programs")
     given.add_argument("--model", default="generator", choices=["generator", "tokenizer"], help="which; %(default)s")
-    given.add_argument("--out", default="export", metavar="DIR", help="a new folder; %(default)s")
+    given.add_argument("--out", type=Path, default="export", metavar="DIR", help="a new folder; %(default)s")
     given.add_argument(
         "--format", default="diffusers", choices=["diffusers", "pt", "safetensors"], help="of the weights; %(default)s"
     )
@@ -140,7 +144,7 @@ def _add_data(data: argparse.ArgumentParser) -> None:
     show.add_argument("parts", nargs="*", metavar="PART", help="parts of params.yaml; without: all")
     show.add_argument("--split", choices=["train", "val", "test"], help="images of this split alone")
     show.add_argument(
-        "--grid", default="logs/data/grid.png", metavar="FILE", help="where the grid is written; %(default)s"
+        "--grid", type=Path, default="logs/data/grid.png", metavar="FILE", help="where the grid is written; %(default)s"
     )
     show.add_argument("--images", type=int, default=36, help="images in the grid, 0: no grid; %(default)s")
     show.add_argument("--quarantine", action="store_true", help="list every sample that something was wrong with")
@@ -148,81 +152,145 @@ def _add_data(data: argparse.ArgumentParser) -> None:
 
 
 def _add_sample(sample: argparse.ArgumentParser) -> None:
-    sample.add_argument("--text", action="append", default=[], help="what to make images of; may come several times")
-    sample.add_argument(
-        "--text-file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a file with a text a line; may come several times",
-    )
-    sample.add_argument(
+    add = _adder(sample)
+    add("--text", "what to make images of; may come several times", **_SEVERAL)
+    add("--text-file", "a file with a text a line; may come several times", metavar="FILE", **_SEVERAL)
+    add(
         "--by",
+        "what draws texts: models/generator, or prior and decoder; by default the former where it reads texts",
         choices=["generator", "decoder"],
-        help="what draws texts: models/generator, or prior and decoder; by default the former where it reads texts",
     )
-    sample.add_argument(
-        "--embedding-of",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="an image to make variations of; may come several times",
-    )
-    sample.add_argument(
-        "--mask", metavar="FILE", help="with --embedding-of: an image, white where the others are filled in (RePaint)"
-    )
-    sample.add_argument(
-        "--labels", action="append", default=[], metavar="CLASS,…", help="classes, by name or number: models/generator"
-    )
-    sample.add_argument("--images", type=int, default=4, help="images of each; %(default)s")
-    sample.add_argument(
-        "--seed", type=int, help="of all noise; `sample_text.seed`, of models/generator `sample_generator.common.seed`"
-    )
-    of_classes = sample.add_argument_group(
-        "of models/generator, in place of what `sample_generator` in params.yaml says"
-    )
-    of_classes.add_argument("--steps", help="steps of the solver")
-    of_classes.add_argument("--guidance", type=float, help="scale of guidance; 1: none")
-    of_classes.add_argument("--solver", help="the solver; it fits what was trained")
-    of_classes.add_argument(
-        "--weights", metavar="WEIGHTS", help="ema, raw, a .safetensors file, or a folder with a model or a checkpoint"
-    )
-    of_classes.add_argument("--sigma-rel", type=float, help="width of the average, rebuilt from the kept ones")
-    sample.add_argument("--out", metavar="FILE.png", help="where the grid is written; a name under logs/sample/")
+    add("--embedding-of", "an image to make variations of; may come several times", metavar="FILE", **_SEVERAL)
+    add("--mask", "with --embedding-of: an image, white where the others are filled in (RePaint)", metavar="FILE")
+    add("--labels", "classes, by name or number: models/generator", metavar="CLASS,…", **_SEVERAL)
+    add("--images", "images of each; %(default)s", type=int, default=4)
+    add("--seed", "of all noise; `sample_text.seed`, of models/generator `sample_generator.common.seed`", type=int)
+    title = "of models/generator, in place of what `sample_generator` in params.yaml says"
+    add_of_classes = _adder(sample.add_argument_group(title))
+    add_of_classes("--steps", "steps of the solver")
+    add_of_classes("--guidance", "scale of guidance; 1: none", type=float)
+    add_of_classes("--solver", "the solver; it fits what was trained")
+    weights = "ema, raw, a .safetensors file, or a folder with a model or a checkpoint"
+    add_of_classes("--weights", weights, metavar="WEIGHTS")
+    add_of_classes("--sigma-rel", "width of the average, rebuilt from the kept ones", type=float)
+    add("--out", "where the grid is written; a name under logs/sample/", metavar="FILE.png")
 
 
 def _add_invert(invert: argparse.ArgumentParser) -> None:
     """Add the options of `darkroom invert`; their names are the fields of its `Request`."""
-
-    def add(option: str, help: str, **more: Any) -> None:
-        invert.add_argument(option, help=help, **more)
-
-    several: dict[str, Any] = {"action": "append", "default": []}
+    add = _adder(invert)
     add("--split", "stored images of this split; %(default)s", choices=["train", "val", "test"], default="test")
     add("--images", "how many, drawn of the split; %(default)s", type=int, default=8)
-    add("--key", "the stored image of this key; may come several times", dest="keys", metavar="KEY", **several)
-    add(
-        "--from",
-        "image files in place of stored images",
-        dest="files",
-        metavar="FILE",
-        **several | {"action": "extend"},
-        nargs="+",
-    )
-    add("--labels", "their classes, in place of their own: one for all, or one an image", metavar="CLASS,…", **several)
-    add("--text", "their captions, likewise; may come several times", **several)
-    add("--to-label", "a row of the same noise as other classes", metavar="CLASS,…", **several)
-    add("--to-text", "a row of the same noise by another text; may come several times", metavar="TEXT", **several)
+    add("--key", "the stored image of this key; may come several times", dest="keys", metavar="KEY", **_SEVERAL)
+    files = {"action": "extend", "default": [], "nargs": "+"}
+    add("--from", "image files in place of stored images", dest="files", metavar="FILE", **files)
+    add("--labels", "their classes, in place of their own: one for all, or one an image", metavar="CLASS,…", **_SEVERAL)
+    add("--text", "their captions, likewise; may come several times", **_SEVERAL)
+    add("--to-label", "a row of the same noise as other classes", metavar="CLASS,…", **_SEVERAL)
+    add("--to-text", "a row of the same noise by another text; may come several times", metavar="TEXT", **_SEVERAL)
     add("--steps", "steps of the solver, there and back; those of `sample_generator`")
     add("--solver", "ddim, euler or heun; ddim of Gaussian diffusion, euler of a flow")
     add("--guidance", "scale of guidance there and back; %(default)s: none", type=float, default=1.0)
     add("--edit-guidance", "that of --to-label and --to-text; that of `sample_generator`", type=float, metavar="SCALE")
     add("--weights", "ema, raw, a .safetensors file, or a folder with a model or a checkpoint")
-    add(
-        "--out",
-        "where the grid is written, and a table and the noise beside it; a name under logs/invert/",
-        metavar="FILE.png",
-    )
+    out = "where the grid is written, and a table and the noise beside it; a name under logs/invert/"
+    add("--out", out, metavar="FILE.png")
+
+
+# What a command calls, MODULE:FUNCTION, and the options that are its arguments, in their order.
+_CALLS = {
+    "compare": ("tools.compare.table:table", "old", "new", "md", "seeds", "all"),
+    "dag": ("dag.picture:dag", "write"),
+    "data": ("tools.verify.show:show", "parts", "split", "grid", "images", "quarantine", "json"),
+    "doctor": ("tools.doctor.examine:doctor",),
+    "export": ("tools.export.command:export", "out", "format", "license", "weights"),
+    "export --model tokenizer": ("tools.export.tokenizer:export_tokenizer", "out", "format", "license"),
+    "params": ("tools.params.command:params", "key", "all"),
+    "params --write": ("tools.params.page:write_page", "write"),
+    "plan": ("tools.plan.plan:plan", "stages", "all", "json"),
+    "preset": ("tools.preset:apply", "name", "fit"),
+    "preset --flags": ("tools.preset:flags", "name"),
+    "preset: the list": ("tools.preset:listing",),
+    "scores": ("tools.compare.table:scores", "revision", "md"),
+    "show": ("tools.show:show", "what", "width"),
+    "times": ("tools.times:times",),
+    "tune": ("tools.tune.command:tune", "stages", "write"),
+    "verify": ("tools.verify.verify:verify", "parts", "remote"),
+    "why": ("dag.why:why", "stage"),
+}
+_REQUESTS = {  # of these all options are one argument, the `Request` of the function's module
+    "init": "tools.init.command:init",
+    "invert": "tools.invert.command:invert",
+    "score": "tools.score.command:score",
+}
+
+
+def _loaded(place: str) -> tuple[Any, Any]:
+    """Return a module of this package and a function in it, from MODULE:FUNCTION."""
+    module, _, name = place.partition(":")
+    found = importlib.import_module(f"darkroom.{module}")
+    return found, getattr(found, name)
+
+
+def _variant(options: argparse.Namespace) -> str:
+    """Return the key of a command in `_CALLS`."""
+    command: str = options.command
+    if command == "data" and options.action == "verify":
+        return "verify"
+    if command == "export" and options.model == "tokenizer":
+        return "export --model tokenizer"
+    if command == "params" and (options.check or options.write):
+        return "params --write"
+    if command == "preset" and (options.flags or options.name is None):
+        return "preset --flags" if options.name else "preset: the list"
+    return command
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run a command, print what it returns, and return the exit code."""
+    if options.command in STAGES:
+        return _stage(options)
+    if options.command in ("check", "sample"):
+        print(_check(options) if options.command == "check" else _sample(options))
+        return 0
+    if options.command in _REQUESTS:
+        if options.command == "score":
+            require_paths(options)
+        elif options.command == "init":
+            Init.of(options)  # refuses before it is loaded what it would refuse
+        module, function = _loaded(_REQUESTS[options.command])
+        print(function(module.Request.of(options)))
+        return 0
+    key = _variant(options)
+    place, *names = _CALLS[key]
+    result = _loaded(place)[1](*(getattr(options, name) for name in names))
+    if key == "verify":
+        return int(not result)
+    if key == "tune":
+        for line in result:
+            print(line, flush=True)
+        return 0
+    text, sound = result if key == "doctor" else (result, True)
+    print(f"darkroom {options.command}: {text}" if key in ("dag", "params --write") else text)
+    return int(not sound)
+
+
+def _check(options: argparse.Namespace) -> str:
+    from darkroom.check.check import check, check_sources
+    from darkroom.dag.lock_file import mend
+
+    if mended := mend():
+        print(mended)
+    return f"darkroom check: {check(counted=True)}{check_sources(options.leave_out)}"
+
+
+def _stage(options: argparse.Namespace) -> int:
+    """Run the body of a stage, or print what it would do."""
+    if getattr(options, "dry_run", False):
+        print(_loaded("tools.dry_run:dry_run")[1](options.command, _item(options)), end="")
+    else:
+        _loaded("runner:run_stage")[1](options.command, _item(options))
+    return 0
 
 
 def _sample(options: argparse.Namespace) -> str:
@@ -305,110 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         _require_root(options.command)
-        if options.command == "check":
-            from darkroom.check.check import check, check_sources
-            from darkroom.dag.lock_file import mend
-
-            if said := mend():
-                print(said)
-            print(f"darkroom check: {check(counted=True)}{check_sources(options.leave_out)}")
-        elif options.command == "dag":
-            from darkroom.dag.picture import dag
-
-            print(f"darkroom dag: {dag(options.write)}")
-        elif options.command == "compare":
-            from darkroom.tools.compare.table import table
-
-            print(table(options.old, options.new, options.md, options.seeds, options.all))
-        elif options.command == "scores":
-            from darkroom.tools.compare.table import scores
-
-            print(scores(options.revision, options.md))
-        elif options.command == "score":
-            require_paths(options)
-            from darkroom.tools.score import command as scoring
-
-            print(scoring.score(scoring.Request.of(options)))
-        elif "verify" in (options.command, getattr(options, "action", None)):
-            from darkroom.tools.verify.verify import verify
-
-            return int(not verify(options.parts, options.remote))
-        elif options.command == "data":
-            from darkroom.tools.verify.show import show
-
-            print(
-                show(options.parts, options.split, Path(options.grid), options.images, options.quarantine, options.json)
-            )
-        elif options.command == "sample":
-            print(_sample(options))
-        elif options.command == "show":
-            from darkroom.tools import show as pictures
-
-            print(pictures.show(options.what, options.width))
-        elif options.command == "invert":
-            from darkroom.tools.invert import command
-
-            print(command.invert(command.Request.of(options)))
-        elif options.command == "export":
-            from darkroom.tools.export.command import export
-            from darkroom.tools.export.tokenizer import export_tokenizer
-
-            out = Path(options.out)
-            if options.model == "tokenizer":
-                print(export_tokenizer(out, options.format, options.license))
-            else:
-                print(export(out, options.format, options.license, options.weights))
-        elif options.command == "params" and (options.check or options.write):
-            from darkroom.tools.params.page import write_page
-
-            print(f"darkroom params: {write_page(options.write)}")
-        elif options.command == "params":
-            from darkroom.tools.params.command import params
-
-            print(params(options.key, options.all))
-        elif options.command == "preset":
-            from darkroom.tools import preset
-
-            if options.name is None:
-                print(preset.listing())
-            else:
-                print(preset.flags(options.name) if options.flags else preset.apply(options.name, options.fit))
-        elif options.command == "init":
-            asked = Init.of(options)
-            from darkroom.tools.init.command import init
-
-            print(init(asked))
-        elif getattr(options, "dry_run", False):
-            from darkroom.tools.dry_run import dry_run
-
-            print(dry_run(options.command, _item(options)), end="")
-        elif options.command == "plan":
-            from darkroom.tools.plan.plan import plan
-
-            print(plan(options.stages, options.all, options.json))
-        elif options.command == "tune":
-            from darkroom.tools.tune.command import tune
-
-            for line in tune(options.stages, options.write):
-                print(line, flush=True)
-        elif options.command == "times":
-            from darkroom.tools.times import times
-
-            print(times())
-        elif options.command == "why":
-            from darkroom.dag.why import why
-
-            print(why(options.stage))
-        elif options.command == "doctor":
-            from darkroom.tools.doctor.examine import doctor
-
-            text, sound = doctor()
-            print(text)
-            return int(not sound)
-        else:
-            from darkroom.runner import run_stage
-
-            run_stage(options.command, _item(options))
+        code = _run(options)
         print(end="", flush=True)  # here, where an error of the output can be caught
     except ModuleNotFoundError as error:
         if str(error.name).startswith("darkroom"):
@@ -427,4 +392,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         text = f"{error.filename}: {error.strerror}." if error.filename else f"{error}."
         return _failed(options.command, text, words)
-    return 0
+    return code

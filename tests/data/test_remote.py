@@ -9,8 +9,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from darkroom.artifacts.hashing import sha256_bytes
-from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.manifest import ArtifactError, sha256_bytes
 from darkroom.data.cache import GIGABYTES, Cache
 from darkroom.data.files import OpenFiles
 from darkroom.data.remote import RemoteShards, require_url

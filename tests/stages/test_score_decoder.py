@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from darkroom.artifacts.atomic import write_json
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, write_manifest
+from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, sha256_file, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec, to_array, to_pil
@@ -37,8 +36,8 @@ from darkroom.models.evaluators.scene_reader.network import SceneReader
 from darkroom.models.evaluators.scene_reader.recipe import WORDS
 from darkroom.models.prior import score_settings as of_text
 from darkroom.params import reference_stats as of_reference
+from darkroom.params.parts import Shapes as Settings
 from darkroom.params.section import validate
-from darkroom.params.sources import Shapes as Settings
 from darkroom.stages import diversity, reference_stats, score_decoder, score_text, scoring_pairs
 from data.making import make_part
 from helpers import run

@@ -25,9 +25,9 @@ from darkroom.models.generators.fits import fits as generators_fit
 from darkroom.models.prior.fits import fits as prior_fits
 from darkroom.models.tokenizers.fits import fits as tokenizers_fit
 from darkroom.params.fits import fits as data_fit
+from darkroom.params.parts import settings_of
 from darkroom.params.renamed import require_new_names
 from darkroom.params.section import PARAMS, Section, validate
-from darkroom.params.sources import settings_of
 from darkroom.params.stage import (
     DVC,
     OUTPUTS,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
 
 GIGABYTES = "DARKROOM_CACHE_GB"  # in the environment: `run.cache_gb`, for this process and those it starts

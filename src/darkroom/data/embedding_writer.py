@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
 from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, file_name, map_embeddings, row_shapes, write_array
 from darkroom.data.index import EMBEDDINGS, IndexWriter
 from darkroom.data.reader import ImageShards, Shard

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.data.index import IMAGES, IndexWriter
 from darkroom.data.parts import Policy, write_with
 from darkroom.data.pipeline import Outcome

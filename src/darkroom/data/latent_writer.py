@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
 from darkroom.data.index import LATENTS, IndexWriter
 from darkroom.data.latent_file import (
     CODEBOOK,

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest, sha256_file
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.files import OpenFiles

@@ -9,8 +9,7 @@ from darkroom.metrics.score import wilson
 from darkroom.report.decoder import Conditioned
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, number, percent
-from darkroom.report.scored import Scored
-from darkroom.report.scores import DEBIASED, DISTANCES, title, value_of
+from darkroom.report.scores import DEBIASED, DISTANCES, Scored, title, value_of
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,26 @@ from darkroom.data.classes import class_warnings
 from darkroom.metrics import table
 from darkroom.metrics.labels import LITTLE
 from darkroom.metrics.sample_scores import held_out_names, score_names
-from darkroom.report.cards import flat, written
+from darkroom.report.charts import drawn as draw_codes
 from darkroom.report.charts import error_bars
-from darkroom.report.clip import ClipScored
-from darkroom.report.codes import drawn as draw_codes
-from darkroom.report.damage import damage_rows, passed_over_rows, range_of
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
 from darkroom.report.metadata import Samples
-from darkroom.report.numbers import Number, number, percent, widths
-from darkroom.report.scored import Scored
-from darkroom.report.scores import DEBIASED, DISTANCES, Row, distance_rows, rows, value_of
+from darkroom.report.numbers import (
+    Number,
+    damage_rows,
+    flat,
+    number,
+    passed_over_rows,
+    percent,
+    range_of,
+    widths,
+    written,
+)
+from darkroom.report.scores import DEBIASED, DISTANCES, ClipScored, Row, Scored, distance_rows, rows, value_of
 from darkroom.report.trainings import drawn
-from darkroom.terminal.tables import bytes_of
+from darkroom.terminal.numbers import bytes_of
 
 # The others train nothing where no score or loss needs them, or where published weights are used; of the kind `none`
 # the generator does not, either.

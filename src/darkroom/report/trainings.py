@@ -8,8 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from darkroom.report.charts import line_chart
-from darkroom.report.curves import Training
-from darkroom.report.learning import findings
+from darkroom.report.curves import Training, findings
 from darkroom.report.numbers import Number, number
 
 _WIDE, _NARROW, _HEIGHT = 460, 260, 220  # px of the charts

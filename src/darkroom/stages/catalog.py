@@ -13,7 +13,7 @@ from darkroom.data.selection import SELECTION, write_selection
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.lengths import OPENAI, context_of, long_captions, said_of
 from darkroom.params.catalog import ClipCaptions, GeneratorCaptions, Params
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 
 
 def run(params: Params) -> None:

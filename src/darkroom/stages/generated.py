@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import write_manifest
+from darkroom.artifacts.manifest import sha256_file, write_manifest
 from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.images import to_pil

@@ -18,7 +18,7 @@ from darkroom.data.preparing import Preparation
 from darkroom.data.sources import open_source, slice_of
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest, Params
-from darkroom.params.sources import settings_of
+from darkroom.params.parts import settings_of
 from darkroom.terminal.progress import each_with_progress
 
 LOGS = Path("logs")

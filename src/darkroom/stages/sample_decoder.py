@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import write_manifest
+from darkroom.artifacts.manifest import sha256_file, write_manifest
 from darkroom.artifacts.models import trained
 from darkroom.models.decoder.sample_settings import Params, SampleDecoder
 from darkroom.stages.empty import write_no_samples

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from darkroom.artifacts.atomic import require_writable
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.artifacts.manifest import manifest_hash, read_manifest, sha256_file
 from darkroom.artifacts.models import DISTILLED, GENERATOR, generator_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import OF_ROWS

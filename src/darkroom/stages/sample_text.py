@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
+from darkroom.artifacts.manifest import manifest_hash, read_manifest, sha256_file, write_manifest
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, conditioned_on_clip
 from darkroom.models.prior.sample_settings import Params
 from darkroom.stages.empty import write_no_samples

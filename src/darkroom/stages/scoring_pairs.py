@@ -26,7 +26,7 @@ from darkroom.models.decoder.score_settings import Evaluators
 from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
 from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader, things_in
 from darkroom.models.generators.score_settings import Networks, ScoreGenerator
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.stages.diversity import Vgg16
 from darkroom.stages.further import Further
 from darkroom.stages.scoring import score

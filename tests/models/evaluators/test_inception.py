@@ -10,11 +10,11 @@ from PIL import Image
 from torch import Tensor
 from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, FeatureExtractorInceptionV3
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.inception import Inception, cached_weights, open_inception, pillow
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from models.evaluators.weights import write_random_weights
 
 

@@ -16,7 +16,7 @@ from darkroom.data.sources.hub_images import content
 from darkroom.data.sources.hub_open import open_stream
 from darkroom.data.sources.labels import label_of
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Hub as Settings
+from darkroom.params.parts import Hub as Settings
 
 
 @dataclass(frozen=True)

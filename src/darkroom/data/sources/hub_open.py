@@ -7,7 +7,7 @@ from typing import Any
 from darkroom.data.sources.captions import SPEAKER
 from darkroom.data.sources.hub_images import Files
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Hub as Settings
+from darkroom.params.parts import Hub as Settings
 
 _TIMEOUT = 20  # seconds for the Hub's first answer
 

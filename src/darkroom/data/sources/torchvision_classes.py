@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Torchvision as Settings
 from darkroom.params.section import PARAMS
-from darkroom.params.sources import Torchvision as Settings
 
 # Classes with the arguments of a classification data set that are none.
 _OTHER = {

@@ -18,8 +18,8 @@ from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.torchvision_classes import arguments, find, parameters
 from darkroom.data.sources.torchvision_opening import downloads, open_or_download
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Torchvision as Settings
 from darkroom.params.section import PARAMS
-from darkroom.params.sources import Torchvision as Settings
 
 # These list folders without sorting: here their images are in the order of their paths.
 _UNSORTED = {"INaturalist", "Omniglot", "SUN397"}

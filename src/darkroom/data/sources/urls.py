@@ -27,8 +27,8 @@ from darkroom.data.sources.labels import label_of
 from darkroom.data.sources.url_table import Table, as_bytes
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Urls as Settings
 from darkroom.params.run import Run
-from darkroom.params.sources import Urls as Settings
 
 _SAFE = "%:/?#[]@!$&'()*+,;=~"  # characters with a meaning in an address; others become %XX, as in browsers
 _BATCH = 10_000  # addresses in memory while the table is written

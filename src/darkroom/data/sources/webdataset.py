@@ -20,7 +20,7 @@ from darkroom.data.sources.walk import ENDINGS
 from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import DamagedTarError, Member, compression, members
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Webdataset as Settings
+from darkroom.params.parts import Webdataset as Settings
 from darkroom.urls import is_remote, local_path
 
 _OPEN = 16  # maximum number of open tars: an open tar stays in the cache

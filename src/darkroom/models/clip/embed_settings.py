@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import NO_FILE, PartName, Positive
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, PartName, Positive, Section
 
 Split = Literal["train", "val", "test"]
 

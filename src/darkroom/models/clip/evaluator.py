@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from darkroom.artifacts.hashing import sha256_bytes
+from darkroom.artifacts.manifest import sha256_bytes
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip, stored
 from darkroom.models.clip.network import Clip

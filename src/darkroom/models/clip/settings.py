@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import NO_FILE, Betas, Fraction, Positive, Rate, Seed, Warmup, Weight
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Betas, Fraction, Positive, Rate, Section, Seed, Warmup, Weight
 from darkroom.params.training import Optimizer, Schedule, Training
 
 Name = Literal[

@@ -7,7 +7,7 @@ from darkroom.models.decoder.sample_settings import UNetSampling
 from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import LowResolution, UNet
 from darkroom.params.fits import refuse
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 
 _READ = ("embedding_noise", "low_noise")  # of how a U-Net is sampled, what is read of one that is distilled
 

@@ -10,7 +10,7 @@ from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.tokenizers.fits import require_lpips
 from darkroom.params.fits import refuse, require_dropout
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 
 
 def fits(params: Any) -> None:

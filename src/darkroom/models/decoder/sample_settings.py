@@ -7,10 +7,9 @@ from pydantic import Field, model_validator
 from darkroom.diffusion.settings import SOLVERS, Probability
 from darkroom.models.decoder.settings import Names
 from darkroom.models.decoder.unet_settings import Drawing
-from darkroom.params.numbers import PartName, Positive, Seed
-from darkroom.params.overrides import Overrides, merged, require_known
+from darkroom.params.kinds import Overrides, merged, require_known
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import PartName, Positive, Section, Seed
 
 
 class UNetSampling(Drawing):

@@ -3,9 +3,8 @@
 from typing import Literal
 
 from darkroom.models.generators.score_settings import Networks, ScoreGenerator
-from darkroom.params.numbers import NO_FILE
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Section
 
 
 class Evaluators(Section):

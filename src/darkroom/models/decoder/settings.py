@@ -10,10 +10,9 @@ from darkroom.artifacts.models import DECODER_FOLDER
 from darkroom.diffusion.settings import Timesteps, require_fit
 from darkroom.models.decoder.unet_settings import UNet
 from darkroom.params.evaluate import Evaluate
-from darkroom.params.numbers import NO_FILE, Fraction, PartName, Positive, Rate, Seed, Warmup
-from darkroom.params.overrides import merged
+from darkroom.params.kinds import merged
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Fraction, PartName, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
 
 _OF_TEACHER = ("size", "low_size", "model", "diffusion")  # keys of a U-Net that one which distils it need not repeat

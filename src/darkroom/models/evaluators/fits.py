@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.params.fits import refuse
-from darkroom.params.networks import CLIP_URL, DINOV2_L
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.reference_stats import CLIP_URL, DINOV2_L
+from darkroom.params.section import NO_FILE
 
 
 def cache() -> Path:

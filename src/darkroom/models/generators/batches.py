@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.artifacts.hashing import sha256_json
+from darkroom.artifacts.manifest import sha256_json
 from darkroom.models.generators.sampler import Request
 from darkroom.training.state import running_code
 

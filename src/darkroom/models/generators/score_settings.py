@@ -4,11 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.inception import Inception
-from darkroom.params.networks import ClipFile, Dinov2
-from darkroom.params.numbers import NO_FILE, Positive, Seed
+from darkroom.params.reference_stats import ClipFile, Dinov2, Inception
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Positive, Section, Seed
 
 
 class BitsSettings(Section):

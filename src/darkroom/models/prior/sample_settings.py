@@ -5,9 +5,8 @@ from typing import Literal
 from darkroom.models.decoder.sample_settings import Decoding
 from darkroom.models.decoder.settings import Names
 from darkroom.models.prior.settings import PriorSampling
-from darkroom.params.numbers import Positive, Seed
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Positive, Section, Seed
 
 
 class SampleText(Section):

@@ -14,9 +14,8 @@ from darkroom.diffusion.settings import (
     Timesteps,
     require_fit,
 )
-from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
 
 

@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from darkroom.params.numbers import Positive
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Positive, Section
 
 
 class EncodeLatents(Section):

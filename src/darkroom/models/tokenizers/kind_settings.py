@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field
 
 from darkroom.params import kinds
-from darkroom.params.numbers import Positive
+from darkroom.params.section import Positive
 
 # Every latent is compared with all codes, and `score_tokenizer` counts each of them.
 _MOST_CODES = 2**20

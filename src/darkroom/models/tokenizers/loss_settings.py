@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import Fraction, Positive, Weight
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Section, Weight
 
 WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher.network import open_teacher
 from darkroom.models.tokenizers.loss_settings import Perceptual
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 
 KEY = "train_tokenizer.teacher"
 Network = Literal["teacher", "lpips", "vgg16"]

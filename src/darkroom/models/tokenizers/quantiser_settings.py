@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import Fraction, Positive, Weight
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Section, Weight
 
 # How the gradient passes the quantiser: turned and stretched as the vector was, or as it is.
 Gradient = Literal["rotation", "straight_through"]

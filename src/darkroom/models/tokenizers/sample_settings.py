@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from darkroom.params.numbers import Positive, Seed
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Positive, Section, Seed
 
 
 class SampleTokenizer(Section):

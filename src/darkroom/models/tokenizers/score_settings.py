@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from darkroom.params.inception import Inception
-from darkroom.params.numbers import NO_FILE, Positive
+from darkroom.params.reference_stats import Inception
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Positive, Section
 
 
 class ScoreTokenizer(Section):

@@ -6,9 +6,8 @@ from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.loss_settings import TEACHER, Perceptual
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
-from darkroom.params.numbers import NO_FILE, PartNames, Positive, Rate, Warmup
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, PartNames, Positive, Rate, Section, Warmup
 from darkroom.params.training import Optimizer, Training
 
 _sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}

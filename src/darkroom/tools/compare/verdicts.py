@@ -7,7 +7,7 @@ from typing import Any
 
 from darkroom.metrics.score import Score, share_and_error
 from darkroom.metrics.table import COUNT, scores
-from darkroom.report.cards import flat
+from darkroom.report.numbers import flat
 from darkroom.report.scores import error_of, too_few
 from darkroom.tools.compare.revisions import Results
 

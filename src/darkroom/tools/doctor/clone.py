@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.check.check import check, check_sources
 from darkroom.dag.dvc_cache import lost_of
 from darkroom.dag.lock_file import LOCK as LOCK_FILE
 from darkroom.dag.lock_file import damage, recorded
 from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.tools.doctor.findings import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root, stable_root
 

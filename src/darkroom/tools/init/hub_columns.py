@@ -6,7 +6,7 @@ from typing import Any
 
 from darkroom.data.sources.hub import first_text
 from darkroom.data.sources.hub_open import holds_texts, open_split
-from darkroom.params.sources import Hub
+from darkroom.params.parts import Hub
 from darkroom.tools.init.columns import LABELS, choose, column_of
 
 _ROWS = 300  # whose texts are looked at

@@ -12,7 +12,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, 
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.evaluate import EvaluateGenerator
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.reasons import Choice

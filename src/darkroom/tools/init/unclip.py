@@ -3,7 +3,7 @@
 from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
 from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
 from darkroom.models.prior.sample_settings import SampleText
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.reasons import Choice
 from darkroom.tools.init.tiers import TRAININGS, Tier

@@ -30,7 +30,7 @@ from darkroom.models.tokenizers.encode_settings import EncodeLatents
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.section import validate
 from darkroom.stages.encode_latents import encoder
-from darkroom.terminal.tables import aligned
+from darkroom.terminal.numbers import aligned
 from darkroom.tools.invert.command import Request
 from darkroom.tools.invert.subjects import Conditions, edits, of_files, own_conditions, stored
 from darkroom.tools.sample.classes import MODEL

@@ -8,8 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import NAME, ArtifactError, manifest_hash
+from darkroom.artifacts.manifest import NAME, ArtifactError, manifest_hash, sha256_file
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.embedding_file import file_name
 from darkroom.data.index import EMBEDDINGS, LATENTS

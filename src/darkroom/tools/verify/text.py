@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from darkroom.data.passed_over import passed_over_text
-from darkroom.terminal.tables import aligned, bytes_of
+from darkroom.terminal.numbers import aligned, bytes_of
 
 _CLASSES = 20  # number of classes with a bar
 _BAR = 40  # characters of the longest bar

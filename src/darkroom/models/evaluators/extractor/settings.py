@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from darkroom.params.numbers import Fraction, Positive, Rate, Warmup, Weight
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Rate, Section, Warmup, Weight
 from darkroom.params.training import Optimizer, Training
 
 

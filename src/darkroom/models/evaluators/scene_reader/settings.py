@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup, Weight
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Rate, Section, Seed, Warmup, Weight
 from darkroom.params.training import Training
 
 GRID = 8  # cells in height and width, each with the centre of one thing at most: boxes of forms are two cells wide

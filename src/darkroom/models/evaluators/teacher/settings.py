@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from darkroom.models.tokenizers.loss_settings import TEACHER, Network
-from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup, Weight
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Rate, Section, Seed, Warmup, Weight
 from darkroom.params.training import Schedule, Training
 
 

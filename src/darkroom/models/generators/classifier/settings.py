@@ -3,9 +3,8 @@
 from pydantic import model_validator
 
 from darkroom.models.generators.dit.settings import DiTDiffusion
-from darkroom.params.numbers import Fraction, Positive, Rate, Warmup, Weight
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Rate, Section, Warmup, Weight
 from darkroom.params.training import Training
 
 CLASSIFIER = "models/classifier"  # the value of `sample_generator.dit.classifier` that asks for this training

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.models.generators.dit.settings import DiTGenerated
-from darkroom.params.numbers import NO_FILE, Fraction, Positive, Rate, Warmup
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Fraction, Positive, Rate, Section, Warmup
 from darkroom.params.training import Training
 
 NOT_ASKED = "`train_distilled.kind` is none"

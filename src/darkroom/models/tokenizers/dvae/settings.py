@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Codes, Kind
-from darkroom.params.numbers import Positive
-from darkroom.params.section import Section
+from darkroom.params.section import Positive, Section
 
 Relaxation = Literal["soft", "straight_through", "reinmax"]
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Kind
 from darkroom.models.tokenizers.loss_settings import Adversarial, Equivariance, Perceptual, require_fit
-from darkroom.params.numbers import Positive
+from darkroom.params.section import Positive
 
 
 class KL(Kind):

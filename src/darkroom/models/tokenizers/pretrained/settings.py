@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Kind
-from darkroom.params.numbers import NO_FILE, Positive
+from darkroom.params.section import NO_FILE, Positive
 
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model"  # as diffusers names them
 

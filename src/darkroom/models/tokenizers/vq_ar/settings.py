@@ -6,8 +6,7 @@ from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.kind_settings import Codes, Kind
 from darkroom.models.tokenizers.quantiser_settings import Gradient, Iterations, Smoothing
-from darkroom.params.numbers import Fraction, Positive, Weight
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Section, Weight
 
 
 class GridSampling(Section):

@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 from darkroom.models.tokenizers.kind_settings import Codes, Kind
 from darkroom.models.tokenizers.loss_settings import Adversarial, Equivariance, Perceptual, require_fit
 from darkroom.models.tokenizers.quantiser_settings import FSQ, LFQ, VQ, Binary, SimVQ
-from darkroom.params.numbers import Positive
-from darkroom.params.section import Section
+from darkroom.params.section import Positive, Section
 
 
 class VQGAN(Kind):
