@@ -16,7 +16,7 @@ from darkroom.data.remote import RemoteShards, require_url
 from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import DamagedTarError
 from darkroom.errors import DarkroomError
-from darkroom.urls import is_remote
+from darkroom.remote import is_remote
 
 
 class Server:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
+from darkroom.metrics.baselines import Floor, baselines_of, distances_of_unseen, noise_floor, notes_on_classes
 from darkroom.metrics.batches import Views
 from darkroom.metrics.building import build_reference
-from darkroom.metrics.floor import Floor, baselines_of, distances_of_unseen, noise_floor, notes_on_classes
 from darkroom.metrics.frechet import covariance_root, frechet_distance
 from darkroom.metrics.kernel import cubic, kernel_jackknife, within
 from darkroom.metrics.matching import (

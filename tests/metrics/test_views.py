@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from darkroom.metrics import building as held_out
+from darkroom.metrics.baselines import noise_floor
 from darkroom.metrics.batches import Views
 from darkroom.metrics.building import build_reference, held_out_reference, with_held_out
-from darkroom.metrics.floor import noise_floor
 from darkroom.metrics.inception_score import inception_scores
 from darkroom.metrics.reference import Reference, distances, scores_alone
 from darkroom.metrics.sample_scores import held_out_names, score_names

@@ -16,7 +16,7 @@ from darkroom.cli import main
 from darkroom.dag.stages import STAGES
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
-from darkroom.params.renamed import RENAMED
+from darkroom.params.fits import RENAMED
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import (
     DVC,

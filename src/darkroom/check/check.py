@@ -11,7 +11,6 @@ from pydantic import create_model
 
 from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.check import needs
-from darkroom.check.endings import fits as endings_fit
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import leave_out, require_hashable
@@ -25,8 +24,8 @@ from darkroom.models.generators.fits import fits as generators_fit
 from darkroom.models.prior.fits import fits as prior_fits
 from darkroom.models.tokenizers.fits import fits as tokenizers_fit
 from darkroom.params.fits import fits as data_fit
+from darkroom.params.fits import require_new_names
 from darkroom.params.parts import settings_of
-from darkroom.params.renamed import require_new_names
 from darkroom.params.section import PARAMS, Section, validate
 from darkroom.params.stage import (
     DVC,
@@ -47,7 +46,7 @@ from darkroom.params.training import SharedTraining, with_shared
 
 # What sections must do to fit each other is checked in the room of what reads another's.
 _MODELS_FIT = (tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
-FITS = (data_fit, *_MODELS_FIT, endings_fit, needs.fits)
+FITS = (data_fit, *_MODELS_FIT, needs.endings_fit, needs.fits)
 # Keys that name a file or folder, and what it may be.
 _NAMED = {
     "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "

@@ -22,7 +22,7 @@ from darkroom.data.passed_over import passed_over
 from darkroom.data.reader import ImageShards, same_spec
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
-from darkroom.urls import is_remote
+from darkroom.remote import is_remote
 
 PICTURES, PICTURES_KIND = Path("samples/catalog"), "pictures"
 _FETCHED = 4  # maximum number of remote shards that are downloaded for a grid

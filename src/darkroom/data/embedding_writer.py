@@ -14,7 +14,7 @@ from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, file_name, map_em
 from darkroom.data.index import EMBEDDINGS, IndexWriter
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
-from darkroom.urls import redacted
+from darkroom.remote import redacted
 
 # Returns the rows of a shard, (n, ...), in float32 or as they are stored, under `image`, `text` and `encoding`.
 Embed = Callable[[ImageShards, Shard], Mapping[str, NDArray[Any]]]

@@ -26,7 +26,7 @@ from darkroom.data.latent_file import (
 )
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
-from darkroom.urls import redacted
+from darkroom.remote import redacted
 
 _GROUP = 1024  # images decoded at once
 _LARGEST = 80  # maximum of a logvar: its exp still fits a float32

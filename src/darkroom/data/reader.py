@@ -21,7 +21,7 @@ from darkroom.data.index import IMAGES, Index, Indexed
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tar_files import TarFiles
-from darkroom.urls import is_remote, local_path, redacted
+from darkroom.remote import is_remote, local_path, redacted
 
 _HEADER = tarfile.BLOCKSIZE
 _OPEN = 16  # maximum number of open tars where some are remote: an open tar stays in the cache

@@ -17,8 +17,7 @@ from fsspec.core import url_to_fs
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.cache import Cache, OtherContentError
 from darkroom.errors import DarkroomError
-from darkroom.remote import require_no_password, telling
-from darkroom.urls import redacted
+from darkroom.remote import redacted, require_no_password, telling
 
 _TRIES = 4
 # Entries of a file system's metadata that change with the content of a file.

@@ -12,7 +12,7 @@ from darkroom.data.cache import Cache
 from darkroom.data.remote import RemoteShards
 from darkroom.data.tars import DamagedTarError, compression
 from darkroom.errors import DarkroomError
-from darkroom.urls import is_remote, local_path
+from darkroom.remote import is_remote, local_path
 
 _OPENERS: dict[str, Callable[..., Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _CHUNK = 2**20

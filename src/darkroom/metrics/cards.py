@@ -10,6 +10,7 @@ It holds nothing of clock, host, path, device or git, so equal work gives equal 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
@@ -100,3 +101,13 @@ LIBRARIES = ("numpy", "torch", "torch-fidelity", "torchmetrics")
 def library_versions() -> dict[str, str]:
     """Return the versions of what computes scores. The build behind a `+` (cpu, cu130) names a device: left out."""
     return {name: version(name).partition("+")[0] for name in LIBRARIES}
+
+
+@dataclass(frozen=True)
+class Further:
+    """Scores that other samples have not, and what the card says of them under these names."""
+
+    scores: dict[str, float] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    baselines: dict[str, Any] = field(default_factory=dict)

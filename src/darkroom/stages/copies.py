@@ -23,6 +23,7 @@ from darkroom.data.draw import drawn
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
+from darkroom.metrics.cards import Further
 from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
 from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.metrics.sample_scores import SPACES
@@ -30,9 +31,8 @@ from darkroom.models.evaluators.load import FeatureNetwork
 from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.score_settings import ScoreGenerator
 from darkroom.stages.empty import NEAREST
-from darkroom.stages.further import Further
 from darkroom.stages.generated import CAPTIONED, save_captioned
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 TRAIN = "train"
 _COLUMNS = ("set", "key", *(f"{space}_{what}" for space in SPACES for what in ("d1", "d2", "nearest")))

@@ -18,7 +18,7 @@ from darkroom.data.images import to_pil
 from darkroom.data.npz import NpzWriter
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column

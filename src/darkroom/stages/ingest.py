@@ -19,7 +19,7 @@ from darkroom.data.sources import open_source, slice_of
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest, Params
 from darkroom.params.parts import settings_of
-from darkroom.terminal.progress import each_with_progress
+from darkroom.terminal.terminal import each_with_progress
 
 LOGS = Path("logs")
 

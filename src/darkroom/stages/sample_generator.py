@@ -17,7 +17,7 @@ from darkroom.models.generators.kind_settings import OF_ROWS
 from darkroom.models.generators.sample_settings import Common, Params
 from darkroom.processes.launch import rank
 from darkroom.stages.empty import write_no_samples
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:

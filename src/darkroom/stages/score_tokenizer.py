@@ -25,7 +25,7 @@ from darkroom.models.tokenizers.batches import reconstruct_all
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.score_settings import Params
 from darkroom.models.tokenizers.scoring import counted, measures
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 TOKENIZER, EXTRACTOR = Path("models/tokenizer"), Path("models/extractor")
 METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json"), Path("samples/reconstructions")

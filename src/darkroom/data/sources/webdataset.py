@@ -21,7 +21,7 @@ from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import DamagedTarError, Member, compression, members
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Webdataset as Settings
-from darkroom.urls import is_remote, local_path
+from darkroom.remote import is_remote, local_path
 
 _OPEN = 16  # maximum number of open tars: an open tar stays in the cache
 _MOST = 10**6  # maximum number of samples that are listed as missing where only their count is known

@@ -12,7 +12,7 @@ from torch import Tensor
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.models.clip.network import Clip
 from darkroom.models.clip.text import to_tensor, tokens_of
-from darkroom.urls import redacted
+from darkroom.remote import redacted
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from darkroom.data.embedding_imports import Found
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.embedding import Embedder, normalised
-from darkroom.urls import redacted
+from darkroom.remote import redacted
 
 _LOOKED_AT = 16  # number of images of a part that are compared
 # Minimum mean cosine with this CLIP's embeddings of the stored images. Other resizing and cropping leaves about 0.9;

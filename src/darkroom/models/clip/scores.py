@@ -13,7 +13,7 @@ from darkroom.models.clip.captions import CaptionedImages
 from darkroom.models.clip.network import Contrastive
 from darkroom.models.clip.text import to_tensor, tokens_of
 from darkroom.models.tokenizers.batches import padded
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 from darkroom.training.recipe import Gather
 
 Encode = Callable[[Tensor], Tensor]

@@ -14,7 +14,7 @@ from darkroom.models.evaluators.pairs import perceptual_measure
 from darkroom.models.tokenizers.batches import encode_codes_all
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.models.tokenizers.score_settings import ScoreTokenizer
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 
 def measures(

@@ -17,7 +17,7 @@ from darkroom.data.preparing import upright_size
 from darkroom.data.quarantine import EXCUSED
 from darkroom.data.sample import Entry, Raw
 from darkroom.errors import DarkroomError
-from darkroom.terminal.progress import each_with_progress
+from darkroom.terminal.terminal import each_with_progress
 from darkroom.tools.init.sampling import sampled
 from darkroom.tools.init.subject import Subject
 

@@ -10,7 +10,7 @@ from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Views
 from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.load import Extractor, stream, views, whole
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 from darkroom.tools.score.images import Images, Pixels
 
 

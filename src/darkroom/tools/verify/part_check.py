@@ -19,11 +19,11 @@ from darkroom.data.quarantine import NAME as QUARANTINE
 from darkroom.data.quarantine import SCHEMA
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest
+from darkroom.remote import is_remote
 from darkroom.tools.verify.indexes import check_keys, check_rows, read_index, slices
 from darkroom.tools.verify.manifests import Part, Quarantine, Tar, sealed
 from darkroom.tools.verify.problems import Problem, remake, unreliable
 from darkroom.tools.verify.tar_check import Checked, Job, check_tar
-from darkroom.urls import is_remote
 
 _WORKERS = 8  # maximum number of tars that are read at once; hashing releases the interpreter lock
 

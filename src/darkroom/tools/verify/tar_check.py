@@ -11,10 +11,9 @@ import fsspec
 import pyarrow as pa
 
 from darkroom.errors import DarkroomError
-from darkroom.remote import telling
+from darkroom.remote import is_remote, local_path, redacted, telling
 from darkroom.tools.verify.problems import Problem
 from darkroom.tools.verify.tars import Gap, Hashed, Member, walk
-from darkroom.urls import is_remote, local_path, redacted
 
 _BUFFER = 1 << 20
 _FACTS = ("key", "label", "caption", "width", "height", "original_width", "original_height")

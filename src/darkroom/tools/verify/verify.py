@@ -13,7 +13,7 @@ from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
 from darkroom.data.selection import SELECTION
 from darkroom.terminal.numbers import bytes_of
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 from darkroom.tools.verify.catalog_check import check_catalog, check_selection
 from darkroom.tools.verify.derived_check import EMBEDDING_LAYOUT, LATENT_LAYOUT, Found, check_derived
 from darkroom.tools.verify.manifests import Embeddings, Latents
