@@ -58,8 +58,8 @@ def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[Bas
     return found
 
 
-def _described(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """Return what a key is for, behind a colon; "" where nothing says it."""
+def described(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """Return what the key of params.yaml at `location` is for, behind a colon; a full stop where nothing says it."""
     holder, name = _holder(model, location), str(location[-1])
     text = description(holder, name) if holder is not None and name in holder.model_fields else ""
     return f": {text}" if text else "."
@@ -80,7 +80,7 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
         hint = f"; did you mean `{near[0]}`?" if near else "."
         return f"{PARAMS}: `{key}` is {fault['input']!r}, and is one of {', '.join(allowed)}{hint}"
     if fault["type"] == "missing":
-        return f"{PARAMS}: `{key}` is missing{_described(model, location)}"
+        return f"{PARAMS}: `{key}` is missing{described(model, location)}"
     # A fault between keys belongs to their section, which would fill the screen.
     value = "" if isinstance(fault["input"], Mapping) and fault["type"] == "value_error" else f" is {fault['input']!r}"
     # YAML reads 2024, 2024-01-31, yes and 007 as something else than a text.

@@ -8,9 +8,9 @@ from typing import Any
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.metrics.table import of_group
 from darkroom.report.metadata import ConditionedSamples, PriorFacts, Scores, stale, typed
-from darkroom.report.numbers import Number, number, written
+from darkroom.report.numbers import number, written
 from darkroom.report.pictures import Picture, read_png
-from darkroom.report.scores import Scored, read_scored, require_explained, title, value_of
+from darkroom.report.scores import Row, Scored, read_scored, require_explained, value_of
 
 PRIOR, SAMPLES = Path("models/prior"), Path("samples")
 GRID = "grid.png"
@@ -72,35 +72,14 @@ def read_prior() -> PriorScored | None:
     return PriorScored(split, images, scores)
 
 
-@dataclass(frozen=True)
-class PairRow:
-    """A score of images against their originals or captions, with its upper and lower reference values."""
-
-    name: str
-    run: Number
-    originals: Number | None = None
-    renders: Number | None = None
-    unrelated: Number | None = None
-
-    @property
-    def title(self) -> str:
-        """The name of the score in the table."""
-        return title(self.name)
-
-    @property
-    def cells(self) -> tuple[Number | None, ...]:
-        """The numbers from left to right."""
-        return self.run, self.originals, self.renders, self.unrelated
-
-
 PAIR_COLUMNS = ("these images", "their originals", "unseen renders", "by chance")
 # For each score: the same score of the originals, and the entry of the card with the value of unrelated pairs.
 _REAL = {"clip_text": "clip_text_real"}
 _UNRELATED = {"clip_image": "image_other", "clip_text": "text_other"}
 
 
-def pair_rows(scored: Scored) -> Iterator[PairRow]:
-    """Yield a row for each score that compares an image with its original or its caption."""
+def pair_rows(scored: Scored) -> Iterator[Row]:
+    """Yield a row for each score that compares an image with its original or its caption, for `PAIR_COLUMNS`."""
     scores, reader = scored.scores, scored.card.baselines.scene_reader
     for name in of_group("pairs"):
         if name in _REAL.values() or (run := value_of(name, scores)) is None:
@@ -111,7 +90,7 @@ def pair_rows(scored: Scored) -> Iterator[PairRow]:
             originals = number(reader.originals[name])
             renders = number(reader.renders[name]) if name in reader.renders else None
         other = scored.card.baselines.clip_unrelated.get(_UNRELATED.get(name, ""))
-        yield PairRow(name, run, originals, renders, None if other is None else number(other))
+        yield Row(name, run, (originals, renders, None if other is None else number(other)))
 
 
 # Settings of each network on the page; the protocol lists the rest.

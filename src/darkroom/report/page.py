@@ -13,7 +13,7 @@ from darkroom.metrics.labels import LITTLE
 from darkroom.metrics.sample_scores import held_out_names, score_names
 from darkroom.report.charts import drawn as draw_codes
 from darkroom.report.charts import error_bars
-from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
+from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
 from darkroom.report.metadata import Samples
@@ -28,7 +28,7 @@ from darkroom.report.numbers import (
     widths,
     written,
 )
-from darkroom.report.scores import DEBIASED, DISTANCES, ClipScored, Row, Scored, distance_rows, rows, value_of
+from darkroom.report.scores import ClipScored, Row, Scored, debiased, distance_rows, distance_title, rows, value_of
 from darkroom.report.trainings import drawn
 from darkroom.terminal.numbers import bytes_of
 
@@ -56,7 +56,7 @@ class Group:
 
     title: str
     counts: tuple[str, ...]
-    rows: Sequence[Row | PairRow]
+    rows: Sequence[Row]
     aside: str = ""
     distance: str = ""
     chart: Markup | None = None
@@ -67,7 +67,7 @@ class Group:
         return widths(_cells(self.rows))
 
 
-def _cells(rows: Sequence[Row | PairRow]) -> list[Number]:
+def _cells(rows: Sequence[Row]) -> list[Number]:
     return [cell for row in rows for cell in row.cells if cell]
 
 
@@ -88,8 +88,8 @@ def _bars(row: Row, where: str, others: dict[str, Row | None]) -> Markup | None:
     for name, each in {"generated": row, **others}.items():
         if each is None or each.run.se is None:
             return None
-        named += [(name, each.run, False), ("real, as many", each.unseen, True)]
-    named.append(("halves of real", row.halves, True))
+        named += [(name, each.run, False), ("real, as many", each.beside[0], True)]
+    named.append(("halves of real", row.beside[1], True))
     found = [(name, one.value, one.se, real) for name, one, real in named if one and one.se is not None]
     return error_bars(found, f"{row.title} in the {where}, with standard errors")
 
@@ -156,7 +156,7 @@ def _beside_floor(name: str, extractor: str, made: Scored) -> Row | None:
     """Return a distance of some images, beside it what as many real images score; None where it was not measured."""
     unseen = score_names(extractor, made.card.baselines.held_out.get(extractor, {}))
     run = value_of(name, made.scores)
-    return None if run is None else Row(name, run, value_of(name, unseen))
+    return None if run is None else Row(name, run, (value_of(name, unseen), None))
 
 
 def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
@@ -171,17 +171,17 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
         name = _EXTRACTORS[extractor]
         chart = None
         for row in found:
-            if row.name == DEBIASED[extractor] and others is not None:
+            if row.name == debiased(extractor) and others is not None:
                 chart = _bars(row, name, {of: _beside_floor(row.name, extractor, each) for of, each in others.items()})
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
-        distance = f"{DISTANCES[extractor]} in the {name}"
+        distance = f"{distance_title(extractor)} in the {name}"
         # The two halves are the even and the odd rows of the stored features.
         of_unseen = f"n = {unseen['n']:,.0f}" if unseen else "too few"
         counts = (n, of_unseen, f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
         yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
         if trained := made.card.baselines.train.get(extractor):
             real = score_names(extractor, held_out_names(trained))
-            against = [replace(row, unseen=value_of(row.name, real)) for row in rows(scores, real)]
+            against = [replace(row, beside=(value_of(row.name, real), None)) for row in rows(scores, real)]
             split = inputs.reference.held_out
             aside = f"as reference, which no training saw; beside it images of the {inputs.reference.split} split"
             yield Group(f"{title}, {name}, the {split} split", (n, f"n = {trained['n']:,.0f}", ""), against, aside)
@@ -203,14 +203,14 @@ def _with_real(row: Row, made: Scored) -> Row:
     floor = made.card.baselines.held_out.get("in_domain", {})
     for known in (floor, made.card.baselines.diversity):
         if row.name in known:
-            return replace(row, unseen=value_of(row.name, known))
+            return replace(row, beside=(value_of(row.name, known), row.beside[1]))
     real = made.card.baselines.label_accuracy
     if real is None or real.held_out is None:
         return row
     if row.name == "label_accuracy":
-        return replace(row, unseen=number(real.held_out, real.held_out_se))
+        return replace(row, beside=(number(real.held_out, real.held_out_se), row.beside[1]))
     if row.name == "confident" and real.held_out_confident is not None:
-        return replace(row, unseen=number(real.held_out_confident))
+        return replace(row, beside=(number(real.held_out_confident), row.beside[1]))
     return row
 
 
@@ -241,6 +241,10 @@ def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
     return sum(min(rows, inputs.samples.counts[name]) for name in names)
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def render(title: str, inputs: Inputs) -> str:
     """Return the page as HTML, from the template beside this file; all texts but the charts are escaped."""
     environment = Environment(
@@ -251,12 +255,8 @@ def render(title: str, inputs: Inputs) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["written"] = written
-    environment.filters["bytes"] = bytes_of
-    environment.filters["range"] = range_of
-    environment.filters["sampling"] = sampling
-    environment.filters["percent"] = percent
-    environment.filters["counted"] = lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}"
+    environment.filters |= {"written": written, "bytes": bytes_of, "range": range_of}
+    environment.filters |= {"sampling": sampling, "percent": percent, "counted": _counted}
     scored = list(groups(inputs))
     pairs = pair_groups(inputs)
     shown = [row for group in (*scored, *pairs) for row in group.rows]

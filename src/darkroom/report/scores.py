@@ -14,28 +14,19 @@ from darkroom.metrics.table import scores as known_scores
 from darkroom.report.metadata import Card, ClipCard, Scores, read_json, typed
 from darkroom.report.numbers import Number, number
 
-DEBIASED = {
-    "in_domain": "fd_debiased",
-    "inception": "fid_debiased",
-    "dinov2": "fd_dinov2_debiased",
-    "clip": "fd_clip_debiased",
-}
-DISTANCES = {
-    "in_domain": "Fréchet distance",
-    "inception": "FID",
-    "dinov2": "Fréchet distance",
-    "clip": "Fréchet distance",
-}
+Cells = tuple[Number | None, ...]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A score of this run and, where there is a noise floor, what real images score: unseen ones, and two halves."""
+    """A score of this run and, beside it from left to right, what is known of real images; None: not of this score.
+
+    Of a distance: what unseen real images score, and two halves of the reference.
+    """
 
     name: str
     run: Number
-    unseen: Number | None = None
-    halves: Number | None = None
+    beside: Cells = (None, None)
 
     @property
     def title(self) -> str:
@@ -43,9 +34,19 @@ class Row:
         return title(self.name)
 
     @property
-    def cells(self) -> tuple[Number | None, ...]:
+    def cells(self) -> Cells:
         """The numbers from left to right."""
-        return self.run, self.unseen, self.halves
+        return self.run, *self.beside
+
+
+def debiased(extractor: str) -> str:
+    """Return the name of the Fréchet distance without its bias in the features of an extractor."""
+    return next(iter(score_names(extractor, {"fd_debiased": 0.0})))
+
+
+def distance_title(extractor: str) -> str:
+    """Return what the Fréchet distance in the features of an extractor is called."""
+    return "FID" if extractor == "inception" else "Fréchet distance"
 
 
 def title(name: str) -> str:
@@ -100,7 +101,7 @@ def distance_rows(
     floor = score_names(extractor, unseen), score_names(extractor, halves)
     names = {*floor[1], *ALONE.get(extractor, ())}
     return [
-        Row(name, found, value_of(name, floor[0]), value_of(name, floor[1]))
+        Row(name, found, (value_of(name, floor[0]), value_of(name, floor[1])))
         for name in known_scores()
         if name in names and (found := value_of(name, scores))
     ]
