@@ -6,7 +6,7 @@ that the captions are of.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -194,9 +194,7 @@ def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
     labels = np.array(train.labels, dtype=object)[rows]
     if len(columns) > 1:
         chosen = [_taken(rows[labels == name], _REAL_ROWS) for name in columns]
-        places = [
-            column[row] if row < len(column) else None for row in range(max(map(len, chosen))) for column in chosen
-        ]
+        places = [row for rows_of_columns in zip_longest(*chosen) for row in rows_of_columns]
         width = len(columns)
     else:
         places = list(_taken(rows[labels == columns[0]] if columns else rows, _WIDE * _REAL_ROWS))
@@ -254,8 +252,7 @@ def draw_neighbours(path: Path, made: ImageShards, near: Near, train: ImageShard
     else:
         by_class = [order[column : _WIDE * _MADE_ROWS : _WIDE] for column in range(min(_WIDE, len(order)))]
     sheets = []
-    for row in range(max(map(len, by_class))):
-        places = [of[row] if row < len(of) else None for of in by_class]
+    for places in zip_longest(*by_class):
         sheets.append(_images(made, [None if at is None else near.rows[at] for at in places]))
         for space in _SHOWN:
             found = near.found[space].row

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,7 @@ class Shown:
             images, width = columns[0], min(_COLUMNS, len(columns[0]))
         else:
             blank, width = np.full_like(columns[0][0], 255), len(columns)
-            rows = range(max(map(len, columns)))
-            images = [column[row] if row < len(column) else blank for row in rows for column in columns]
+            images = [image for row in zip_longest(*columns, fillvalue=blank) for image in row]
         save_png(path, contact_sheet(np.stack(images), width))
 
 

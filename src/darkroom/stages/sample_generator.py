@@ -176,13 +176,7 @@ def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) 
 
 
 def _sample(
-    batches: KeptBatches,
-    sampler: Sampler,
-    settings: Common,
-    sampling: Any,
-    asked: Asked,
-    rank: int,
-    processes: int,
+    batches: KeptBatches, sampler: Sampler, settings: Common, sampling: Any, asked: Asked, rank: int, processes: int
 ) -> None:
     """Sample the batches that are one process's own and not there yet."""
     from darkroom.models.generators.sampler import generate
@@ -214,10 +208,8 @@ def _strip(
         chosen = np.unique(labels, return_index=True)[1][: settings.strip]
     rows: dict[int, NDArray[np.uint8]] = {}
     for start in np.unique(chosen - chosen % settings.batch):  # in their own batches: the last column is their image
-        numbers, mine = (
-            np.arange(start, start + settings.batch),
-            chosen[chosen // settings.batch == start // settings.batch],
-        )
+        numbers = np.arange(start, start + settings.batch)
+        mine = chosen[chosen // settings.batch == start // settings.batch]
         of = placed(asked, numbers, sampler.device)
         found = sampler.trajectory(numbers.tolist(), of, settings.seed, sampling, (mine - start).tolist(), _TIMES)
         rows |= dict(zip(mine.tolist(), found.cpu().numpy(), strict=True))
