@@ -18,7 +18,7 @@ from torch import Tensor
 
 from darkroom.models.tokenizers.vq_ar.generate import sample_codes
 from darkroom.models.tokenizers.vq_ar.network import VQARConfig, VQAutoregressive
-from darkroom.terminal.tables import aligned
+from darkroom.terminal.numbers import aligned
 
 
 @dataclass(frozen=True)

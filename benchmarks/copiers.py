@@ -21,8 +21,8 @@ from torch.nn import functional
 from darkroom.data.draw import drawn
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, scene
-from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.memorisation import Panel, memorisation
+from darkroom.metrics.sample_scores import SPACES
 from darkroom.models.evaluators.extractor import Classifier
 
 Pixels = NDArray[np.uint8]

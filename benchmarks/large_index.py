@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from darkroom.artifacts.hashing import sha256_bytes
-from darkroom.artifacts.manifest import write_manifest
+from darkroom.artifacts.manifest import sha256_bytes, write_manifest
 from darkroom.data.catalog import Catalog
 from darkroom.data.catalog_writer import find_duplicates, find_shared_keys
 from darkroom.data.images import ImageSpec

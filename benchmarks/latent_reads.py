@@ -24,8 +24,7 @@ os.environ["WDS_SECURE"] = "1"  # before webdataset: no pickles, no commands in 
 import numpy as np
 from numpy.typing import NDArray
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import write_manifest
+from darkroom.artifacts.manifest import sha256_file, write_manifest
 from darkroom.data.index import LATENTS, IndexWriter
 from darkroom.data.latent_file import map_latent_shard, to_bfloat16, write_latent_shard
 from darkroom.data.latents import LatentShards

@@ -28,8 +28,7 @@ from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import OUTPUTS, address, file_name, given, processes, threads
 from darkroom.processes.launch import Rank, launch, rank, reporting_errors, require_shareable, take_device
 from darkroom.processes.stopping import engine, stoppable, watch
-from darkroom.report.curves import CURVES, read_training
-from darkroom.report.learning import findings
+from darkroom.report.curves import CURVES, findings, read_training
 from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Bar, Tee
 from darkroom.training.inputs import Inputs

@@ -11,8 +11,8 @@ class Brightness:
     scores = (
         Score(
             "brightness",
-            "brightness",
             "Mean grey level over images, 0 to 255.",
+            "brightness",
             formula="mean over images of the mean over pixels and channels",
             error="standard deviation over images / sqrt(n)",
             title="mean brightness",

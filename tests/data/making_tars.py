@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from darkroom.data.images import ImageSpec, to_pil
-from darkroom.params.sources import Webdataset as Settings
+from darkroom.params.parts import Webdataset as Settings
 from data.making import pixels
 
 FAILED = {3: ("failed_to_download", "HTTP Error 404: Not Found"), 7: ("failed_to_resize", "Image decoding error")}

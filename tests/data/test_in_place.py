@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.manifest import ArtifactError, sha256_file
 from darkroom.check.check import read_params
 from darkroom.data import catalog_writer, latent_writer
 from darkroom.data.damage import read_quarantine

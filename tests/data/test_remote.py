@@ -9,13 +9,12 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from darkroom.artifacts.hashing import sha256_bytes
-from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.manifest import ArtifactError, sha256_bytes
 from darkroom.data.remote import GIGABYTES, Cache, RemoteShards, require_url
 from darkroom.data.tar_files import OpenFiles, TarFiles
 from darkroom.data.tars import DamagedTarError
 from darkroom.errors import DarkroomError
-from darkroom.urls import is_remote
+from darkroom.remote import is_remote
 
 
 class Server:

@@ -220,7 +220,7 @@ def test_colours_are_far_from_each_other_and_from_every_background() -> None:
 def test_kinds_are_those_of_the_schema() -> None:
     from typing import get_args
 
-    from darkroom.params.sources import Shapes
+    from darkroom.params.parts import Shapes
 
     (kind,) = get_args(Shapes.model_fields["kinds"].annotation)
     assert get_args(kind) == KINDS

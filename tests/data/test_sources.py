@@ -3,9 +3,8 @@ import pytest
 
 from darkroom.data.sources import SOURCES, open_source, slice_of
 from darkroom.errors import DarkroomError
-from darkroom.params.parts import Part
-from darkroom.params.sources import SECTIONS, settings_of
-from darkroom.params.sources import Digits as Settings
+from darkroom.params.parts import SECTIONS, Part, settings_of
+from darkroom.params.parts import Digits as Settings
 
 PART = Part(source="digits", path="data/none")
 CAPTION = Settings(caption="a handwritten {word} ({label})")

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from darkroom.diffusion.settings import SOLVERS
-from darkroom.params.descriptions import description
+from darkroom.params.section import description
 
 Row = dict[str, Any]  # from a key of params.yaml to its value
 Refusal = Callable[[Row], str | None]  # what `darkroom check` says of a row; None: it accepts

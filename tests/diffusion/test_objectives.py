@@ -24,7 +24,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.prior.network import Prior, PriorConfig, PriorNetwork, sample_prior
 from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.prior.settings import PriorDiffusion, PriorSampling
-from darkroom.params.descriptions import description
+from darkroom.params.section import description
 from darkroom.training.recipe import Batch
 from models.decoder import small_decoder
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from darkroom.metrics import libraries
+from darkroom.metrics import cards as libraries
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.table import scores
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.metrics.cmmd import cmmd
+from darkroom.metrics.kernel import cmmd
 from darkroom.metrics.uncertainty import assign_blocks
 
 

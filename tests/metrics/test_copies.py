@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics import copies, nearest
-from darkroom.metrics.copies import data_copying, gaps, nearer
+from darkroom.metrics import memorisation as copies
+from darkroom.metrics import nearest
+from darkroom.metrics.memorisation import data_copying, gaps, nearer
 from darkroom.metrics.nearest import Nearest, mirrored, moved, reduced
 
 

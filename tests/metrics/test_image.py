@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.image import image_scores, ms_ssim, psnr, ssim
-from darkroom.metrics.pictures import error, rows
+from darkroom.metrics.image import error, image_scores, ms_ssim, psnr, rows, ssim
 
 
 def pair(n: int = 5, channels: int = 3, side: int = 20) -> tuple[Tensor, Tensor]:

@@ -48,11 +48,11 @@ def test_neither_batches_nor_parts_nor_order_count(seed: int, batch: int, cut: i
     values = logits(seed)
     whole = score(values, 1, 60)
     block = torch.zeros(60, dtype=torch.int64)
-    one, two = InceptionScore(7), InceptionScore(7)
-    one.update(values[:cut], block[:cut])
-    two.update(values[cut:], block[cut:])
+    parts = InceptionScore(7)
+    parts.update(values[:cut], block[:cut])
+    parts.update(values[cut:], block[cut:])
     shuffled = score(values[torch.randperm(60, generator=torch.Generator().manual_seed(seed))], 1, batch)
-    for other in (score(values, 1, batch), one.merge(two), shuffled):
+    for other in (score(values, 1, batch), parts, shuffled):
         torch.testing.assert_close(other.total, whole.total, rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(other.negative, whole.negative, rtol=1e-12, atol=0)
         assert torch.equal(other.count, whole.count)

@@ -3,8 +3,7 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.kernel import kernel_jackknife, within
-from darkroom.metrics.kernel_subsets import kernel_subsets
+from darkroom.metrics.kernel import kernel_jackknife, kernel_subsets, within
 from darkroom.metrics.uncertainty import assign_blocks
 
 

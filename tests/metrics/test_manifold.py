@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics import neighbours
-from darkroom.metrics.manifold import manifold
-from darkroom.metrics.neighbours import centred, nearest
+from darkroom.metrics import manifold as neighbours
+from darkroom.metrics.manifold import centred, manifold, nearest
 
 NAMES = ("precision", "recall", "density", "coverage")
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
+from darkroom.metrics.baselines import Floor, baselines_of, distances_of_unseen, noise_floor, notes_on_classes
+from darkroom.metrics.batches import Views
 from darkroom.metrics.building import build_reference
-from darkroom.metrics.floor import Floor, baselines_of, distances_of_unseen, noise_floor, notes_on_classes
 from darkroom.metrics.frechet import covariance_root, frechet_distance
 from darkroom.metrics.kernel import cubic, kernel_jackknife, within
 from darkroom.metrics.matching import (
@@ -28,7 +29,6 @@ from darkroom.metrics.matching import (
 from darkroom.metrics.moments import WeightedMoments
 from darkroom.metrics.reference import Reference, distances
 from darkroom.metrics.uncertainty import assign_blocks
-from darkroom.metrics.views import Views
 from darkroom.models.generators.conditions import by_frequency
 
 NAMES = ("a", "b", "c")

@@ -9,9 +9,9 @@ import torch
 
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
-from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.memorisation import Panel, memorisation
-from darkroom.metrics.shares import wilson
+from darkroom.metrics.sample_scores import SPACES
+from darkroom.metrics.score import wilson
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 COUNT = 150

@@ -81,18 +81,6 @@ def test_too_few_samples_are_refused() -> None:
         metric.compute().without(1)
 
 
-def test_parts_merge_by_addition() -> None:
-    rng = np.random.default_rng(0)
-    x, block = torch.tensor(rng.normal(size=(40, 5))), torch.tensor(rng.integers(0, 3, 40))
-    whole = sums_of(x, block, 3, 40).compute()
-    parts = [sums_of(x[cut], block[cut], 3, 7) for cut in (slice(0, 11), slice(11, 12), slice(12, 40))]
-    left, right = parts[0].merge(parts[1]).merge(parts[2]), sums_of(x[:11], block[:11], 3, 7)
-    right.merge(sums_of(x[11:12], block[11:12], 3, 7).merge(sums_of(x[12:], block[12:], 3, 7)))
-    for merged in (left, right):
-        for name in ("count", "total", "outer"):
-            torch.testing.assert_close(getattr(merged, name), getattr(whole, name), rtol=1e-12, atol=1e-12)
-
-
 def test_stripes_of_a_wide_matrix_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moments, "_STRIPE", 3)
     monkeypatch.setattr(moments, "_HELD", 10)

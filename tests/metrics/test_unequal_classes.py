@@ -17,11 +17,10 @@ from darkroom.data.draw import drawn
 from darkroom.data.images import to_array
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, scene
+from darkroom.metrics.baselines import distances_of_unseen, label_baselines, recognition
 from darkroom.metrics.building import build_reference
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.floor import distances_of_unseen
 from darkroom.metrics.matching import Distribution, count_classes
-from darkroom.metrics.recognition import label_baselines, recognition
 from darkroom.metrics.reference import Reference, distances
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.tools.compare.revisions import Results

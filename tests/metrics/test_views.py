@@ -6,17 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from darkroom.metrics import held_out
-from darkroom.metrics.alone import scores_alone
-from darkroom.metrics.building import build_reference, with_held_out
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.floor import noise_floor
-from darkroom.metrics.held_out import held_out_reference
-from darkroom.metrics.held_out_names import held_out_names
+from darkroom.metrics import building as held_out
+from darkroom.metrics.baselines import noise_floor
+from darkroom.metrics.batches import Views
+from darkroom.metrics.building import build_reference, held_out_reference, with_held_out
 from darkroom.metrics.inception_score import inception_scores
-from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.reference import Reference, distances, scores_alone
+from darkroom.metrics.sample_scores import held_out_names, score_names
 from darkroom.metrics.table import scores
-from darkroom.metrics.views import Views
 
 NAMES = ("a", "b", "c")
 

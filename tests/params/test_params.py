@@ -16,7 +16,7 @@ from darkroom.cli import main
 from darkroom.dag.stages import STAGES
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
-from darkroom.params.renamed import RENAMED
+from darkroom.params.fits import RENAMED
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import (
     DVC,
@@ -146,8 +146,8 @@ FAULTS = [
         {"source": "folder", "path": "~/pictures", "embeddings": "data/none"},
         "which does not exist: `~` is not expanded",
     ),
-    ("parts.first", {"source": "digits", "path": "data/none"}, "`parts.first.embeddings` is missing: it is a folder"),
-    ("parts.first.embeddings", "clips", "`parts.first.embeddings` is clips, which does not exist: it is a folder with"),
+    ("parts.first", {"source": "digits", "path": "data/none"}, "`parts.first.embeddings` is missing: A folder"),
+    ("parts.first.embeddings", "clips", "`parts.first.embeddings` is clips, which does not exist: A folder of"),
     ("parts.first.path", 2024, "`parts.first.path` is 2024: Input should be a valid string; put it in quotes"),
     ("parts", {2024: {"source": "digits", "path": "data/none"}}, "put it in quotes"),
     (
@@ -166,7 +166,7 @@ FAULTS = [
     ("train_decoder.unets.up.low_size", 8, "`train_decoder.unets.up.low_size` is 8, and no U-Net makes images of"),
     ("train_decoder.unets.base.size", 32, "`train_decoder.unets`: two of base, up have the same size"),
     ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, and the next smaller U-Net"),
-    ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: it is data/embeddings, or"),
+    ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: data/embeddings: stored"),
     ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
     ("train_decoder.unets.base.training", {"init": {}}, "`init` is none of the keys that a U-Net may have for itself"),
     ("train_decoder.unets.base.training", {"imags": 64}, "did you mean `images`?"),
@@ -210,7 +210,7 @@ FAULTS = [
     (
         "score_decoder.clip",
         "models/ViT.pt",
-        "`score_decoder.clip` is models/ViT.pt, which does not exist: it is models",
+        "`score_decoder.clip` is models/ViT.pt, which does not exist: CLIP that measures",
     ),
     (
         "sample_decoder.unets.up.low_noise",

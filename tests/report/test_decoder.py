@@ -151,7 +151,7 @@ def test_a_decoder_told_nothing_has_no_chance_to_compare_with(told: Path) -> Non
     change("cards/decoder.json", clip_unrelated=None)
     inputs = read_inputs()
     assert inputs.decoder is not None
-    assert all(row.unrelated is None for row in pair_rows(inputs.decoder.scored))
+    assert all(row.beside[2] is None for row in pair_rows(inputs.decoder.scored))
     assert sampling({}) == ""
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.generators.settings import TrainGenerator
-from darkroom.report.curves import read_training
+from darkroom.report.curves import Finding, findings, read_training
 from darkroom.report.inputs import read_inputs
-from darkroom.report.learning import Finding, findings
 from darkroom.report.page import render
 from report.making import Page, curve
 

@@ -13,11 +13,11 @@ from PIL import Image
 from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.metrics.codes import code_scores
-from darkroom.metrics.shares import wilson
+from darkroom.metrics.score import wilson
 from darkroom.models.decoder.settings import Names
 from darkroom.params.parts import Part
-from darkroom.report.codes import _falling as codes_drawn
-from darkroom.report.codes import read_codes
+from darkroom.report.charts import _falling as codes_drawn
+from darkroom.report.charts import read_codes
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render

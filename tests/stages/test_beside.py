@@ -12,7 +12,7 @@ from darkroom.data.grid import captioned_grid
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.memorisation import Near
 from darkroom.metrics.nearest import Found
-from darkroom.stages.beside import columns_of, draw_neighbours, draw_originals, draw_real
+from darkroom.stages.copies import columns_of, draw_neighbours, draw_originals, draw_real
 from data.making import make_part
 
 COLUMNS = ["3", "11", "nobody", "0"]

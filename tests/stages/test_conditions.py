@@ -15,8 +15,7 @@ import yaml
 from PIL import Image
 from torch.nn import functional
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, write_manifest
+from darkroom.artifacts.manifest import ArtifactError, sha256_file, write_manifest
 from darkroom.check.check import validated
 from darkroom.cli import main
 from darkroom.data.catalog import load_catalog

@@ -15,6 +15,7 @@ from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
+from darkroom.metrics.cards import Further
 from darkroom.metrics.diversity import pairs
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.in_domain_distance import in_domain_measure
@@ -23,7 +24,6 @@ from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.stages import diversity, reference_stats, score_generator
 from darkroom.stages.diversity import find_diversity
-from darkroom.stages.further import Further
 from data.making import Noise, make_part
 from helpers import run
 

@@ -245,8 +245,7 @@ def test_a_damaged_codebook_is_found_on_opening(codes: None) -> None:
 
 
 def test_parts_of_different_codebooks_are_refused(codes: None) -> None:
-    from darkroom.artifacts.hashing import sha256_file
-    from darkroom.artifacts.manifest import read_manifest, write_manifest
+    from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
     from darkroom.data.latent_file import write_codebook
 
     stored("codes", parts=("one", "two"))

@@ -12,8 +12,8 @@ from dag.sandbox import TINY, overlay
 from darkroom.check.check import check, read_params, schema
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
+from darkroom.params.parts import SECTIONS
 from darkroom.params.section import validate
-from darkroom.params.sources import SECTIONS
 from darkroom.params.stage import given
 from stages.sources_made import COUNT, MAKERS
 

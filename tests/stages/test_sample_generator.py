@@ -28,7 +28,7 @@ from darkroom.models.generators.sample_settings import Params
 from darkroom.models.generators.sampler import KeptBatches
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import generated, sample_generator
-from darkroom.terminal import progress
+from darkroom.terminal import terminal as progress
 from darkroom.training.averages import (
     reconstruct,
 )

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from darkroom.artifacts.atomic import write_json
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, write_manifest
+from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, sha256_file, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec, to_array, to_pil
@@ -23,10 +22,10 @@ from darkroom.data.scenes.scene import COLOURS, scene
 from darkroom.data.shards import write_shards
 from darkroom.data.sources.shapes import Shapes
 from darkroom.errors import DarkroomError
-from darkroom.metrics.copies_scores import SPACES
 from darkroom.metrics.frechet import frechet_few
 from darkroom.metrics.image import psnr
 from darkroom.metrics.reference import Reference
+from darkroom.metrics.sample_scores import SPACES
 from darkroom.metrics.table import formulas
 from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive
@@ -36,8 +35,8 @@ from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.scene_reader import WORDS, SceneReader
 from darkroom.models.prior import settings as of_text
 from darkroom.params import reference_stats as of_reference
+from darkroom.params.parts import Shapes as Settings
 from darkroom.params.section import validate
-from darkroom.params.sources import Shapes as Settings
 from darkroom.stages import diversity, reference_stats, score_decoder, score_text, scoring_pairs
 from data.making import make_part
 from helpers import run

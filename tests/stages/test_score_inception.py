@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.manifest import open_artifact, sha256_file
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.frechet import frechet_few
 from darkroom.metrics.inception_score import InceptionScore

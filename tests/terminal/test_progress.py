@@ -1,6 +1,6 @@
 """A line now and then, and the groups as they came."""
 
-from darkroom.terminal import progress
+from darkroom.terminal import terminal as progress
 
 
 def test_groups_pass_and_lines_tell_what_is_left(monkeypatch, capsys):

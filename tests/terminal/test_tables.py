@@ -1,4 +1,4 @@
-from darkroom.terminal.tables import aligned, bytes_of
+from darkroom.terminal.numbers import aligned, bytes_of
 
 
 def test_columns_begin_or_end_together() -> None:

@@ -27,7 +27,7 @@ from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
-from darkroom.params.sources import Digits as Settings
+from darkroom.params.parts import Digits as Settings
 from darkroom.rng import normal
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe

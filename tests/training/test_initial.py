@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import load_file, save, save_file
 from torch import nn
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import file_hashes, write_manifest
+from darkroom.artifacts.manifest import file_hashes, sha256_file, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.generators.dit.config import DiTConfig

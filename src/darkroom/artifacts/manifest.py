@@ -3,15 +3,15 @@
 Every artifact is a folder with a `manifest.json` that holds `kind`, `format`, and the metadata that a consumer must
 check before it does any work: counts, shapes, dtypes, statistics, class names, hashes of inputs. A manifest holds no
 time, host, path outside the artifact, device or git revision, so equal work gives equal bytes. Its `seal` is a hash of
-all other entries, since a changed digit of a statistic would still be valid JSON.
+all other entries, since a changed digit of a statistic would still be valid JSON. Hashes are SHA-256.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.atomic import json_bytes, write_json
-from darkroom.artifacts.hashing import sha256_file, sha256_json
 from darkroom.errors import DarkroomError
 
 FORMAT = 2
@@ -106,3 +106,19 @@ def open_artifact(folder: Path, kind: str) -> dict[str, Any]:
 def manifest_hash(folder: Path) -> str:
     """Return the SHA-256 of the manifest: the fingerprint of the artifact, since it holds the hashes of all files."""
     return sha256_file(folder / NAME)
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Return the SHA-256 of `data` as 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of the content of a file, read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """Return the SHA-256 of a JSON value, independent of the order of its keys."""
+    return sha256_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())

@@ -11,7 +11,6 @@ from pydantic import create_model
 
 from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.check import needs
-from darkroom.check.endings import fits as endings_fit
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import leave_out, require_hashable
@@ -25,9 +24,9 @@ from darkroom.models.generators.fits import fits as generators_fit
 from darkroom.models.prior.settings import fits as prior_fits
 from darkroom.models.tokenizers.settings import fits as tokenizers_fit
 from darkroom.params.fits import fits as data_fit
-from darkroom.params.renamed import require_new_names
-from darkroom.params.section import PARAMS, Section, validate
-from darkroom.params.sources import settings_of
+from darkroom.params.fits import require_new_names
+from darkroom.params.parts import settings_of
+from darkroom.params.section import PARAMS, Section, described, validate
 from darkroom.params.stage import (
     DVC,
     OUTPUTS,
@@ -47,35 +46,7 @@ from darkroom.params.training import SharedTraining, with_shared
 
 # What sections must do to fit each other is checked in the room of what reads another's.
 _MODELS_FIT = (tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
-FITS = (data_fit, *_MODELS_FIT, endings_fit, needs.fits)
-# Keys that name a file or folder, and what it may be.
-_NAMED = {
-    "train_tokenizer.teacher": "it is models/teacher, or for lpips and vgg16 a file with torchvision's weights of "
-    "VGG16, or data/none to download them",
-    "train_tokenizer.pretrained.folder": "it is the folder of an autoencoder in diffusers' format, or data/none",
-    "train_generator.pretrained.folder": "it is a .pt file of a DiT, a folder of diffusers, or data/none",
-    "sample_generator.dit.weaker": "it is a folder as models/generator of another run, or data/none",
-    "sample_generator.dit.classifier": "it is models/classifier, that of another run, or data/none",
-    "sample_generator.common.captions.file": "it is a text file, a caption a line, or data/none for stored captions",
-    "sample_generator.common.captions.clip": "it is models/clip, or data/none where no file of captions is named, or "
-    "the generator reads them itself",
-    "score_generator.bits.generator": "it is models/generator, or data/none for no bits per dim",
-    "score_generator.bits.latents": "it is data/latents, or data/none for no bits per dim",
-    "parts.*.embeddings": "it is a folder with CLIP embeddings that others have made, or data/none to compute them",
-    "train_decoder.tokenizer": "it is models/tokenizer, or data/none for a decoder of pixels",
-    "train_decoder.latents": "it is data/latents, or data/none to encode images while training",
-    "train_decoder.unets.*.embeddings": "it is data/embeddings, or data/none",
-    "train_decoder.unets.*.clip": "it is models/clip, to compute embeddings while training, or data/none",
-    "train_generator.captions": "it is data/shards, or data/none",
-    "train_generator.embeddings": "it is data/embeddings, or data/none",
-    "train_clip.pretrained.file": "it is an archive of OpenAI's, a state dict, or a folder of open_clip; or data/none",
-    "score_decoder.clip": "it is models/clip, a file that `clip.load` opens, a folder of open_clip, or data/none: none",
-    "score_decoder.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
-    "score_generator.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
-    "score_tokenizer.vgg16": "it is a file with torchvision's weights of VGG16, or data/none to download them",
-    "reference_stats.inception.weights": "it is a file with torch-fidelity's weights, or data/none to download them",
-}
-_INIT = "it is a folder with weights to begin with, or data/none"
+FITS = (data_fit, *_MODELS_FIT, needs.endings_fit, needs.fits)
 COMMAND = "PYTHONPATH=src python -m darkroom"
 
 
@@ -192,12 +163,11 @@ def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any
     key = next((template[2:-1] for template in templates if resolve(template, names) == path), None)
     if key is None:
         return f"{DVC}: {address(stage, item)} depends on {path}, which no stage makes and which does not exist."
-    over = spread_over(dvc, stage)
-    hint = _NAMED.get(key.replace("item.", f"{over}.*.", 1), _INIT)
+    key = key.replace("item.", f"{spread_over(dvc, stage)}.{item}.", 1)
+    hint = described(whole(), tuple(key.split(".")))
     if stage == "ingest":
-        hint = "`~` is not expanded, so write it out" if path.startswith("~") else "see docs/data.md"
-    key = key.replace("item.", f"{over}.{item}.", 1)
-    return f"{PARAMS}: `{key}` is {path}, which does not exist: {hint}."
+        hint = ": `~` is not expanded, so write it out." if path.startswith("~") else ": see docs/data.md."
+    return f"{PARAMS}: `{key}` is {path}, which does not exist{hint}"
 
 
 def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
@@ -268,7 +238,8 @@ def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
     for name, part in whole_params.parts.items():
         settings_of(name, part, params.get(part.source))
         if "embeddings" not in params["parts"][name]:  # dvc.yaml names it
-            raise DarkroomError(f"{PARAMS}: `parts.{name}.embeddings` is missing: {_NAMED['parts.*.embeddings']}.")
+            key = f"parts.{name}.embeddings"
+            raise DarkroomError(f"{PARAMS}: `{key}` is missing{described(whole(), tuple(key.split('.')))}")
     stages = _shape(dvc)
     _known(stages)
     _connected(params, dvc)

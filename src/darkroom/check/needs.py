@@ -1,13 +1,17 @@
-"""How many images the stages need of each split: used by `darkroom check`, `init` and every stage after `catalog`."""
+"""What sections say of images and of each other: how many the stages need of each split, and how trainings end.
+
+Used by `darkroom check`, `init` and every stage after `catalog`.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from darkroom.check.endings import trainings
 from darkroom.data.splits import SPLITS
 from darkroom.models.generators.kind_settings import OF_ROWS, TEXTS
-from darkroom.models.kinds import TOKENIZERS
+from darkroom.models.kinds import GENERATORS, TOKENIZERS
 from darkroom.params.fits import refuse
+from darkroom.params.training import FEWEST, Training
+from darkroom.training.plateau import scoring_keys
 
 SCORED = 2  # images of which a covariance can be estimated
 
@@ -96,3 +100,69 @@ def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] 
         again = ", set another `ingest.split_seed`, and run `dvc repro catalog`" if known else ""
         remedy = f"add images, or raise `ingest.splits.{split}`{again}"
         refuse(f"{what}, which {count}: {remedy}.")
+
+
+# Judged by their validation loss, the prior by its cosines, which come with each validation.
+_VALIDATED = (
+    *("train_teacher", "train_extractor", "train_classifier", "train_distilled", "train_scene_reader"),
+    "train_prior",
+)
+
+
+def endings_fit(params: Any) -> None:
+    """Check that a training that ends by itself (`min_improvement`) is judged, and often enough to end early.
+
+    Args:
+        params: the whole of params.yaml, validated.
+
+    Raises:
+        DarkroomError: one has `min_improvement`, and no score or too few come before the last decay begins.
+    """
+    for key, training, every, cadence in trainings(params):
+        if training.min_improvement is None:
+            continue
+        if not every:
+            refuse(
+                f"`{key}.min_improvement` is {training.min_improvement}, and no score says how good the images are, "
+                f"for the loss of noisy ones says little: set {scoring_keys(key.partition('.')[0])}, or "
+                "min_improvement to null."
+            )
+        # Of k scores those from k / 2 on are in the last half of the images; each comes with the step that is due.
+        most = (training.decay_start - training.batch) // (2 * FEWEST - 2)
+        if every > most:
+            refuse(
+                f"`{key}.min_improvement` is decided on {FEWEST} scores at least in the last half of the images seen, "
+                f"before the decay of `images` ({training.images}) begins after {training.decay_start}: set "
+                f"`{cadence}` ({every}) to {most} at most."
+            )
+        if 2 * training.warmup >= training.decay_start:
+            refuse(
+                f"`{key}.min_improvement` is decided after twice the warmup ({training.warmup}), and the decay of "
+                f"`images` ({training.images}) begins after {training.decay_start}: shorten the warmup."
+            )
+
+
+def trainings(params: Any) -> Iterator[tuple[str, Training, int, str]]:
+    """Yield the key, the settings and the images between two scores of each training, and the key that gives these."""
+    for stage in _VALIDATED:
+        training = getattr(params, stage).training
+        yield f"{stage}.training", training, training.validate_every, f"{stage}.training.validate_every"
+    if params.train_clip.source == "trained":
+        training = params.train_clip.training
+        yield "train_clip.training", training, training.validate_every, "train_clip.training.validate_every"
+    if not params.train_tokenizer.untrained:
+        key, training = "train_tokenizer.training", params.train_tokenizer.own_training
+        yield key, training, training.validate_every, f"{key}.validate_every"
+    generator = params.train_generator
+    if GENERATORS.has("recipe", generator.kind):
+        yield (
+            "train_generator.training",
+            generator.own_training,
+            generator.evaluate.every,
+            "train_generator.evaluate.every",
+        )
+    decoder = params.train_decoder
+    for name in decoder.cascade(params.train_clip.source != "none"):
+        if decoder.unets[name].trained:
+            key = f"train_decoder.unets.{name}.training"
+            yield key, decoder.training_of(name), decoder.evaluate.every, "train_decoder.evaluate.every"

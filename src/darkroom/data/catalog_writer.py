@@ -22,7 +22,7 @@ from darkroom.data.reader import ImageShards, same_spec
 from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
-from darkroom.urls import is_remote
+from darkroom.remote import is_remote
 
 _NAMED = 10  # maximum number of groups in the manifest
 

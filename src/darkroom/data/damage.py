@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, check_file, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, check_file, read_manifest, sha256_file
 from darkroom.data.layout import KIND
 from darkroom.errors import DarkroomError
 

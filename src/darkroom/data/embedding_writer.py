@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
 from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, file_name, map_embeddings, row_shapes, write_array
 from darkroom.data.index import EMBEDDINGS, IndexWriter
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
-from darkroom.urls import redacted
+from darkroom.remote import redacted
 
 # Returns the rows of a shard, (n, ...), in float32 or as they are stored, under `image`, `text` and `encoding`.
 Embed = Callable[[ImageShards, Shard], Mapping[str, NDArray[Any]]]

@@ -15,7 +15,7 @@ from darkroom.data.index import EMBEDDINGS, Index, Indexed
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.together import require_equal_metadata, require_made_from
-from darkroom.urls import redacted
+from darkroom.remote import redacted
 
 EMBEDDING_PARTS = Path("data/embeddings")
 _THREADS = 4  # threads that open shards in parallel

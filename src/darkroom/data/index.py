@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, check_file
+from darkroom.artifacts.manifest import ArtifactError, check_file, sha256_file
 
 NAME = "index.parquet"
 _THREADS = 4  # threads that open the indexes of parts in parallel

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
 from darkroom.data.index import LATENTS, IndexWriter
 from darkroom.data.latent_file import (
     CODEBOOK,
@@ -27,7 +26,7 @@ from darkroom.data.latent_file import (
 )
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
-from darkroom.urls import redacted
+from darkroom.remote import redacted
 
 _GROUP = 1024  # images decoded at once
 _LARGEST = 80  # maximum of a logvar: its exp still fits a float32

@@ -8,8 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
 from darkroom.data.damage import EXCUSED, Action, Finding, Listed, Reason, action_of, require_some, write_quarantine
 from darkroom.data.index import IMAGES, IndexWriter
 from darkroom.data.layout import KIND

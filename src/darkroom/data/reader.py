@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest, sha256_file
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.images import MODES, ImageSpec, decode, to_array
@@ -21,7 +20,7 @@ from darkroom.data.index import IMAGES, Index, Indexed
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tar_files import OpenFiles, TarFiles
-from darkroom.urls import is_remote, local_path, redacted
+from darkroom.remote import is_remote, local_path, redacted
 
 _HEADER = tarfile.BLOCKSIZE
 _OPEN = 16  # maximum number of open tars where some are remote: an open tar stays in the cache

@@ -17,11 +17,9 @@ from typing import Any, TypeVar
 import fsspec
 from fsspec.core import url_to_fs
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.manifest import ArtifactError, sha256_file
 from darkroom.errors import DarkroomError
-from darkroom.remote import require_no_password, telling
-from darkroom.urls import redacted
+from darkroom.remote import redacted, require_no_password, telling
 
 GIGABYTES = "DARKROOM_CACHE_GB"  # in the environment: `run.cache_gb`, for this process and those it starts
 _DEFAULT = 20.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.atomic import write_json
-from darkroom.artifacts.hashing import sha256_bytes, sha256_file
+from darkroom.artifacts.manifest import sha256_bytes, sha256_file
 from darkroom.data.images import EXTENSION, encode
 from darkroom.data.index import IMAGES, IndexWriter
 from darkroom.data.sample import Sample

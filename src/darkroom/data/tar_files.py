@@ -14,7 +14,7 @@ from typing import Any
 from darkroom.data.remote import Cache, RemoteShards
 from darkroom.data.tars import DamagedTarError, compression
 from darkroom.errors import DarkroomError
-from darkroom.urls import is_remote, local_path
+from darkroom.remote import is_remote, local_path
 
 _OPEN = 128  # files open at once: several readers stay below the usual limit of 1024 a process
 _TRIES = 3  # attempts to open a file that another process may remove after it was located

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints, model_validator
 
-from darkroom.params.numbers import Positive, Weight
-from darkroom.params.section import Section
+from darkroom.params.section import Positive, Section, Weight
 
 ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
 Target = Literal["eps", "x0", "v"]

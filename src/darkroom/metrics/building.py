@@ -8,12 +8,23 @@ from torch import Tensor
 
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
+from darkroom.metrics.batches import Views
 from darkroom.metrics.frechet import covariance_root
 from darkroom.metrics.kernel import within
-from darkroom.metrics.matching import BALANCED, NO_CLASS, class_weights, count_classes, kept_rows, shares_of
+from darkroom.metrics.matching import (
+    BALANCED,
+    FREQUENCY,
+    NO_CLASS,
+    Distribution,
+    class_weights,
+    count_classes,
+    kept_rows,
+    missing,
+    shares_of,
+)
 from darkroom.metrics.moments import BlockMoments, WeightedMoments
 from darkroom.metrics.reference import Reference, spatial_name
-from darkroom.metrics.views import Views
+from darkroom.metrics.sample_scores import ENOUGH
 
 
 class _Plan:
@@ -135,3 +146,28 @@ def with_held_out(reference: Reference, seen: Views, labels: Tensor, most: int) 
     if spatial is not None:
         spatial = replace(spatial, unseen=kept.spatial, unseen_labels=numbers)
     return replace(reference, unseen=kept.pool, unseen_labels=numbers, unseen_logits=kept.logits, spatial=spatial)
+
+
+def held_out_reference(reference: Reference, distribution: Distribution = FREQUENCY) -> Reference | None:
+    """Return a reference made of the held-out images of another, whose own images are then the unseen ones.
+
+    A model that copies its training images has the best distance from these; a distance from held-out images, which no
+    training saw, rewards no copy. They are enough from `ENOUGH` images a feature on: of n images with D independent
+    features of variance 1 the Fréchet distance from their own distribution is about D (D / 4 + 1) / n. At n = 10 D that
+    is a fortieth of D, the variance of all features, and it grows as 1 / n.
+
+    Returns:
+        None where there are fewer than `ENOUGH` of them a feature, or none of a class that the samples were asked for.
+    """
+    images, labels = reference.unseen_views, reference.unseen_labels
+    if images is None or len(images) < ENOUGH * images.pool.shape[1]:
+        return None
+    if distribution != FREQUENCY and labels is not None:
+        counts = count_classes(labels, len(reference.classes))
+        if missing(distribution, reference.classes, counts):
+            return None
+    count = len(images)
+    found = build_reference(
+        reference.extractor, reference.sha256, [images], count, count, labels, list(reference.classes)
+    )
+    return with_held_out(found, reference.kept, reference.labels, len(reference.kept))

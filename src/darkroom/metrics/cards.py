@@ -10,10 +10,11 @@ It holds nothing of clock, host, path, device or git, so equal work gives equal 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.metrics.libraries import library_versions
 from darkroom.metrics.score import TOO_FEW, count_blocks
 from darkroom.metrics.table import formulas
 
@@ -92,3 +93,21 @@ def require_new(card: Mapping[str, Any], where: object) -> None:
     """
     if card and "protocol" not in card:
         raise ArtifactError(f"{where} is an older card, without `protocol`: make it again (`dvc repro`).")
+
+
+LIBRARIES = ("numpy", "torch", "torch-fidelity", "torchmetrics")
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of what computes scores. The build behind a `+` (cpu, cu130) names a device: left out."""
+    return {name: version(name).partition("+")[0] for name in LIBRARIES}
+
+
+@dataclass(frozen=True)
+class Further:
+    """Scores that other samples have not, and what the card says of them under these names."""
+
+    scores: dict[str, float] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    baselines: dict[str, Any] = field(default_factory=dict)

@@ -2,13 +2,11 @@
 
 IS = exp( 1/N Σᵢ KL(pᵢ | m) ),   pᵢ = softmax(logits of image i),   m = 1/N Σᵢ pᵢ
 
-so that log IS = 1/N Σᵢ Σ_c p_ic log p_ic - Σ_c m_c log m_c: sums over images, which merge by addition.
+so that log IS = 1/N Σᵢ Σ_c p_ic log p_ic - Σ_c m_c log m_c: sums over images.
 
 Source: Salimans et al., "Improved techniques for training GANs", 2016. The logits are Inception's without the bias of
 its last layer, as in the first program and in ADM's.
 """
-
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -40,13 +38,6 @@ class InceptionScore:
         self.count.index_add_(0, block, torch.ones(len(block), dtype=torch.float64))
         self.total.index_add_(0, block, p)
         self.negative.index_add_(0, block, (p * log_p).sum(1))
-
-    def merge(self, other: Self) -> Self:
-        """Add the sums of another part of the images, in the same blocks, and return this object."""
-        self.count += other.count
-        self.total += other.total
-        self.negative += other.negative
-        return self
 
     def _score(self, keep: Tensor) -> float:
         count = self.count[keep].sum()

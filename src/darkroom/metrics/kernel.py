@@ -1,4 +1,4 @@
-"""Kernel distances: the unbiased squared maximum mean discrepancy, over all pairs, of any kernel.
+"""Kernel distances: the unbiased squared maximum mean discrepancy, over all pairs, of any kernel; KID and CMMD.
 
 MMD² = Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) + Σ_{i≠j} k(yᵢ, yⱼ) / n(n-1) - 2 Σ_{ij} k(xᵢ, yⱼ) / mn,   k(x, y) = (x·y / D + 1)³
 
@@ -11,12 +11,15 @@ the value falls below 0.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.uncertainty import Jackknife, jackknife, left_out
+from darkroom.metrics.uncertainty import Jackknife, assign_blocks, jackknife, left_out
 
 _ROWS = 1024  # of a tile of the kernel matrix: 1024 x 1024 float64 are 8 MB
 # From float64 rows (m, D) and (n, D) to the kernel of all pairs, (m, n) float64.
@@ -134,3 +137,84 @@ def kernel_jackknife(
     every = torch.ones(len(parts), dtype=torch.bool)
     others = [every.clone().index_fill_(0, torch.tensor(index), False) for index in left_out(len(parts))]
     return jackknife(distance(every), [distance(keep) for keep in others])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# KID as it is published
+
+SUBSETS, SIZE, SEED = 100, 1000, 2020  # torch-fidelity's; clean-fid and the authors take as many
+
+
+class Subsets(NamedTuple):
+    """The mean over the subsets, and their standard deviation.
+
+    The latter is not a standard error of the mean: it follows from the size of the subsets.
+    """
+
+    mean: float
+    spread: float
+
+
+def kernel_subsets(
+    features: Tensor, reference: Tensor, subsets: int = SUBSETS, size: int = SIZE, seed: int = SEED
+) -> Subsets:
+    """Return the kernel distance as torch-fidelity takes it, from the subsets that it draws for `seed`.
+
+    Bińkowski et al., 2018. For a comparison with published values alone: `kernel_jackknife` takes every pair once.
+
+    Args:
+        features: of generated images, (n, D) float32.
+        reference: of real images, (m, D) float32.
+        subsets: how many are drawn, each without repetition.
+        size: images in a subset, of either set.
+        seed: of NumPy's RandomState, whose numbers stay the same between releases.
+
+    Raises:
+        DarkroomError: fewer images than a subset has.
+    """
+    if min(len(features), len(reference)) < size:
+        raise DarkroomError(
+            f"subsets of {size} images cannot be drawn from {len(features)} generated and {len(reference)} real ones: "
+            "score more images."
+        )
+    draw = np.random.RandomState(seed)
+    values = []
+    for _ in range(subsets):
+        x, y = (rows[torch.from_numpy(draw.choice(len(rows), size, replace=False))] for rows in (features, reference))
+        x, y = x.double(), y.double()
+        xx, yy = cubic(x, x), cubic(y, y)
+        same = (xx.sum() - xx.trace() + yy.sum() - yy.trace()) / (size * (size - 1))
+        values.append(float(same - 2 * cubic(x, y).mean()))
+    return Subsets(float(np.mean(values)), float(np.std(values)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CMMD: the maximum mean discrepancy of CLIP's embeddings with a Gaussian kernel
+
+SIGMA, SCALE = 10.0, 1000.0
+
+
+def gaussian(x: Tensor, y: Tensor) -> Tensor:
+    """Return exp(-|xᵢ - yⱼ|² / 2σ²), (m, n), of float64 rows (m, D) and (n, D)."""
+    squares = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * (x @ y.T)
+    return torch.exp(squares.clamp(min=0) / (-2 * SIGMA**2))
+
+
+def cmmd(features: Tensor, reference: Tensor, blocks: int, weights: Tensor | None = None) -> dict[str, float]:
+    """Return `cmmd` and `cmmd_se` of embeddings of generated and real images, (n, D) and (m, D), of any length.
+
+    k(x, y) = exp(-|x - y|² / 2σ²),  σ = 10,  x and y of length 1,   CMMD = 1000 MMD². Source: Jayasumana et al.,
+    "Rethinking FID: towards a better evaluation metric for image generation", 2024, arXiv 2401.09603, equation 4, the
+    unbiased estimate. The authors' program keeps the pairs of an image with itself, which adds at most 10 / n + 10 / m:
+    less than a thousandth at the 30,000 images of published values.
+
+    `weights` are those of real images, (m,) float64 of sum 1; None: all have the same.
+
+    Raises:
+        DarkroomError: see `kernel_jackknife` and `assign_blocks`.
+    """
+    generated, real = (functional.normalize(rows.double(), dim=1) for rows in (features, reference))
+    found = kernel_jackknife(
+        real, within(real, gaussian, weights), generated, assign_blocks(len(generated), blocks), gaussian, weights
+    )
+    return {name: SCALE * value for name, value in found.named("cmmd").items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from darkroom.artifacts.manifest import ArtifactError
@@ -24,40 +25,34 @@ class Classifier(Protocol):
         ...
 
 
+_label = partial(Score, group="labels", higher_is_better=True, fraction=True)
+
+
 class ClassMetric:
     """Label accuracy, where classes were requested, and how surely and evenly images are of a class."""
 
     scores = (
-        Score(
+        _label(
             "label_accuracy",
-            "labels",
             "Label accuracy: the fraction of generated images whose most likely class, for a classifier "
             "trained on real images, is the class that was requested. Higher is better.",
             formula="share of samples whose most likely class in the in-domain extractor is the class asked for",
             title="label accuracy",
-            higher_is_better=True,
-            fraction=True,
         ),
-        Score(
+        _label(
             "confident",
-            "labels",
             "The fraction of generated images whose most likely class, for the same classifier, has a "
             "probability of at least 0.9: images that it knows. Higher is better.",
             formula="share of samples whose most likely class in the in-domain extractor has a probability of 0.9 "
             "or more",
             title="confident fraction",
-            higher_is_better=True,
-            fraction=True,
         ),
-        Score(
+        _label(
             "rarest_class",
-            "labels",
             "The fraction of generated images that are taken for the rarest class: near 0 where a class is "
             "never made, at most one by the number of classes.",
             formula="share of samples that the in-domain extractor takes for the class it takes the fewest for",
             title="rarest class",
-            fraction=True,
-            higher_is_better=True,
         ),
     )
 

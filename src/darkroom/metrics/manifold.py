@@ -9,12 +9,19 @@ Source: Kynkäänniemi et al., "Improved precision and recall metric for assessi
 1904.06991, k = 3; Naeem et al., "Reliable fidelity and diversity metrics for generative models", 2020, arXiv
 2002.09797, k = 5. Precision and recall count the border of a ball, density and coverage do not, as their authors do.
 They depend on the numbers of both sets: compare at equal ones.
+
+Distances between features are taken tile by tile. Memory: a tile is (1,024, 8,192) float64, 64 MB, whatever the number
+of images; beside it both sets in float64, 8 N D bytes (820 MB of 50,000 images of 2,048 features). Time: 2 N M D
+operations a pass.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from darkroom.metrics.neighbours import centred, nearest, tiles
+from darkroom.errors import DarkroomError
+from darkroom.metrics.moments import require_finite
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 
 NEAREST, NEAREST_DENSITY = 3, 5
@@ -60,3 +67,64 @@ def manifold(
         **mean_and_error("density", (balls / k_density).tolist()),
         **weighted_mean_and_error("coverage", covered.double(), weights),
     }
+
+
+_ROWS, _COLUMNS = 1024, 8192  # of a tile of distances
+
+
+def centred(features: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both sets less the mean of the first, float64: distances stay, and rounding shrinks with the lengths.
+
+    Raises:
+        DarkroomError: another number of features, or values that are not finite.
+    """
+    if features.shape[1] != other.shape[1]:
+        raise DarkroomError(
+            f"features of length {other.shape[1]} do not compare with features of length {features.shape[1]}: both "
+            "must come from one extractor."
+        )
+    for rows in (features, other):
+        require_finite(rows)
+    mean = features.double().mean(0)
+    return features.double() - mean, other.double() - mean
+
+
+def tiles(rows: Tensor, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield |xᵢ - yⱼ|², float64, tile by tile, with the rows and columns of each, of float64 (N, D) and (M, D)."""
+    lengths = columns.square().sum(1)
+    for top in range(0, len(rows), _ROWS):
+        x = rows[top : top + _ROWS]
+        for left in range(0, len(columns), _COLUMNS):
+            y = columns[left : left + _COLUMNS]
+            squares = torch.addmm(lengths[left : left + _COLUMNS], x, y.T, alpha=-2)
+            squares.add_(x.square().sum(1)[:, None]).clamp_(min=0)
+            yield slice(top, top + len(x)), slice(left, left + len(y)), squares
+
+
+def nearest(rows: Tensor, columns: Tensor, k: int, same: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the squared distances, ascending, (N, k) float64, to the k nearest of `columns`, and their numbers (N, k).
+
+    Args:
+        rows: (N, D) float64.
+        columns: (M, D) float64, M at least k, one more where `same`.
+        k: how many.
+        same: whether both are one set: a row is then no neighbour of its own.
+
+    Raises:
+        DarkroomError: too few columns.
+    """
+    if len(columns) < k + same:
+        raise DarkroomError(f"{k} nearest neighbours are wanted among {len(columns) - same} images: give more images.")
+    best = torch.full((len(rows), k), torch.inf, dtype=torch.float64)
+    which = torch.zeros(len(rows), k, dtype=torch.int64)
+    for across, down, squares in tiles(rows, columns):
+        if same:
+            first = max(across.start, down.start)
+            own = torch.arange(first, max(first, min(across.stop, down.stop)))
+            squares[own - across.start, own - down.start] = torch.inf
+        found, at = squares.topk(min(k, squares.shape[1]), dim=1, largest=False)
+        values = torch.cat([best[across], found], dim=1)
+        numbers = torch.cat([which[across], at + down.start], dim=1)
+        order = values.argsort(dim=1, stable=True)[:, :k]
+        best[across], which[across] = values.gather(1, order), numbers.gather(1, order)
+    return best, which

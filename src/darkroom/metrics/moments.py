@@ -1,13 +1,12 @@
 """Mean and covariance of features as float64 sums, one set for each jackknife block.
 
-Sums merge by addition, across batches, and leaving a block out is a subtraction: the whole jackknife of
+Sums grow by addition, batch by batch, and leaving a block out is a subtraction: the whole jackknife of
 a Fréchet distance needs one pass over the images and B · (D² + D + 1) numbers, however many images there are. Products
 of float32 features are exact in float64, and the sums err by about 1e-10 of a unit variance at a mean of 100, where
 float32 sums err by 1e-2.
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -86,8 +85,8 @@ _HELD, _STRIPE = 512, 512  # rows of a block that wait for one product; features
 class BlockMoments:
     """Streaming sums of features (N, D) in B blocks: `count` (B,), `total` (B, D) and `outer` (B, D, D), float64.
 
-    Rows wait until a block has 512 of them, since each product passes over its whole (D, D) matrix; `compute` and
-    `merge` take in those that wait.
+    Rows wait until a block has 512 of them, since each product passes over its whole (D, D) matrix; `compute`
+    takes in those that wait.
     """
 
     def __init__(self, features: int, blocks: int = 1) -> None:
@@ -130,16 +129,6 @@ class BlockMoments:
         for first in range(0, rows.shape[1], _STRIPE):
             stripe = slice(first, first + _STRIPE)
             self.outer[index, stripe, first:].addmm_(rows[:, stripe].T, rows[:, first:])
-
-    def merge(self, other: Self) -> Self:
-        """Add the sums of another part of the samples, in the same blocks, and return this object."""
-        for index in range(len(self.count)):
-            self._take_in(index)
-            other._take_in(index)
-        self.count += other.count
-        self.total += other.total
-        self.outer += other.outer
-        return self
 
     def compute(self) -> BlockSums:
         """Return the sums over all batches. They are the tensors of this object: read, do not modify."""

@@ -1,15 +1,17 @@
-"""The scores of an image beside its original or its caption, by name. Loads no torch."""
+"""The scores of images beside originals and captions, of CLIP and a prior, of codes and latents, by name; no torch."""
 
 from dataclasses import replace
+from functools import partial
 
-from darkroom.metrics.distance_scores import FRECHET
+from darkroom.metrics.sample_scores import FRECHET
 from darkroom.metrics.score import Score
 
 # Of an image and its reconstruction or original.
+_pair = partial(Score, group="pairs", error="as psnr_se", paired=True)
+_reconstruction = partial(_pair, group="reconstructions", higher_is_better=True)
 IMAGES = (
-    Score(
+    _pair(
         "psnr",
-        "pairs",
         "Peak signal-to-noise ratio of an image and its original, 10 log10(255² / mean squared error) "
         "in dB, mean over images. Higher is better; an embedding does not hold the pixels, so of a "
         "decoder it is low.",
@@ -17,40 +19,28 @@ IMAGES = (
         error="standard deviation over images / sqrt(n_fake)",
         title="PSNR (dB)",
         higher_is_better=True,
-        paired=True,
     ),
-    Score(
+    _reconstruction(
         "ssim",
-        "reconstructions",
         "Structural similarity of a reconstruction and its original: brightness, contrast and "
         "structure in small windows, mean over images. 1 for equal images.",
         formula="mean over images, Gaussian window of 11 px, sigma 1.5, range 255, reflected borders",
-        error="as psnr_se",
         title="SSIM",
-        higher_is_better=True,
-        paired=True,
     ),
-    Score(
+    _reconstruction(
         "ms_ssim",
-        "reconstructions",
         "Structural similarity over five scales, the coarsest a sixteenth of the image's size. 1 for equal images.",
         formula="mean over images and channels, 5 scales by means of 2 x 2 pixels, exponents 0.0448, 0.2856, "
         "0.3001, 0.2363, 0.1333, window as ssim's where it lies inside",
-        error="as psnr_se",
         title="MS-SSIM",
-        higher_is_better=True,
-        paired=True,
     ),
-    Score(
+    _pair(
         "lpips",
-        "pairs",
         "Perceptual distance of an image from its original: between their features in VGG16, weighted "
         "as people judge images. 0 for equal images; lower is better.",
         formula="mean over images of the sum over 5 levels of VGG16 of the mean over places of w (a/|a| - "
         "b/|b|)^2, v0.1",
-        error="as psnr_se",
         title="LPIPS",
-        paired=True,
         evaluator="lpips",
     ),
     replace(
@@ -63,128 +53,208 @@ IMAGES = (
 )
 
 # Of an image and its original or its caption.
+_seen = partial(_pair, error="as colour_se", higher_is_better=True, evaluator="scene_reader")
 PAIRS = (
-    Score(
+    _pair(
         "clip_image",
-        "pairs",
         "Cosine of CLIP's embeddings of an image and of its original, mean over images. Higher is "
         "better; beside it the mean over images and originals that do not belong together.",
         formula="mean over images of the cosine of CLIP's embeddings of the image and of its original",
-        error="as psnr_se",
         title="CLIP, image and original",
         higher_is_better=True,
-        paired=True,
         evaluator="clip",
     ),
-    Score(
+    _pair(
         "clip_text",
-        "pairs",
         "Cosine of CLIP's embeddings of an image and of its caption, mean over images. Higher is "
         "better, up to about what the originals get; beside it the mean over images and captions "
         "that do not belong together.",
         formula="mean over images of the cosine of CLIP's embeddings of the image and of its caption",
-        error="as psnr_se",
         title="CLIP, image and caption",
         higher_is_better=True,
-        paired=True,
         evaluator="clip",
     ),
-    Score(
+    _pair(
         "clip_text_real",
-        "pairs",
         "The same of the originals.",
         formula="as clip_text, of the original",
-        error="as psnr_se",
         title="CLIP, original and caption",
-        paired=True,
         compared=False,
     ),
-    Score(
+    _seen(
         "colour",
-        "pairs",
         "The fraction of images in which the scene reader sees the colours that the caption names, and "
         "no other. Higher is better; its own mistakes bound it, so beside it stands the same fraction of "
         "real images.",
         formula="share of images in which the scene reader sees the colours that the caption names, and no other",
         error="as psnr_se, an image 1 or 0",
-        higher_is_better=True,
-        paired=True,
-        evaluator="scene_reader",
     ),
-    Score(
+    _seen(
         "form",
-        "pairs",
         "The same of forms.",
         formula="as colour, of forms",
-        error="as colour_se",
-        higher_is_better=True,
-        paired=True,
-        evaluator="scene_reader",
     ),
-    Score(
+    _seen(
         "size",
-        "pairs",
         "The same of sizes.",
         formula="as colour, of sizes",
-        error="as colour_se",
-        higher_is_better=True,
-        paired=True,
-        evaluator="scene_reader",
     ),
-    Score(
+    _seen(
         "position",
-        "pairs",
         "The fraction of images whose thing is where the caption says, or whose things are as many as it "
         "says, or so to each other.",
         formula="share of images whose thing is where, or whose things are as many or so to each other, as captioned",
-        error="as colour_se",
-        higher_is_better=True,
-        paired=True,
-        evaluator="scene_reader",
     ),
-    Score(
+    _seen(
         "colour_and_form",
-        "pairs",
         "The fraction of images in which each thing has both the colour and the form that the caption names.",
         formula="as colour, of colour and form of each thing together",
-        error="as colour_se",
         title="colour and form",
-        higher_is_better=True,
-        paired=True,
-        evaluator="scene_reader",
     ),
-    Score(
+    _seen(
         "as_described",
-        "pairs",
         "The fraction of images of which the caption is true in all that it says.",
         formula="share of images of which the caption, in its canonical form, is what the scene reader sees",
-        error="as colour_se",
         title="as described",
-        higher_is_better=True,
-        paired=True,
-        evaluator="scene_reader",
     ),
 )
 
 # Of the embeddings that a prior makes; they stand in its manifest, and in no card.
+_prior = partial(Score, group="prior")
 PRIOR = (
-    Score(
+    _prior(
         "cosine",
-        "prior",
         "Cosine of an embedding that the prior makes of a caption and that of the image with this "
         "caption, mean over images. Higher is better.",
         title="cosine, made",
     ),
-    Score(
+    _prior(
         "cosine_text",
-        "prior",
         "The same of the embedding of the caption itself: what a prior would have that hands it on.",
         title="cosine, of the text",
     ),
-    Score(
+    _prior(
         "cosine_other",
-        "prior",
         "The same of the prior's embedding and that of every other image: what knowing nothing would have.",
         title="cosine, of another image",
+    ),
+)
+
+# Of CLIP's embeddings; `retrieval.py` computes them.
+ERROR = "sqrt(p (1 - p) / n), n the images or captions"  # of each, a fraction p
+_clip = partial(Score, group="clip", higher_is_better=True, paired=True)
+RETRIEVAL = (
+    _clip(
+        "zero_shot_accuracy",
+        "The fraction of images whose class CLIP finds among all classes, each told by its captions or "
+        "prompts. Higher is better.",
+        formula="share of images whose class's prompts, mean of unit embeddings, have the largest cosine",
+        title="zero-shot accuracy",
+    ),
+    _clip(
+        "image_to_text_r1",
+        "The fraction of images that CLIP finds nearer to their own caption than to any other of the "
+        "split's. Higher is better; as many captions as differ are compared.",
+        formula="share of images with no other caption whose cosine is as large as that of their own",
+        title="caption of an image, R@1",
+    ),
+    _clip(
+        "image_to_text_r5",
+        "The same where fewer than five other captions are as near.",
+        formula="as image_to_text_r1, with fewer than 5 others",
+        title="caption of an image, R@5",
+    ),
+    _clip(
+        "text_to_image_r1",
+        "The fraction of captions to which no image of another caption is as near as one of their own.",
+        formula="share of captions of one of whose images no image of another caption has as large a cosine",
+        title="image of a caption, R@1",
+    ),
+    _clip(
+        "text_to_image_r5",
+        "The same where fewer than five images of other captions are as near.",
+        formula="as text_to_image_r1, with fewer than 5 others",
+        title="image of a caption, R@5",
+    ),
+)
+
+# What a codebook holds, and what a lossless code takes.
+_code, _cost = partial(Score, group="codes of train"), partial(Score, group="cost of codes")
+_CODES = (
+    _code(
+        "codebook_usage",
+        "Fraction of the codes of the codebook that occur at least once. Higher is better.",
+        formula="share of the K codes that occur in the train split",
+        title="codebook usage",
+        higher_is_better=True,
+    ),
+    _code(
+        "codebook_perplexity",
+        "As many equally frequent codes would hold as much information, 2 to the entropy of a code. Higher is "
+        "better, up to the size of the codebook.",
+        formula="2^H, H = - sum p log2 p over the codes of the train split",
+        title="codebook perplexity",
+        higher_is_better=True,
+    ),
+    _code(
+        "dead_codes",
+        "Codes that never occur.",
+        formula="codes that do not occur in the train split",
+        title="dead codes",
+    ),
+)
+CODES = (
+    *_CODES,
+    *(
+        replace(
+            score,
+            name=f"{score.name}_scored",
+            group="codes scored",
+            formula=f"as {score.name}, in the split that is reconstructed",
+        )
+        for score in _CODES
+    ),
+    _cost(
+        "bits_per_pixel",
+        "What the codes of an image cost, all written with equally many bits, over its pixels.",
+        formula="log2(K) codes / pixels of an image",
+        title="bits per pixel",
+    ),
+    _cost(
+        "bits_per_pixel_entropy",
+        "The same, each code written with as many bits as its frequency asks for.",
+        formula="H codes / pixels of an image, H of the codes of the split that is reconstructed",
+        title="bits per pixel, entropy-coded",
+    ),
+)
+
+# The variational bound of stored latents under a generator, not of generated images.
+_bits = partial(Score, group="bits per dim", error="as bits_per_dim_se", paired=True)
+BITS = (
+    _bits(
+        "bits_per_dim",
+        "Upper bound on what a lossless code of latents takes under the generator, bits a number, with 256 levels of "
+        "them from -1 to 1: comparable between generators of the same latents. Lower is better.",
+        formula="bits_prior + bits_steps + bits_decoder, over all timesteps, Ho et al. 2020, equation 5",
+        error="standard deviation over latents / sqrt(their number)",
+        title="bits per dim",
+    ),
+    _bits(
+        "bits_prior",
+        "Of these, what the last timestep keeps of the data.",
+        formula="KL(q(x_T | x_0) || N(0, I)) / (d ln 2)",
+        title="prior",
+    ),
+    _bits(
+        "bits_steps",
+        "Of these, the steps from the last timestep to the second.",
+        formula="sum over t > 0 of KL(q(x_t-1 | x_t, x_0) || p(x_t-1 | x_t)) / (d ln 2)",
+        title="steps",
+    ),
+    _bits(
+        "bits_decoder",
+        "Of these, the first timestep.",
+        formula="-log2 p(x_0 | x_1) / d, 256 levels from -1 to 1",
+        title="decoder",
     ),
 )

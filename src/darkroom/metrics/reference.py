@@ -12,8 +12,10 @@ from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.errors import DarkroomError
+from darkroom.metrics.batches import Views
 from darkroom.metrics.frechet import covariance_root, frechet_distance, frechet_of_two, frechet_scores
-from darkroom.metrics.kernel import kernel_jackknife, within
+from darkroom.metrics.inception_score import inception_scores
+from darkroom.metrics.kernel import cmmd, kernel_jackknife, within
 from darkroom.metrics.matching import (
     BALANCED,
     FREQUENCY,
@@ -24,7 +26,6 @@ from darkroom.metrics.matching import (
 )
 from darkroom.metrics.moments import Moments, WeightedMoments, block_sums, require_finite
 from darkroom.metrics.uncertainty import assign_blocks
-from darkroom.metrics.views import Views
 
 _ROWS = 4096  # features in one float64 copy
 
@@ -244,4 +245,18 @@ def distances(
     if seen.spatial is not None and reference.spatial is not None:
         places = reference.spatial
         found |= frechet_scores("sfid", places.moments, places.root, seen.spatial.cpu(), block)
+    return found
+
+
+def scores_alone(seen: Views, reference: Reference, blocks: int) -> dict[str, float]:
+    """Return `inception_score` of Inception, `cmmd` of CLIP, with their errors; of other extractors nothing.
+
+    Args:
+        seen: features of the images.
+        reference: `matched` to the distribution of classes that they were asked to have.
+        blocks: of the jackknife.
+    """
+    found = {} if seen.logits is None else inception_scores(seen.logits, blocks)
+    if reference.extractor == "clip":
+        found |= cmmd(seen.pool, reference.kid_features, blocks, reference.kid_weights)
     return found

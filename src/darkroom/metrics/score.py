@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,8 +31,8 @@ class Score:
     """A number in a metrics file: what cards, tables and the page say of it.
 
     name: in metrics/*.json; its standard error is NAME_se.
-    group: the part of the page that it stands in.
     meaning: what it says to a reader of the page, and which way is better.
+    group: the part of the page that it stands in.
     formula: for its card; empty where it stands in no card.
     error: the formula of its standard error; empty where it has none of its own.
     title: in the page's tables; the name where it is empty.
@@ -43,8 +44,8 @@ class Score:
     """
 
     name: str
-    group: str
     meaning: str
+    group: str
     formula: str = ""
     error: str = ""
     title: str = ""
@@ -92,3 +93,23 @@ class SampleMetric(Protocol):
     def measure(self, samples: Samples) -> Mapping[str, float]:
         """Return values by the names of `scores`, and their standard errors as NAME_se."""
         ...
+
+
+NORMAL = 1.96  # standard errors on each side of a 95% interval
+
+
+def wilson(fraction: float, n: int) -> tuple[float, float]:
+    """Return the 95% interval of a fraction of n independent images, valid also at 0 and 1.
+
+    (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), z = 1.96; Wilson, 1927.
+    """
+    z2 = NORMAL**2 / n
+    middle = fraction + z2 / 2
+    reach = NORMAL * math.sqrt(fraction * (1 - fraction) / n + z2 / (4 * n))
+    return max(0.0, (middle - reach) / (1 + z2)), min(1.0, (middle + reach) / (1 + z2))
+
+
+def share_and_error(name: str, fraction: float, n: int) -> dict[str, float]:
+    """Return a fraction of n images and its standard error, which is not 0 at 0 and 1: a quarter of the interval."""
+    low, high = wilson(fraction, n)
+    return {name: fraction, f"{name}_se": (high - low) / (2 * NORMAL)}

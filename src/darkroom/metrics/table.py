@@ -6,14 +6,9 @@ A new metric of generated images is a file beside this one with a class (`Sample
 
 from collections.abc import Mapping
 
-from darkroom.metrics.code_scores import BITS, CODES
-from darkroom.metrics.copies_scores import MEMORISATION
-from darkroom.metrics.distance_scores import DISTANCES, HELD_OUT
-from darkroom.metrics.diversity_scores import DIVERSITY
-from darkroom.metrics.feature_scores import FEATURE_SCORES, ManifoldMetric
 from darkroom.metrics.labels import ClassMetric
-from darkroom.metrics.pair_scores import IMAGES, PAIRS, PRIOR
-from darkroom.metrics.retrieval_scores import RETRIEVAL
+from darkroom.metrics.pair_scores import BITS, CODES, IMAGES, PAIRS, PRIOR, RETRIEVAL
+from darkroom.metrics.sample_scores import DISTANCES, DIVERSITY, FEATURE_SCORES, HELD_OUT, MEMORISATION, ManifoldMetric
 from darkroom.metrics.score import SampleMetric, Score
 
 COUNT = "n"  # of images, in a metrics file

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from darkroom.params.numbers import Fraction, PartNames, Positive
 from darkroom.params.parts import Parts
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, PartNames, Positive, Section
 
 
 class Catalog(Section):

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import NO_FILE, Positive, Seed
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Positive, Section, Seed
 
 
 class Evaluate(Section):

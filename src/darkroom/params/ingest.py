@@ -4,11 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.numbers import Positive, Seed
-from darkroom.params.parts import Parts
+from darkroom.params.parts import Digits, Folder, Hub, Parts, Shapes, Torchvision, Urls, Webdataset
 from darkroom.params.run import Run
-from darkroom.params.section import Section
-from darkroom.params.sources import Digits, Folder, Hub, Shapes, Torchvision, Urls, Webdataset
+from darkroom.params.section import Positive, Section, Seed
 
 
 class Splits(Section):

@@ -1,11 +1,14 @@
-"""The section `parts`: how the data arrive."""
+"""The section `parts`: how the data arrive; and the sections of the sources, with the settings that a part has."""
 
+import re
+import unicodedata
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from darkroom.params.numbers import NO_FILE, PartName
-from darkroom.params.section import Section
+from darkroom.errors import DarkroomError
+from darkroom.params.section import NO_FILE, PARAMS, PartName, Positive, Section, Seed, validate
 
 SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
 
@@ -67,3 +70,189 @@ def _sorted(parts: dict[str, Part]) -> dict[str, Part]:
 
 # In the order of their names: DVC compares mappings without order, so no result may depend on it.
 Parts = Annotated[dict[PartName, Part], Field(min_length=1), AfterValidator(_sorted)]
+
+
+# The labels that are allowed; None: all. Letters in one form, as labels have them, see `label_of`.
+Class = Annotated[str, AfterValidator(lambda name: unicodedata.normalize("NFC", name))]
+Classes = Annotated[list[Class], Field(min_length=1)] | None
+# Of a member of a webdataset sample: what comes after the first dot of its name.
+Ending = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
+JsonField = Annotated[str, Field(pattern=r"^json:.+$")]
+
+
+class Digits(Section):
+    """The digits that scikit-learn carries."""
+
+    caption: str = "a handwritten {word}"
+    """Caption of an image; {word}: zero to nine, {label}: 0 to 9."""
+
+    @model_validator(mode="after")
+    def _fields(self) -> "Digits":
+        try:
+            self.caption.format(word="seven", label=7)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the caption may hold {{word}} and {{label}} only, not {error}") from error
+        return self
+
+
+class Shapes(Section):
+    """Rendered, captioned scenes of coloured forms."""
+
+    seed: Seed = 0
+    """Seed of the scenes."""
+    size: Annotated[int, Field(ge=8)] = 64
+    """Pixels, height and width of a scene."""
+    kinds: Annotated[list[Literal["position", "count", "relation"]], Field(min_length=1)] = [
+        "position",
+        "count",
+        "relation",
+    ]
+    """position: one form at a place; count: two or three equal ones; relation: one left of another."""
+    transparent: bool = False
+    """Forms on a transparent background, RGBA."""
+
+
+class Torchvision(Section):
+    """A classification data set of torchvision."""
+
+    dataset: str = "CIFAR10"
+    """Name in torchvision.datasets."""
+    split: str | None = "train"
+    """train, test or another of the data set; null: it has none."""
+    options: dict[str, bool | int | str] = Field(default_factory=dict)
+    """Further arguments of its class: `split: letters` for EMNIST, `size: 160px` for Imagenette."""
+    download: bool = True
+    """Download it where it is missing; to .darkroom/downloads/torchvision where the part's path is data/none."""
+    caption: str | None = "a photo of a {label}"
+    """Caption of an image; {label}: the name of the class; null: no captions."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
+
+    @model_validator(mode="after")
+    def _fields(self) -> "Torchvision":
+        try:
+            (self.caption or "").format(label="cat")
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the caption may hold {{label}} only, not {error}") from error
+        return self
+
+
+class Folder(Section):
+    """Image files in a folder."""
+
+    label: Literal["none", "parent", "top", "metadata"] = "parent"
+    """parent or top: the name of the folder nearest to the file, or to the path; metadata: of a table."""
+    label_column: str = "label"
+    """Column with the labels in metadata.jsonl, .csv or .parquet, whose column file_name names the files."""
+    repeats: bool = False
+    """true: of a folder 10_cat, named for kohya's trainers, the label is cat; its repeat count 10 is not used."""
+    caption: Literal["none", "txt", "metadata"] = "none"
+    """txt: KEY.txt, else KEY.caption, beside KEY.png, or KEY.png.txt; metadata: of the same table."""
+    caption_column: str = "text"
+    """Column with the captions in the same table."""
+    classes: Classes = None
+    """Labels that are allowed; null: all."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
+
+
+class Webdataset(Section):
+    """Existing shards: tars with images, captions, labels and facts."""
+
+    url: str | None = None
+    """An fsspec URL, {00000..00099} stands for a range; null: the part's path."""
+    image: Annotated[list[Ending], Field(min_length=1)] = ["jpg", "jpeg", "png", "webp"]
+    """Endings of the members that are images."""
+    label: Ending | JsonField | None = "cls"
+    """Ending of the member that is the label, or json:FIELD; null: no labels."""
+    caption: Ending | JsonField | None = "txt"
+    """Ending of the member that is the caption, or json:FIELD; null: no captions."""
+    classes: Classes = None
+    """Names of the classes, in the order of the numbers in cls, or the labels that are allowed; null: all."""
+    shard_in_key: bool = False
+    """Put the shard's name before each key, for shards that all begin at the same key."""
+    repack: bool = False
+    """false: indexed in place and prepared on reading; true: written anew, prepared."""
+    damaged_shard: Literal["stop", "quarantine"] = "stop"
+    """What to do with a tar that is cut off or has a damaged header."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
+
+    @model_validator(mode="after")
+    def _integers(self) -> "Webdataset":
+        for place, name in enumerate(self.classes or []):
+            if re.fullmatch(r"-?[0-9]+", name) and name != str(place):
+                raise ValueError(
+                    f"the class {name!r} stands at place {place}, so a label {name} could mean it or the class of that "
+                    "number: give it a name with a letter, or leave `classes` empty"
+                )
+        return self
+
+
+class Urls(Section):
+    """A table of addresses, downloaded with img2dataset."""
+
+    url_column: str = "url"
+    """Column with the addresses."""
+    caption_column: str | None = "caption"
+    """Column with the captions; null: none."""
+    label_column: str | None = None
+    """Column with the labels; null: none."""
+    resize: Positive | None = None
+    """Pixels of the shorter side that larger images are reduced to as they are downloaded; null: kept as they are."""
+    encode_format: Literal["jpg", "png", "webp"] = "jpg"
+    """Format of images that are reduced; jpg and webp of quality 95."""
+    disallowed: list[str] = ["noai", "noimageai", "noindex", "noimageindex"]
+    """Words in a server's X-Robots-Tag for which an image is left out; []: none."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """Retries of a download that failed."""
+    timeout: Positive = 10
+    """Seconds until a download fails."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
+
+
+class Hub(Section):
+    """A data set of the Hugging Face Hub."""
+
+    dataset: str = "ylecun/mnist"
+    """Name of the data set on the Hub."""
+    configuration: str | None = None
+    """Configuration, where the data set has several; null: its only one."""
+    split: str = "train"
+    """Split of the data set."""
+    revision: str | None = None
+    """Commit, so that the data stay the same, or branch or tag; null: the newest."""
+    image: str = "image"
+    """Column of the images."""
+    label: str | None = "label"
+    """Column of the labels; null: none."""
+    caption: str | None = None
+    """Column of the captions; null: none."""
+    mirror: bool = False
+    """A mirror image is as true as the image: half of the images are mirrored in training."""
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "digits": Digits,
+    "shapes": Shapes,
+    "torchvision": Torchvision,
+    "folder": Folder,
+    "webdataset": Webdataset,
+    "urls": Urls,
+    "hub": Hub,
+}
+
+
+def settings_of(name: str, part: Part, section: Section | Mapping[str, Any] | None) -> Any:
+    """Return the settings of a part's source: its section of params.yaml, with what the part says otherwise.
+
+    Raises:
+        DarkroomError: the section is missing, or a key of `settings` is unknown or has a value that is not allowed.
+    """
+    if section is None:
+        raise DarkroomError(
+            f"{PARAMS}: the section `{part.source}` of this source is missing: add `{part.source}: {{}}`."
+        )
+    values = section.model_dump() if isinstance(section, Section) else dict(section)
+    return validate(SECTIONS[part.source], {**values, **part.settings}, f"parts.{name}.settings")

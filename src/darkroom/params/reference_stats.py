@@ -1,16 +1,46 @@
-"""The sections that `reference_stats` reads."""
+"""The sections that `reference_stats` reads, and where published networks come from."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.params.inception import Inception
-from darkroom.params.networks import ClipFile, Dinov2
-from darkroom.params.numbers import Positive
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Positive, Section, Sha256
 
 Split = Literal["train", "val", "test"]
+
+_DINOV2 = "https://dl.fbaipublicfiles.com/dinov2"
+_CLIP = "3035c92b350959924f9f00213499208652fc7ea050643e8b385c2dac08641f02"
+DINOV2_B, DINOV2_L = (f"{_DINOV2}/dinov2_vit{size}14/dinov2_vit{size}14_pretrain.pth" for size in "bl")
+CLIP_URL = f"https://openaipublic.azureedge.net/clip/models/{_CLIP}/ViT-L-14-336px.pt"
+DINOV2_B_SHA256 = "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73"
+
+
+class Dinov2(Section):
+    """Where the weights of DINOv2 come from: a file, or (`data/none`) the release of ViT-L/14."""
+
+    weights: str = NO_FILE
+    """A file with published weights, ViT-B/14 or ViT-L/14; data/none: download ViT-L/14."""
+    sha256: Sha256 = "d5383ea8f4877b2472eb973e0fd72d557c7da5d3611bd527ceeb1d7162cbf428"
+    """SHA-256 of that file; another file is refused."""
+
+
+class ClipFile(Section):
+    """Where the weights of the CLIP of CMMD come from: a file, or (`data/none`) ViT-L/14 at 336 pixels."""
+
+    weights: str = NO_FILE
+    """A file of OpenAI's; data/none: ViT-L/14 at 336 pixels, from torch hub's cache."""
+    sha256: Sha256 = _CLIP
+    """SHA-256 of that file; another file is refused."""
+
+
+class Inception(Section):
+    """Where the weights of FID's network come from: a file, or (`data/none`) torch-fidelity's release."""
+
+    weights: str = NO_FILE
+    """A file with torch-fidelity's weights; data/none: download them."""
+    sha256: Sha256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
+    """SHA-256 of that file; another file is refused."""
 
 
 class ReferenceStats(Section):

@@ -1,13 +1,17 @@
-"""A section of params.yaml, and what is said of a value that does not fit it."""
+"""A section of params.yaml: its numbers and names, what is said of a value that does not fit it, and descriptions."""
 
+import ast
 import difflib
+import inspect
 import re
 from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from darkroom.errors import DarkroomError
 
@@ -18,6 +22,20 @@ class Section(BaseModel):
     """A section of params.yaml: frozen, typed, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Positive = Annotated[int, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0)]
+Weight = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Betas = Annotated[tuple[Fraction, Fraction], Field(strict=False)]
+Warmup = Annotated[int, Field(ge=0)]
+PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+PartNames = Annotated[list[PartName], Field(min_length=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+NO_FILE = "data/none"  # the committed empty file that stands for an optional input that is not there
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -40,10 +58,8 @@ def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[Bas
     return found
 
 
-def _described(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """Return what a key is for, behind a colon; "" where nothing says it."""
-    from darkroom.params.descriptions import description  # reads source files, which only an error is worth
-
+def described(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """Return what the key of params.yaml at `location` is for, behind a colon; a full stop where nothing says it."""
     holder, name = _holder(model, location), str(location[-1])
     text = description(holder, name) if holder is not None and name in holder.model_fields else ""
     return f": {text}" if text else "."
@@ -64,7 +80,7 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
         hint = f"; did you mean `{near[0]}`?" if near else "."
         return f"{PARAMS}: `{key}` is {fault['input']!r}, and is one of {', '.join(allowed)}{hint}"
     if fault["type"] == "missing":
-        return f"{PARAMS}: `{key}` is missing{_described(model, location)}"
+        return f"{PARAMS}: `{key}` is missing{described(model, location)}"
     # A fault between keys belongs to their section, which would fill the screen.
     value = "" if isinstance(fault["input"], Mapping) and fault["type"] == "value_error" else f" is {fault['input']!r}"
     # YAML reads 2024, 2024-01-31, yes and 007 as something else than a text.
@@ -101,3 +117,41 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> 
         return model.model_validate(values)
     except ValidationError as error:
         raise DarkroomError("\n".join(_sentence(model, fault, where) for fault in _faults(model, error))) from None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Descriptions of the keys: strings below the fields of the settings classes, read from the source only when wanted
+
+
+def description(model: type[BaseModel], field: str) -> str:
+    """Return the description of a field of a settings class, "" where it has none.
+
+    It is the string below the field in the class or in the nearest base that declares it, or what `Field` says.
+    """
+    for owner in model.__mro__:
+        if text := _below_fields(Path(inspect.getfile(owner)), owner.__name__).get(field, ""):
+            return text
+        if owner is BaseModel:
+            break
+    return model.model_fields[field].description or ""
+
+
+@cache
+def _below_fields(file: Path, owner: str) -> dict[str, str]:
+    """Return for each field of a class in a file the string below it, on one line."""
+    classes = [node for node in _tree(file).body if isinstance(node, ast.ClassDef) and node.name == owner]
+    body = [statement for node in classes for statement in node.body]
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+@cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from darkroom.params.numbers import NO_FILE, Betas, Fraction, Positive, Rate, Seed, Sha256, Warmup
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Betas, Fraction, Positive, Rate, Section, Seed, Sha256, Warmup
 
 Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", "exponential", "piecewise", "wsd"]
 

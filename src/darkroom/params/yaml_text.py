@@ -4,6 +4,7 @@ What is added are sentences that name the file and the line, where DVC refuses w
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -52,9 +53,10 @@ def _where(text: str, error: Exception) -> str:
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         return _place(error.problem_mark)
     if not isinstance(error, YAMLError):
-        for node in _scalars(YAML(typ="safe").compose(text)):
+        for _, node in _nodes(YAML(typ="safe").compose(text)):
             try:
-                YAML(typ="safe").load(node.value)
+                if isinstance(node, ScalarNode):
+                    YAML(typ="safe").load(node.value)
             except _UNREADABLE:
                 return _place(node.start_mark)
             except YAMLError:  # a text in quotes that is no YAML by itself
@@ -72,37 +74,26 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _scalars(node: Node) -> list[ScalarNode]:
-    if isinstance(node, ScalarNode):
-        return [node]
-    if isinstance(node, MappingNode):
-        return [found for pair in node.value for each in pair for found in _scalars(each)]
-    return [found for each in node.value for found in _scalars(each)]
-
-
 def _twice(text: str, file: object, error: DuplicateKeyError) -> str:
     """Return a sentence on a key that stands twice, with its dotted name and both lines."""
     line = error.problem_mark.line
-    for names, mapping in _mappings(YAML(typ="safe").compose(text), ()):
-        keys = [key for key, _ in mapping.value if isinstance(key, ScalarNode)]
-        for key in keys:
-            if key.start_mark.line != line:
-                continue
-            first = next(other for other in keys if (other.tag, other.value) == (key.tag, key.value))
-            if first is not key:
-                name = ".".join((*names, key.value))
-                return (
-                    f"{file}, line {line + 1}: `{name}` stands twice, first in line {first.start_mark.line + 1}: keep "
-                    "one of them."
-                )
+    for names, mapping in _nodes(YAML(typ="safe").compose(text)):
+        seen: dict[tuple[str, str], Node] = {}
+        for key, _ in mapping.value if isinstance(mapping, MappingNode) else ():
+            first = seen.setdefault((key.tag, str(key.value)), key)
+            if first is not key and key.start_mark.line == line:
+                name, before = ".".join((*names, str(key.value))), first.start_mark.line + 1
+                return f"{file}, line {line + 1}: `{name}` stands twice, first in line {before}: keep one of them."
     return f"{file}, line {line + 1}: a key stands twice in its mapping: keep one of them."
 
 
-def _mappings(node: Node, names: tuple[str, ...]) -> list[tuple[tuple[str, ...], MappingNode]]:
-    """Return all mappings in a document, each with the keys that lead to it."""
+def _nodes(node: Node, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
+    """Yield all nodes of a document, each with the keys that lead to it; a key with those of its mapping."""
+    yield names, node
     if isinstance(node, MappingNode):
-        inner = [found for key, value in node.value for found in _mappings(value, (*names, str(key.value)))]
-        return [(names, node), *inner]
-    if isinstance(node, SequenceNode):
-        return [found for at, value in enumerate(node.value) for found in _mappings(value, (*names, str(at)))]
-    return []
+        for key, value in node.value:
+            yield from _nodes(key, names)
+            yield from _nodes(value, (*names, str(key.value)))
+    elif isinstance(node, SequenceNode):
+        for at, value in enumerate(node.value):
+            yield from _nodes(value, (*names, str(at)))

@@ -25,11 +25,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 
 from darkroom.errors import DarkroomError
+from darkroom.processes.stopping import handling
 
 SUPERVISOR, STATUS, LAUNCHER = "DARKROOM_SUPERVISOR", "DARKROOM_STATUS", "DARKROOM_LAUNCHER"
 CONTINUES = "The same command continues from the last checkpoint."
@@ -277,22 +278,13 @@ def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks
     """
     with tempfile.TemporaryDirectory(prefix="darkroom-") as folder:
         ours = os.environ | {SUPERVISOR: str(os.getpid()), STATUS: folder}
-        with _listening() as signals, Ranks([(line, {**ours, **extra}) for line, extra in commands]) as started:
+        signals: list[int] = []
+        taken: dict[int, Any] = dict.fromkeys(
+            (signal.SIGTERM, signal.SIGINT), lambda number, frame: signals.append(number)
+        )
+        with handling(taken), Ranks([(line, {**ours, **extra}) for line, extra in commands]) as started:
             started.wait(signals)
         _raise_outcome(started, _statuses(Path(folder)), signals, ranks)
-
-
-@contextlib.contextmanager
-def _listening() -> Iterator[list[int]]:
-    """Yield a list that collects SIGTERM and SIGINT inside the block."""
-    signals: list[int] = []
-    ends = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda number, frame: signals.append(number)) for number in ends}
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -70,6 +70,17 @@ def watch(supervisor: int | None = None) -> None:
 
 
 @contextlib.contextmanager
+def handling(handlers: Mapping[int, Any]) -> Iterator[None]:
+    """Handle signals, by their numbers, in other ways inside the block."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
 def stoppable(supervised: bool) -> Iterator[None]:
     """End with 143 or 130, and clean up, on a signal inside the block that no training takes.
 
@@ -81,15 +92,11 @@ def stoppable(supervised: bool) -> Iterator[None]:
         raise SystemExit(128 + number)
 
     end: Any = signal.SIG_DFL if supervised else stop
-    chosen = {signal.SIGTERM: end, signal.SIGINT: end}
+    chosen: dict[int, Any] = {signal.SIGTERM: end, signal.SIGINT: end}
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         chosen[signal.SIGHUP] = lambda number, frame: signal.raise_signal(signal.SIGTERM)
-    before = {number: signal.signal(number, handler) for number, handler in chosen.items()}
-    try:
+    with handling(chosen):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Interrupt:
@@ -109,9 +116,5 @@ class Interrupt:
 def interruptible() -> Iterator[Interrupt]:
     """Yield an `Interrupt` that takes SIGTERM and SIGINT inside the block."""
     interrupt = Interrupt()
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with handling({signal.SIGTERM: interrupt, signal.SIGINT: interrupt}):
         yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,19 +1,16 @@
-"""The page's part on memorisation: what was found near the training images, beside what held-out images get."""
+"""The part of the page on samples/nearest: real images beside generated ones, and what is near the training images."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
-from darkroom.metrics.shares import wilson
-from darkroom.report.metadata import NearestFacts, typed
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.metrics.score import wilson
+from darkroom.report.metadata import NearestFacts, stale, typed
 from darkroom.report.numbers import fixed, number, percent
 from darkroom.report.pictures import Picture, read_png
 from darkroom.report.scores import title
 
-NEAREST = Path("samples/nearest")
-SAMPLES = Path("samples")
 _SPACES = {
     "pixels": "pixel by pixel, or mirrored",
     "moved": "also moved by up to a sixteenth of the side",
@@ -46,21 +43,61 @@ class Copies:
         return [*_shares(self.facts), *_nearness(self.facts), *_gaps(self.facts), *_seen(self.facts)]
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Real images beside some samples.
+
+    columns: the classes of the columns of both pictures; empty where the samples have no classes or one.
+    real: real images of these classes, drawn at random, or of the samples' captions.
+    originals: the split of the real images of the samples' captions, in the places of these; "": they are at random.
+    neighbours: samples, and below each the nearest training images; None where no image was looked for.
+    rows: the names of the rows of `neighbours`.
+    """
+
+    columns: list[str]
+    real: Picture
+    originals: str
+    neighbours: Picture | None
+    rows: list[str]
+
+
+def _nearest(name: str, there: Callable[[NearestFacts], bool]) -> tuple[Path, NearestFacts] | None:
+    """Return the folder of what was found of some samples, and its metadata; None where nothing is `there`."""
+    folder, samples = Path("samples/nearest") / name, Path("samples") / name
+    facts = typed(NearestFacts, read_manifest(folder, "nearest"), folder)
+    if not there(facts):
+        return None
+    if facts.samples != manifest_hash(samples):
+        raise stale(f"{folder} was made from other {samples}")
+    return folder, facts
+
+
+def read_beside(name: str) -> Beside | None:
+    """Return the pictures of samples/nearest/NAME; None where there are no samples.
+
+    Raises:
+        ArtifactError: a file is missing or damaged, or was made of other samples; the message names it.
+    """
+    found = _nearest(name, lambda facts: "real.png" in facts.files)
+    if found is None:
+        return None
+    folder, facts = found
+    neighbours = read_png(folder / "neighbours.png") if facts.neighbours else None
+    rows = ["generated", "nearest in features", "nearest in pixels"] * facts.neighbours
+    columns = facts.columns if len(facts.columns) > 1 else []  # of one class, images stand in rows
+    return Beside(columns, read_png(folder / "real.png"), facts.originals, neighbours, rows)
+
+
 def read_copies(name: str) -> Copies | None:
     """Return samples/nearest/NAME; None where no image was looked for.
 
     Raises:
         ArtifactError: a file is missing or damaged, or was made of other samples; the message names it.
     """
-    folder = NEAREST / name
-    manifest: dict[str, Any] = read_manifest(folder, "nearest")
-    facts = typed(NearestFacts, manifest, folder)
-    if not facts.images:
+    found = _nearest(name, lambda facts: facts.images > 0)
+    if found is None:
         return None
-    if facts.samples != manifest_hash(SAMPLES / name):
-        raise ArtifactError(
-            f"{folder} was made from other {SAMPLES / name}: run `dvc repro`, which makes what is out of date again."
-        )
+    folder, facts = found
     return Copies(facts, {how: read_png(folder / f"{space}.png") for space, how in _SPACES.items()})
 
 

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.metrics.table import of_group
-from darkroom.report.cards import written
-from darkroom.report.metadata import ConditionedSamples, PriorFacts, Scores, typed
-from darkroom.report.numbers import Number, number
+from darkroom.report.metadata import ConditionedSamples, PriorFacts, Scores, stale, typed
+from darkroom.report.numbers import number, written
 from darkroom.report.pictures import Picture, read_png
-from darkroom.report.scored import Scored, read_scored
-from darkroom.report.scores import title, value_of
+from darkroom.report.scores import Row, Scored, read_scored, require_explained, value_of
 
 PRIOR, SAMPLES = Path("models/prior"), Path("samples")
 GRID = "grid.png"
@@ -42,13 +40,9 @@ def read_conditioned(name: str) -> Conditioned | None:
         return None
     scored = read_scored(name)
     if scored.card.treatment.samples != manifest_hash(folder):
-        raise ArtifactError(
-            f"cards/{name}.json was made from other {folder}: run `dvc repro`, which makes what is out of date again."
-        )
+        raise stale(f"cards/{name}.json was made from other {folder}")
     if samples.prior not in (None, manifest_hash(PRIOR)):
-        raise ArtifactError(
-            f"{folder} was made with another {PRIOR}: run `dvc repro`, which makes what is out of date again."
-        )
+        raise stale(f"{folder} was made with another {PRIOR}")
     further = {each: read_png(folder / f"{each}.png") for each in FURTHER if f"{each}.png" in samples.files}
     return Conditioned(samples, scored, read_png(folder / GRID), further)
 
@@ -74,33 +68,8 @@ def read_prior() -> PriorScored | None:
     found = dict(metadata.scores)
     split, images = typed(str, found.pop("split", None), PRIOR), typed(int, found.pop("images", None), PRIOR)
     scores = typed(Scores, found, PRIOR)
-    if strange := sorted(set(scores) - {*of_group("prior"), "cosine_se"}):
-        raise ArtifactError(
-            f"{PRIOR} holds the score `{strange[0]}`, which the page cannot explain: describe it in "
-            "src/darkroom/metrics/table.py."
-        )
+    require_explained(sorted(set(scores) - {*of_group("prior"), "cosine_se"}), f"{PRIOR} holds the score")
     return PriorScored(split, images, scores)
-
-
-@dataclass(frozen=True)
-class PairRow:
-    """A score of images against their originals or captions, with its upper and lower reference values."""
-
-    name: str
-    run: Number
-    originals: Number | None = None
-    renders: Number | None = None
-    unrelated: Number | None = None
-
-    @property
-    def title(self) -> str:
-        """The name of the score in the table."""
-        return title(self.name)
-
-    @property
-    def cells(self) -> tuple[Number | None, ...]:
-        """The numbers from left to right."""
-        return self.run, self.originals, self.renders, self.unrelated
 
 
 PAIR_COLUMNS = ("these images", "their originals", "unseen renders", "by chance")
@@ -109,8 +78,8 @@ _REAL = {"clip_text": "clip_text_real"}
 _UNRELATED = {"clip_image": "image_other", "clip_text": "text_other"}
 
 
-def pair_rows(scored: Scored) -> Iterator[PairRow]:
-    """Yield a row for each score that compares an image with its original or its caption."""
+def pair_rows(scored: Scored) -> Iterator[Row]:
+    """Yield a row for each score that compares an image with its original or its caption, for `PAIR_COLUMNS`."""
     scores, reader = scored.scores, scored.card.baselines.scene_reader
     for name in of_group("pairs"):
         if name in _REAL.values() or (run := value_of(name, scores)) is None:
@@ -121,7 +90,7 @@ def pair_rows(scored: Scored) -> Iterator[PairRow]:
             originals = number(reader.originals[name])
             renders = number(reader.renders[name]) if name in reader.renders else None
         other = scored.card.baselines.clip_unrelated.get(_UNRELATED.get(name, ""))
-        yield PairRow(name, run, originals, renders, None if other is None else number(other))
+        yield Row(name, run, (originals, renders, None if other is None else number(other)))
 
 
 # Settings of each network on the page; the protocol lists the rest.

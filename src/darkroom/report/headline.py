@@ -4,14 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.held_out_names import ENOUGH, held_out_names, listed
-from darkroom.metrics.shares import wilson
+from darkroom.metrics.sample_scores import ENOUGH, held_out_names, listed, score_names
+from darkroom.metrics.score import wilson
 from darkroom.report.decoder import Conditioned
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, number, percent
-from darkroom.report.scored import Scored
-from darkroom.report.scores import DEBIASED, DISTANCES, title, value_of
+from darkroom.report.scores import Scored, debiased, distance_title, title, value_of
 
 
 @dataclass(frozen=True)
@@ -78,23 +76,23 @@ def _kept(made: Scored, extractor: str) -> int | None:
 def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline | None:
     """Return the distance of an extractor: from held-out images where these are enough, which rewards no copy."""
     reference, baselines = inputs.reference, made.card.baselines
-    name, splits, floors = DEBIASED[extractor], (reference.split, reference.held_out), baselines.held_out
+    name, splits, floors = debiased(extractor), (reference.split, reference.held_out), baselines.held_out
     unseen, left_out = name.replace("_debiased", "_held_out_debiased"), baselines.left_out.get("held_out")
     if unseen in made.scores:
         name, splits, floors, left_out = unseen, splits[::-1], baselines.train, baselines.left_out.get("train")
     floor = floors.get(extractor, {})
 
-    def debiased(scores: Mapping[str, float]) -> Number | None:
+    def of_real(scores: Mapping[str, float]) -> Number | None:
         return value_of(name, score_names(extractor, scores if name != unseen else held_out_names(scores)))
 
-    run, real = value_of(name, made.scores), debiased(floor)
+    run, real = value_of(name, made.scores), of_real(floor)
     if run is None:
         return None
     unseen_too = ", which no training saw" * (name == unseen)
     sentence = (
         f"how far the generated images lie from the real ones of the {splits[0]} split{unseen_too}; less is better."
     )
-    same = debiased(left_out.samples.get(extractor, {})) if left_out else None
+    same = of_real(left_out.samples.get(extractor, {})) if left_out else None
     if real is not None:
         as_many = f" {floor['n']:,.0f} real images of the {splits[1]} split"
         if left_out and same:
@@ -119,7 +117,9 @@ def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline
             f"{reference.held_out} split, which would be the reference from {needed:,} on, so copies of "
             "training images lower this distance: see Memorisation."
         )
-    return Headline(f"{DISTANCES[extractor]}, without its bias{of}", run.value, run.text, sentence, run.se, run.se_text)
+    return Headline(
+        f"{distance_title(extractor)}, without its bias{of}", run.value, run.text, sentence, run.se, run.se_text
+    )
 
 
 def headlines(inputs: Inputs) -> list[Headline]:

@@ -6,17 +6,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
-from darkroom.report.beside import Beside, read_beside
-from darkroom.report.clip import ClipScored, read_clip
-from darkroom.report.codes import CodeCounts, read_codes
-from darkroom.report.copies import Copies, read_copies
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.report.charts import CodeCounts, read_codes
+from darkroom.report.copies import Beside, Copies, read_beside, read_copies
 from darkroom.report.curves import CURVES, Training, read_training
 from darkroom.report.decoder import Conditioned, PriorScored, read_conditioned, read_prior
-from darkroom.report.metadata import Catalog, Reconstructions, Reference, Samples, read_json, typed
-from darkroom.report.pictures import Picture, read_png, read_svg
-from darkroom.report.progress import Strip, read_strip
-from darkroom.report.scored import Scored, read_scored
+from darkroom.report.metadata import Catalog, Reconstructions, Reference, Samples, read_json, stale, typed
+from darkroom.report.pictures import Picture, Strip, read_png, read_strip, read_svg
+from darkroom.report.scores import ClipScored, Scored, read_clip, read_scored
 
 CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
 SAMPLES, RECONSTRUCTIONS = Path("samples/generator"), Path("samples/reconstructions")
@@ -84,10 +81,7 @@ def read_own() -> Own | None:
         return None
     scored = read_scored("tokenizer_samples")
     if scored.card.treatment.samples != manifest_hash(TOKENIZER_SAMPLES):
-        raise ArtifactError(
-            f"cards/tokenizer_samples.json was made from other {TOKENIZER_SAMPLES}: run `dvc repro`, which makes what "
-            "is out of date again."
-        )
+        raise stale(f"cards/tokenizer_samples.json was made from other {TOKENIZER_SAMPLES}")
     return Own(samples, scored, read_png(TOKENIZER_SAMPLES / GRID))
 
 
@@ -123,7 +117,7 @@ def _belong(inputs: Inputs) -> None:
             faults[fault] = conditioned.scored.card.reference.id == reference
     for fault, fits in faults.items():
         if not fits:
-            raise ArtifactError(f"{fault}: run `dvc repro`, which makes what is out of date again.")
+            raise stale(fault)
 
 
 def read_inputs(unets: Sequence[str] = ()) -> Inputs:

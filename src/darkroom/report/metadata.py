@@ -314,6 +314,11 @@ def typed(kind: type[Kind], value: Any, path: Path) -> Kind:
         raise ArtifactError(f"{path}: `{key}`: {fault['msg']}; run the stage that writes it again.") from error
 
 
+def stale(fault: str) -> ArtifactError:
+    """Return the error of artifacts that were not made from each other."""
+    return ArtifactError(f"{fault}: run `dvc repro`, which makes what is out of date again.")
+
+
 def read_json(path: Path) -> Any:
     """Return the value in a JSON file.
 

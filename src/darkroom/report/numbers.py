@@ -1,8 +1,13 @@
-"""Formats numbers for the page: as many digits as the error allows, aligned on the decimal point."""
+"""Formats values for the page: numbers with as many digits as the error allows, cards, and what was wrong with data."""
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from darkroom.data.sources.walk import passed_over_text
+from darkroom.report.metadata import Catalog
 
 MINUS = "\N{MINUS SIGN}"
 _SIGNIFICANT = 4  # digits of a number without an error
@@ -72,3 +77,58 @@ def widths(numbers: Iterable[Number]) -> dict[str, int]:
     found = list(numbers)
     pieces = ("whole", "fraction", "se_whole", "se_fraction")
     return {piece: max((len(getattr(one, piece)) for one in found), default=0) for piece in pieces}
+
+
+def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (dotted key, text) for each value in nested mappings; lists and single values are written on one line."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from flat(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, written(value)
+
+
+def written(value: Any) -> str:
+    """Return a value as text: without quotes, and empty for null and empty lists."""
+    if value is None or value == [] or value == {}:
+        return "none"
+    if isinstance(value, list):
+        return "; ".join(map(written, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+_DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
+
+
+@dataclass(frozen=True)
+class DamageRow:
+    """The number of samples of a part with one action and one reason; `done`: the action as text."""
+
+    part: str
+    action: str
+    done: str
+    reason: str
+    samples: int
+
+
+def damage_rows(catalog: Catalog) -> list[DamageRow]:
+    """Return the rows by part, action, and descending number of samples."""
+    return [
+        DamageRow(part.name, action, done, reason, samples)
+        for part in catalog.parts
+        for action, done in _DONE.items()
+        for reason, samples in sorted(getattr(part.quarantine, action).items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+
+
+def passed_over_rows(catalog: Catalog) -> list[tuple[str, str]]:
+    """Return what was passed over, in no list: the part and a line of text each."""
+    return [(part.name, line) for part in catalog.parts for line in passed_over_text(part.passed_over)]
+
+
+def range_of(spread: Sequence[int]) -> str:
+    """Return minimum, median and maximum in pixels as text; one number where they are equal."""
+    if not spread:
+        return ""
+    least, median, greatest = spread
+    return f"{least:,} pixels" if least == greatest else f"{least:,} to {greatest:,} pixels, median {median:,}"

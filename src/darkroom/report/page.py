@@ -9,23 +9,28 @@ from markupsafe import Markup
 
 from darkroom.data.catalog import class_warnings
 from darkroom.metrics import table
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.held_out_names import held_out_names
 from darkroom.metrics.labels import LITTLE
-from darkroom.report.cards import flat, written
+from darkroom.metrics.sample_scores import held_out_names, score_names
+from darkroom.report.charts import drawn as draw_codes
 from darkroom.report.charts import error_bars
-from darkroom.report.clip import ClipScored
-from darkroom.report.codes import drawn as draw_codes
-from darkroom.report.damage import damage_rows, passed_over_rows, range_of
-from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
+from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
 from darkroom.report.metadata import Samples
-from darkroom.report.numbers import Number, number, percent, widths
-from darkroom.report.scored import Scored
-from darkroom.report.scores import DEBIASED, DISTANCES, Row, distance_rows, rows, value_of
+from darkroom.report.numbers import (
+    Number,
+    damage_rows,
+    flat,
+    number,
+    passed_over_rows,
+    percent,
+    range_of,
+    widths,
+    written,
+)
+from darkroom.report.scores import ClipScored, Row, Scored, debiased, distance_rows, distance_title, rows, value_of
 from darkroom.report.trainings import drawn
-from darkroom.terminal.tables import bytes_of
+from darkroom.terminal.numbers import bytes_of
 
 # The others train nothing where no score or loss needs them, or where published weights are used; of the kind `none`
 # the generator does not, either.
@@ -51,7 +56,7 @@ class Group:
 
     title: str
     counts: tuple[str, ...]
-    rows: Sequence[Row | PairRow]
+    rows: Sequence[Row]
     aside: str = ""
     distance: str = ""
     chart: Markup | None = None
@@ -62,7 +67,7 @@ class Group:
         return widths(_cells(self.rows))
 
 
-def _cells(rows: Sequence[Row | PairRow]) -> list[Number]:
+def _cells(rows: Sequence[Row]) -> list[Number]:
     return [cell for row in rows for cell in row.cells if cell]
 
 
@@ -83,8 +88,8 @@ def _bars(row: Row, where: str, others: dict[str, Row | None]) -> Markup | None:
     for name, each in {"generated": row, **others}.items():
         if each is None or each.run.se is None:
             return None
-        named += [(name, each.run, False), ("real, as many", each.unseen, True)]
-    named.append(("halves of real", row.halves, True))
+        named += [(name, each.run, False), ("real, as many", each.beside[0], True)]
+    named.append(("halves of real", row.beside[1], True))
     found = [(name, one.value, one.se, real) for name, one, real in named if one and one.se is not None]
     return error_bars(found, f"{row.title} in the {where}, with standard errors")
 
@@ -151,7 +156,7 @@ def _beside_floor(name: str, extractor: str, made: Scored) -> Row | None:
     """Return a distance of some images, beside it what as many real images score; None where it was not measured."""
     unseen = score_names(extractor, made.card.baselines.held_out.get(extractor, {}))
     run = value_of(name, made.scores)
-    return None if run is None else Row(name, run, value_of(name, unseen))
+    return None if run is None else Row(name, run, (value_of(name, unseen), None))
 
 
 def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
@@ -166,17 +171,17 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
         name = _EXTRACTORS[extractor]
         chart = None
         for row in found:
-            if row.name == DEBIASED[extractor] and others is not None:
+            if row.name == debiased(extractor) and others is not None:
                 chart = _bars(row, name, {of: _beside_floor(row.name, extractor, each) for of, each in others.items()})
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
-        distance = f"{DISTANCES[extractor]} in the {name}"
+        distance = f"{distance_title(extractor)} in the {name}"
         # The two halves are the even and the odd rows of the stored features.
         of_unseen = f"n = {unseen['n']:,.0f}" if unseen else "too few"
         counts = (n, of_unseen, f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
         yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
         if trained := made.card.baselines.train.get(extractor):
             real = score_names(extractor, held_out_names(trained))
-            against = [replace(row, unseen=value_of(row.name, real)) for row in rows(scores, real)]
+            against = [replace(row, beside=(value_of(row.name, real), None)) for row in rows(scores, real)]
             split = inputs.reference.held_out
             aside = f"as reference, which no training saw; beside it images of the {inputs.reference.split} split"
             yield Group(f"{title}, {name}, the {split} split", (n, f"n = {trained['n']:,.0f}", ""), against, aside)
@@ -198,14 +203,14 @@ def _with_real(row: Row, made: Scored) -> Row:
     floor = made.card.baselines.held_out.get("in_domain", {})
     for known in (floor, made.card.baselines.diversity):
         if row.name in known:
-            return replace(row, unseen=value_of(row.name, known))
+            return replace(row, beside=(value_of(row.name, known), row.beside[1]))
     real = made.card.baselines.label_accuracy
     if real is None or real.held_out is None:
         return row
     if row.name == "label_accuracy":
-        return replace(row, unseen=number(real.held_out, real.held_out_se))
+        return replace(row, beside=(number(real.held_out, real.held_out_se), row.beside[1]))
     if row.name == "confident" and real.held_out_confident is not None:
-        return replace(row, unseen=number(real.held_out_confident))
+        return replace(row, beside=(number(real.held_out_confident), row.beside[1]))
     return row
 
 
@@ -236,6 +241,10 @@ def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
     return sum(min(rows, inputs.samples.counts[name]) for name in names)
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def render(title: str, inputs: Inputs) -> str:
     """Return the page as HTML, from the template beside this file; all texts but the charts are escaped."""
     environment = Environment(
@@ -246,12 +255,8 @@ def render(title: str, inputs: Inputs) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["written"] = written
-    environment.filters["bytes"] = bytes_of
-    environment.filters["range"] = range_of
-    environment.filters["sampling"] = sampling
-    environment.filters["percent"] = percent
-    environment.filters["counted"] = lambda count, noun: f"{count:,} {noun}{'' if count == 1 else 's'}"
+    environment.filters |= {"written": written, "bytes": bytes_of, "range": range_of}
+    environment.filters |= {"sampling": sampling, "percent": percent, "counted": _counted}
     scored = list(groups(inputs))
     pairs = pair_groups(inputs)
     shown = [row for group in (*scored, *pairs) for row in group.rows]

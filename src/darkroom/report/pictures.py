@@ -1,16 +1,19 @@
-"""Pictures embedded in the page: PNG as base64, SVG unchanged."""
+"""Pictures embedded in the page: PNG as base64, SVG unchanged; strips that trainings leave beside their curves."""
 
 import base64
 import io
 import math
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
 from PIL import Image
+from pydantic import Field
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.report.metadata import Metadata, read_json, typed
 
 _PADDING = 2  # pixels between and around the images of a grid
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -83,3 +86,39 @@ def read_svg(path: Path) -> Markup:
         if name not in _ELEMENTS or any("href" in key or key.startswith("on") for key in element.attrib):
             raise ArtifactError(f"{path} holds <{name}> beside shapes and text: draw it with `darkroom dag --write`.")
     return Markup(text)
+
+
+class _StripFacts(Metadata):
+    """strip.json: images seen at each row, whether a row of originals stands above, whether column i is of class i.
+
+    captions: of the columns, where they are of texts.
+    """
+
+    images: list[int]
+    originals: bool
+    by_class: bool
+    captions: list[str] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The strip of a training, with the names of its rows, and of its columns where these are classes or texts."""
+
+    picture: Picture
+    rows: list[str]
+    columns: list[str]
+
+
+def read_strip(folder: Path, classes: Sequence[str]) -> Strip | None:
+    """Return the strip of the training that wrote `folder`; None where it drew none.
+
+    Raises:
+        ArtifactError: a file is missing or damaged; the message names it.
+    """
+    path = folder / "strip.json"
+    if not path.is_file():
+        return None
+    facts, picture = typed(_StripFacts, read_json(path), path), read_png(folder / "strip.png")
+    rows = ["original"] * facts.originals + [f"{images:,}" for images in facts.images]
+    columns = list(classes[: picture.columns(len(rows))]) if facts.by_class else facts.captions
+    return Strip(picture, rows, columns)

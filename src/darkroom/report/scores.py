@@ -1,37 +1,32 @@
-"""The rows of the table of scores."""
+"""Metrics files and their cards, read and checked against each other; the rows of the table of scores."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.feature_scores import ALONE
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.metrics.cards import require_new
+from darkroom.metrics.sample_scores import ALONE, score_names
 from darkroom.metrics.score import TOO_FEW
-from darkroom.metrics.table import COUNT
+from darkroom.metrics.table import COUNT, of_group
 from darkroom.metrics.table import scores as known_scores
+from darkroom.report.metadata import Card, ClipCard, Scores, read_json, typed
 from darkroom.report.numbers import Number, number
 
-DEBIASED = {
-    "in_domain": "fd_debiased",
-    "inception": "fid_debiased",
-    "dinov2": "fd_dinov2_debiased",
-    "clip": "fd_clip_debiased",
-}
-DISTANCES = {
-    "in_domain": "Fréchet distance",
-    "inception": "FID",
-    "dinov2": "Fréchet distance",
-    "clip": "Fréchet distance",
-}
+Cells = tuple[Number | None, ...]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A score of this run and, where there is a noise floor, what real images score: unseen ones, and two halves."""
+    """A score of this run and, beside it from left to right, what is known of real images; None: not of this score.
+
+    Of a distance: what unseen real images score, and two halves of the reference.
+    """
 
     name: str
     run: Number
-    unseen: Number | None = None
-    halves: Number | None = None
+    beside: Cells = (None, None)
 
     @property
     def title(self) -> str:
@@ -39,9 +34,19 @@ class Row:
         return title(self.name)
 
     @property
-    def cells(self) -> tuple[Number | None, ...]:
+    def cells(self) -> Cells:
         """The numbers from left to right."""
-        return self.run, self.unseen, self.halves
+        return self.run, *self.beside
+
+
+def debiased(extractor: str) -> str:
+    """Return the name of the Fréchet distance without its bias in the features of an extractor."""
+    return next(iter(score_names(extractor, {"fd_debiased": 0.0})))
+
+
+def distance_title(extractor: str) -> str:
+    """Return what the Fréchet distance in the features of an extractor is called."""
+    return "FID" if extractor == "inception" else "Fréchet distance"
 
 
 def title(name: str) -> str:
@@ -96,7 +101,78 @@ def distance_rows(
     floor = score_names(extractor, unseen), score_names(extractor, halves)
     names = {*floor[1], *ALONE.get(extractor, ())}
     return [
-        Row(name, found, value_of(name, floor[0]), value_of(name, floor[1]))
+        Row(name, found, (value_of(name, floor[0]), value_of(name, floor[1])))
         for name in known_scores()
         if name in names and (found := value_of(name, scores))
     ]
+
+
+def require_explained(unknown: Sequence[str], holder: str) -> None:
+    """Check that the page can explain all scores of a file; `holder`: the beginning of the error, `FILE holds`."""
+    if unknown:
+        raise ArtifactError(
+            f"{holder} `{unknown[0]}`, which the page cannot explain: describe it in src/darkroom/metrics/table.py."
+        )
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A metrics file and its card, as types, and the whole card as JSON."""
+
+    scores: Scores
+    card: Card
+    whole: dict[str, Any]
+
+
+def read_scored(name: str) -> Scored:
+    """Return metrics/NAME.json and cards/NAME.json.
+
+    Raises:
+        ArtifactError: a file is missing or damaged, the files name different scores, or the page cannot explain one.
+    """
+    metrics, card = Path(f"metrics/{name}.json"), Path(f"cards/{name}.json")
+    whole = read_json(card)
+    require_new(whole, card)
+    metadata = typed(Card, whole, card)
+    scores = typed(Scores, read_json(metrics), metrics)
+    require_explained(unknown(scores), f"{metrics} holds")
+    if missing := sorted(set(scores) - {COUNT} ^ set(metadata.formulas)):
+        raise ArtifactError(f"{card} is not the card of {metrics}: only one of them has `{missing[0]}`.")
+    if not set(scores) & set(known_scores()):
+        raise ArtifactError(f"{metrics} holds no score: run the stage that writes it again.")
+    if scores.get(COUNT, metadata.n_fake) != metadata.n_fake:
+        raise ArtifactError(
+            f"{card} is not the card of {metrics}: they count {metadata.n_fake} and {scores[COUNT]:g} images."
+        )
+    return Scored(scores, metadata, whole)
+
+
+@dataclass(frozen=True)
+class ClipScored:
+    """The scores of CLIP (empty without captions) and their card, as types and as JSON."""
+
+    scores: Scores
+    card: ClipCard
+    whole: dict[str, Any]
+
+
+def read_clip() -> ClipScored | None:
+    """Return metrics/clip.json and cards/clip.json; None where there is no CLIP, of which both are empty.
+
+    Raises:
+        ArtifactError: one is missing or broken, they belong to different trainings, or the page cannot explain a score.
+    """
+    metrics, path = Path("metrics/clip.json"), Path("cards/clip.json")
+    whole, scores = read_json(path), read_json(metrics)
+    if whole == scores == {}:
+        return None
+    require_new(whole, path)
+    card, found = typed(ClipCard, whole, path), typed(Scores, scores, metrics)
+    counts = {name: found.pop(name, None) for name in ("images", "captions")}
+    errors = {error_of(name) for name in found}
+    require_explained(sorted(set(found) - set(of_group("clip")) - errors), f"{metrics} holds")
+    missing = sorted(set(found) - errors ^ set(card.formulas) - {"se"})
+    if missing or counts != {"images": card.protocol.images, "captions": card.protocol.captions}:
+        what = missing[0] if missing else "images"
+        raise ArtifactError(f"{path} is not the card of {metrics}: `{what}` differs.")
+    return ClipScored(found, card, whole)

@@ -1,10 +1,9 @@
 """The sections that `report` reads."""
 
 from darkroom.models.decoder.settings import Names
-from darkroom.params.numbers import NO_FILE
 from darkroom.params.parts import Parts
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Section
 
 
 class Report(Section):

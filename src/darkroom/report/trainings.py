@@ -8,8 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from darkroom.report.charts import line_chart
-from darkroom.report.curves import Training
-from darkroom.report.learning import findings
+from darkroom.report.curves import Training, findings
 from darkroom.report.numbers import Number, number
 
 _WIDE, _NARROW, _HEIGHT = 460, 260, 220  # px of the charts
@@ -62,8 +61,10 @@ def drawn(training: Training) -> Drawn:
     """Return the charts of a training."""
     title, lowest = title_of(training.name), training.val.lowest
     curves = [training.train, training.val, *training.bands.values(), *training.scores.values()]
-    distances = _distances(training, title)
-    accuracy = _accuracy(training, title, _NARROW if distances else _WIDE)
+    names = {label: name for name, label in _DISTANCES.items()}
+    distances = _scores(training, _DISTANCES, "Fréchet distance", names=names)
+    narrow: dict[str, Any] = {"width": _NARROW if distances else _WIDE, "x_ticks": 3}
+    accuracy = _scores(training, {"label_accuracy": "accuracy"}, "label accuracy", y_range=(0.0, 1.0), **narrow)
     rate = {"rate": training.learning_rate.points}
     return Drawn(
         title=title,
@@ -84,8 +85,8 @@ def drawn(training: Training) -> Drawn:
         ),
         scores=tuple(chart for chart in (distances, accuracy) if chart),
         labelled=bool(accuracy),
-        found=_found(training, title),
-        cosines=_cosines(training, title),
+        found=_scores(training, _FOUND, "fraction found", names=_CALLED, y_range=(0.0, 1.0)),
+        cosines=_scores(training, _COSINES, "cosine with the embedding of the image", "cosine", names=_NEAR, log=False),
         points=(len(training.train.points), len(training.val.points)),
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
@@ -99,35 +100,8 @@ def _with_keys(sentence: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
-def _scores(training: Training, labels: Mapping[str, str], title: str, axis: str, **style: Any) -> Markup:
+def _scores(training: Training, labels: Mapping[str, str], what: str, axis: str = "", **style: Any) -> Markup:
     """Return a chart of the scores that `labels` names, each with the name of its line."""
     lines = {label: training.scores[name].points for name, label in labels.items()}
-    return line_chart(lines, f"{title} while training", axis, _WIDE, _HEIGHT, dots=labels.values(), **style)
-
-
-def _distances(training: Training, title: str) -> Markup:
-    names = {label: name for name, label in _DISTANCES.items()}
-    return _scores(training, _DISTANCES, f"{title}: Fréchet distance", "Fréchet distance", names=names)
-
-
-def _accuracy(training: Training, title: str, width: float) -> Markup:
-    return line_chart(
-        {"accuracy": training.scores["label_accuracy"].points},
-        f"{title}: label accuracy while training",
-        "label accuracy",
-        width,
-        _HEIGHT,
-        x_ticks=3,
-        dots=("accuracy",),
-        y_range=(0.0, 1.0),
-    )
-
-
-def _found(training: Training, title: str) -> Markup:
-    style = {"names": _CALLED, "y_range": (0.0, 1.0)}
-    return _scores(training, _FOUND, f"{title}: fraction found", "fraction found", **style)
-
-
-def _cosines(training: Training, title: str) -> Markup:
-    about = f"{title}: cosine with the embedding of the image"
-    return _scores(training, _COSINES, about, "cosine", names=_NEAR, log=False)
+    usual: dict[str, Any] = {"width": _WIDE, "height": _HEIGHT, "dots": labels.values()}
+    return line_chart(lines, f"{title_of(training.name)}: {what} while training", axis or what, **usual | style)

@@ -11,7 +11,7 @@ from darkroom.data.layout import SHARDS
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.lengths import OPENAI, context_of, long_captions, said_of
 from darkroom.params.catalog import ClipCaptions, GeneratorCaptions, Params
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 
 
 def run(params: Params) -> None:

@@ -9,17 +9,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.artifacts.atomic import atomic_folder
+from darkroom.artifacts.manifest import sha256_file, write_manifest
+from darkroom.data.draw import repeats
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.grid import captioned_grid, evenly_spaced, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
+from darkroom.data.shards import write_shards
 from darkroom.models.decoder.cascade import Cascade, Decoder
 from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.decoder.settings import Decoding
 
 _GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
-_TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")
+TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")
 
 # From rows to their image embeddings (N, D) and text encodings (N, L, W), as far as the decoder is told them.
 Condition = Callable[[Sequence[int]], tuple[Tensor | None, Tensor | None]]
@@ -49,7 +53,7 @@ def conditioned_by(decoder: Decoder, parts: list[str], split: str, images: Image
     Raises:
         ArtifactError: they come from another CLIP than the decoder was trained with, or are of other lengths.
     """
-    names = [name for name in _TOLD if decoder.cascade.conditioned_on(name)]
+    names = [name for name in TOLD if decoder.cascade.conditioned_on(name)]
     if not names:
         return lambda rows: (None, None)
     stored = EmbeddingShards.open_parts(parts, split)
@@ -58,7 +62,7 @@ def conditioned_by(decoder: Decoder, parts: list[str], split: str, images: Image
 
     def told(rows: Sequence[int]) -> tuple[Tensor | None, Tensor | None]:
         found = stored.__getitems__(rows, names)
-        image, text = (torch.from_numpy(found[name]).float() if name in found else None for name in _TOLD)
+        image, text = (torch.from_numpy(found[name]).float() if name in found else None for name in TOLD)
         return image, text
 
     return told
@@ -93,6 +97,49 @@ def samples(
             yield Sample(key=keys[row], image=to_pil(image), label=labels[row], caption=captions[row])
             number += 1
         print(f"{number:,} images")
+
+
+def write_decoded(
+    out: Path,
+    decoder: Decoder,
+    images: ImageShards,
+    rows: list[int],
+    told: Condition,
+    shard_size: int,
+    pictures: Callable[[Path], None] = lambda folder: None,
+    **metadata: Any,
+) -> None:
+    """Write what the decoder makes of some rows as shards of PNG, a grid beside the originals, and a manifest.
+
+    Args:
+        out: the folder.
+        decoder: the decoder.
+        images: the originals.
+        rows: of the originals.
+        told: what it is told of them.
+        shard_size: images in a shard.
+        pictures: writes further pictures into the folder.
+        metadata: further entries of the manifest.
+    """
+    kept: dict[int, NDArray[np.uint8]] = {}
+    with atomic_folder(out) as folder:
+        made = samples(decoded(decoder, images, rows, told), images, rows, kept)
+        shards = write_shards(folder, made, shard_size, "png")
+        write_pairs(folder / "grid.png", images, kept)
+        pictures(folder)
+        write_manifest(
+            folder,
+            "samples",
+            images=len(rows),
+            image_shape=list(decoder.image_shape),
+            model=decoder.cascade.fingerprint,
+            images_seen=decoder.cascade.images_seen,
+            distribution="frequency",
+            repeats=repeats(images.keys, images.captions, rows),
+            files={path.name: sha256_file(path) for path in sorted(folder.glob("*.png"))},
+            **metadata,
+            **shards,
+        )
 
 
 def write_pairs(path: Path, images: ImageShards, kept: Mapping[int, NDArray[np.uint8]]) -> None:

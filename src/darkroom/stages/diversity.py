@@ -9,15 +9,15 @@ from torch import Tensor
 
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
+from darkroom.metrics.cards import Further
 from darkroom.metrics.diversity import SEED, Labels, Pairs, alike_pairs, classes_of, distances_of, pairs
-from darkroom.metrics.held_out_names import listed
 from darkroom.metrics.image import Measure
+from darkroom.metrics.sample_scores import listed
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.in_domain_distance import in_domain_measure
 from darkroom.models.evaluators.pairs import perceptual_measure
-from darkroom.stages.further import Further
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 OWN, LPIPS = "diversity", "lpips_diversity"
 

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import write_manifest
+from darkroom.artifacts.manifest import sha256_file, write_manifest
 from darkroom.data.grid import captioned_grid, contact_sheet, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.npz import NpzWriter
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
@@ -60,8 +60,7 @@ class Shown:
             images, width = columns[0], min(_COLUMNS, len(columns[0]))
         else:
             blank, width = np.full_like(columns[0][0], 255), len(columns)
-            rows = range(max(map(len, columns)))
-            images = [column[row] if row < len(column) else blank for row in rows for column in columns]
+            images = [image for row in zip_longest(*columns, fillvalue=blank) for image in row]
         save_png(path, contact_sheet(np.stack(images), width))
 
 

@@ -16,8 +16,8 @@ from darkroom.data.sources import open_source, slice_of
 from darkroom.data.sources.walk import passed_over, passed_over_text
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest, Params
-from darkroom.params.sources import settings_of
-from darkroom.terminal.progress import each_with_progress
+from darkroom.params.parts import settings_of
+from darkroom.terminal.terminal import each_with_progress
 
 LOGS = Path("logs")
 

@@ -8,17 +8,16 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
-from darkroom.metrics.alone import scores_alone
+from darkroom.metrics.baselines import recognition
+from darkroom.metrics.batches import Views
 from darkroom.metrics.building import build_reference, with_held_out
 from darkroom.metrics.matching import class_numbers
-from darkroom.metrics.recognition import recognition
-from darkroom.metrics.reference import distances
+from darkroom.metrics.reference import distances, scores_alone
 from darkroom.metrics.score import TOO_FEW
-from darkroom.metrics.views import Views
 from darkroom.models.evaluators.load import extract_views, open_evaluator, stream_views
 from darkroom.models.evaluators.registry import open_configured
 from darkroom.params.reference_stats import Params
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 

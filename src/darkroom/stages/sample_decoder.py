@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import write_manifest
+from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.models import trained
 from darkroom.models.decoder.settings import SampleDecoder, SampleParams
 from darkroom.stages.empty import write_no_samples
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from darkroom.data.reader import ImageShards
     from darkroom.models.decoder.cascade import Decoder
     from darkroom.stages.decoding import Condition
@@ -67,11 +62,10 @@ def run(params: SampleParams) -> None:
 def _sample(params: SampleParams) -> None:
     # Imported here: nothing to decode needs no torch.
     from darkroom.data.catalog import load_catalog
-    from darkroom.data.draw import drawn, repeats
+    from darkroom.data.draw import drawn
     from darkroom.data.reader import ImageShards
-    from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
-    from darkroom.stages.decoding import conditioned_by, decoded, open_decoder, sampler_of, samples, write_pairs
+    from darkroom.stages.decoding import TOLD, conditioned_by, open_decoder, sampler_of, write_decoded
 
     section, names = params.sample_decoder, list(params.train_decoder.unets)
     device = set_up_device(section.threads, params.run.device)
@@ -82,30 +76,18 @@ def _sample(params: SampleParams) -> None:
     decoder = open_decoder(section, names, section.seed, device)
     told = conditioned_by(decoder, parts, section.split, images)
     cascade = decoder.cascade
-    kept: dict[int, NDArray[np.uint8]] = {}
-    with atomic_folder(OUT) as folder:
-        made = samples(decoded(decoder, images, rows, told), images, rows, kept)
-        shards = write_shards(folder, made, section.shard_size, "png")
-        write_pairs(folder / "grid.png", images, kept)
-        _pictures(folder, section, decoder, images, rows, told)
-        write_manifest(
-            folder,
-            "samples",
-            images=len(rows),
-            image_shape=list(decoder.image_shape),
-            classes=list(catalog.classes),
-            model=cascade.fingerprint,
-            images_seen=cascade.images_seen,
-            condition="image"
-            if cascade.conditioned_on("image")
-            else "encoding"
-            if cascade.conditioned_on("encoding")
-            else "none",
-            clip=cascade.clip,
-            split=section.split,
-            distribution="frequency",
-            repeats=repeats(images.keys, images.captions, rows),
-            sampler=sampler_of(decoder, section, {"threads", "shard_size", "pictures"}),
-            files={path.name: sha256_file(path) for path in sorted(folder.glob("*.png"))},
-            **shards,
-        )
+    told_by = next((name for name in TOLD if cascade.conditioned_on(name)), "none")
+    write_decoded(
+        OUT,
+        decoder,
+        images,
+        rows,
+        told,
+        section.shard_size,
+        lambda folder: _pictures(folder, section, decoder, images, rows, told),
+        classes=list(catalog.classes),
+        condition=told_by,
+        clip=cascade.clip,
+        split=section.split,
+        sampler=sampler_of(decoder, section, {"threads", "shard_size", "pictures"}),
+    )

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from darkroom.artifacts.atomic import require_writable
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.artifacts.manifest import manifest_hash, read_manifest, sha256_file
 from darkroom.artifacts.models import DISTILLED, GENERATOR, generator_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import OF_ROWS
 from darkroom.models.generators.sample_settings import Common, Params
 from darkroom.processes.launch import rank
 from darkroom.stages.empty import write_no_samples
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 from darkroom.training.state import open_state
 
 if TYPE_CHECKING:
@@ -175,13 +174,7 @@ def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) 
 
 
 def _sample(
-    batches: KeptBatches,
-    sampler: Sampler,
-    settings: Common,
-    sampling: Any,
-    asked: Asked,
-    rank: int,
-    processes: int,
+    batches: KeptBatches, sampler: Sampler, settings: Common, sampling: Any, asked: Asked, rank: int, processes: int
 ) -> None:
     """Sample the batches that are one process's own and not there yet."""
     from darkroom.models.generators.sampler import generate
@@ -213,10 +206,8 @@ def _strip(
         chosen = np.unique(labels, return_index=True)[1][: settings.strip]
     rows: dict[int, NDArray[np.uint8]] = {}
     for start in np.unique(chosen - chosen % settings.batch):  # in their own batches: the last column is their image
-        numbers, mine = (
-            np.arange(start, start + settings.batch),
-            chosen[chosen // settings.batch == start // settings.batch],
-        )
+        numbers = np.arange(start, start + settings.batch)
+        mine = chosen[chosen // settings.batch == start // settings.batch]
         of = placed(asked, numbers, sampler.device)
         found = sampler.trajectory(numbers.tolist(), of, settings.seed, sampling, (mine - start).tolist(), _TIMES)
         rows |= dict(zip(mine.tolist(), found.cpu().numpy(), strict=True))

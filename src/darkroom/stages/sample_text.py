@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
+from darkroom.artifacts.atomic import require_writable
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, conditioned_on_clip
 from darkroom.models.prior.settings import SampleParams
+from darkroom.stages.decoding import write_decoded
 from darkroom.stages.empty import write_no_samples
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from darkroom.models.prior.text_images import Imagination
@@ -59,13 +57,12 @@ def _sample(params: SampleParams) -> None:
     import torch
 
     from darkroom.data.catalog import load_catalog
-    from darkroom.data.draw import drawn, repeats
+    from darkroom.data.draw import drawn
     from darkroom.data.embeddings import EmbeddingShards, captioned_parts, require_same_images
     from darkroom.data.reader import ImageShards
-    from darkroom.data.shards import write_shards
     from darkroom.device import set_up_device
     from darkroom.models.prior.recipe import captioned_rows
-    from darkroom.stages.decoding import decoded, sampler_of, samples, write_pairs
+    from darkroom.stages.decoding import sampler_of
 
     section, decoding = params.sample_text, params.sample_decoder
     device = set_up_device(section.threads, params.run.device)
@@ -85,27 +82,17 @@ def _sample(params: SampleParams) -> None:
         words = torch.from_numpy(found["encoding"]).float() if encoded else None
         return imagination.embeddings(torch.from_numpy(found["text"]).float(), words, some), words
 
-    kept: dict[int, NDArray[np.uint8]] = {}
-    with atomic_folder(OUT) as folder:
-        made = samples(decoded(decoder, images, rows, told), images, rows, kept)
-        shards = write_shards(folder, made, decoding.shard_size, "png")
-        write_pairs(folder / "grid.png", images, kept)
-        write_manifest(
-            folder,
-            "samples",
-            images=len(rows),
-            image_shape=list(decoder.image_shape),
-            classes=list(catalog.classes),
-            model=decoder.cascade.fingerprint,
-            images_seen=decoder.cascade.images_seen,
-            prior=manifest_hash(PRIOR_FOLDER),
-            condition="text",
-            clip=stored.clip,
-            split=section.split,
-            distribution="frequency",
-            repeats=repeats(images.keys, images.captions, rows),
-            sampler=section.model_dump(exclude={"threads"})
-            | {"decoder": sampler_of(decoder, decoding, {"shard_size"})},
-            files={"grid.png": sha256_file(folder / "grid.png")},
-            **shards,
-        )
+    write_decoded(
+        OUT,
+        decoder,
+        images,
+        rows,
+        told,
+        decoding.shard_size,
+        classes=list(catalog.classes),
+        prior=manifest_hash(PRIOR_FOLDER),
+        condition="text",
+        clip=stored.clip,
+        split=section.split,
+        sampler=section.model_dump(exclude={"threads"}) | {"decoder": sampler_of(decoder, decoding, {"shard_size"})},
+    )

@@ -16,17 +16,16 @@ from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.codes import code_scores, histogram
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.image import image_scores
-from darkroom.metrics.pictures import rows
+from darkroom.metrics.image import image_scores, rows
 from darkroom.metrics.reference import frechet_between
+from darkroom.metrics.sample_scores import score_names
 from darkroom.models.evaluators.load import Extractor, extract, open_evaluator
 from darkroom.models.evaluators.registry import Source, open_extractor
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import reconstruct_all
 from darkroom.models.tokenizers.scoring import counted, measures
 from darkroom.models.tokenizers.settings import ScoreParams
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 TOKENIZER, EXTRACTOR = Path("models/tokenizer"), Path("models/extractor")
 METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json"), Path("samples/reconstructions")

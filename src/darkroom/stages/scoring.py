@@ -13,25 +13,21 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics import table
-from darkroom.metrics.alone import scores_alone
-from darkroom.metrics.cards import score_card
-from darkroom.metrics.distance_scores import score_names
-from darkroom.metrics.floor import Floor, baselines_of, noise_floor, notes_on_classes
-from darkroom.metrics.held_out import held_out_reference
-from darkroom.metrics.held_out_names import held_out_names
+from darkroom.metrics.baselines import Floor, baselines_of, label_baselines, noise_floor, notes_on_classes
+from darkroom.metrics.batches import Views
+from darkroom.metrics.building import held_out_reference
+from darkroom.metrics.cards import Further, score_card
 from darkroom.metrics.labels import label_notes, require_known
 from darkroom.metrics.matching import FREQUENCY, class_numbers
-from darkroom.metrics.recognition import label_baselines
-from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.reference import Reference, distances, scores_alone
+from darkroom.metrics.sample_scores import held_out_names, score_names
 from darkroom.metrics.score import Samples
-from darkroom.metrics.views import Views
 from darkroom.models.evaluators.load import FeatureNetwork, extract_views, open_evaluator
 from darkroom.models.evaluators.registry import open_configured
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.stages.copies import find_copies
 from darkroom.stages.diversity import Vgg16, find_diversity
-from darkroom.stages.further import Further
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 

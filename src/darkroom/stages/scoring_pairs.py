@@ -18,6 +18,7 @@ from darkroom.data.draw import original_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.scenes.attributes import require_scenes, rightness
 from darkroom.data.scenes.captions import Description
+from darkroom.metrics.cards import Further
 from darkroom.metrics.image import Measure, image_scores, psnr
 from darkroom.metrics.uncertainty import mean_and_error
 from darkroom.models.clip.load import open_clip
@@ -26,11 +27,10 @@ from darkroom.models.decoder.settings import Evaluators
 from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
 from darkroom.models.evaluators.scene_reader import SceneReader, open_scene_reader, things_in
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.stages.diversity import Vgg16
-from darkroom.stages.further import Further
 from darkroom.stages.scoring import score
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 VGG16 = "score_decoder.vgg16"
 MODEL, READER = Path("models/clip"), Path("models/scene_reader")

@@ -52,8 +52,8 @@ def build(
 def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.device) -> None:
     """Score the weights as they were written, and write how it was done."""
     from darkroom.data.reader import ImageShards
-    from darkroom.metrics.libraries import library_versions
-    from darkroom.metrics.retrieval_scores import ERROR, RETRIEVAL
+    from darkroom.metrics.cards import library_versions
+    from darkroom.metrics.pair_scores import ERROR, RETRIEVAL
     from darkroom.models.clip.captions import CaptionedImages
     from darkroom.models.clip.load import load_clip
     from darkroom.models.clip.scores import Examples

@@ -14,7 +14,7 @@ from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.models.clip.settings import NO_CLIP
 from darkroom.models.decoder.settings import Params
 from darkroom.models.decoder.unet_settings import UNet
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import Any
 import yaml
 
 from darkroom.check.check import check, schema
-from darkroom.params.numbers import NO_FILE
 from darkroom.params.run import Run
-from darkroom.params.section import Section, validate
+from darkroom.params.section import NO_FILE, Section, validate
 from darkroom.params.stage import OUTPUTS, given
 from darkroom.params.training import Training, learning_rate
 from darkroom.training.changed_code import choose, code_of

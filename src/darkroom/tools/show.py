@@ -149,7 +149,7 @@ def _by_caption(folder: Path) -> list[tuple[str, Images, Images]]:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.reader import ImageShards
     from darkroom.models.generators.kind_settings import TEXTS
-    from darkroom.stages.beside import originals
+    from darkroom.stages.copies import originals
 
     if not (folder / "manifest.json").is_file():
         return []

@@ -12,8 +12,7 @@ from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml
 from darkroom.terminal.half_blocks import columns_of_terminal
-from darkroom.terminal.numbers import time_of
-from darkroom.terminal.tables import aligned
+from darkroom.terminal.numbers import aligned, time_of
 
 _NEXT = 5.0  # seconds between the end of what a stage waits for and its begin, at most
 _SHORT = 1.0  # seconds below which stages are counted together

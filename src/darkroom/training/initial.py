@@ -19,11 +19,10 @@ import fsspec
 import torch
 from torch import Tensor, nn
 
-from darkroom.artifacts.hashing import sha256_file
 from darkroom.artifacts.manifest import NAME as MANIFEST
-from darkroom.artifacts.manifest import read_manifest
+from darkroom.artifacts.manifest import read_manifest, sha256_file
 from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.params.training import Init
 from darkroom.remote import require_no_password, telling
 from darkroom.training.state import root

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from darkroom.artifacts.atomic import require_writable, write_json
-from darkroom.artifacts.hashing import sha256_file, sha256_json
-from darkroom.artifacts.manifest import NAME, manifest_hash
+from darkroom.artifacts.manifest import NAME, manifest_hash, sha256_file, sha256_json
 from darkroom.dag.fingerprint.stages import OUT, SOURCE, Fingerprint, changes, fingerprints, merged
 from darkroom.dag.lock_file import LOCK as LOCK_FILE
 from darkroom.dag.lock_file import lost, recorded, uncached

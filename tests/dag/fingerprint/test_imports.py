@@ -70,7 +70,7 @@ def test_a_marker_needs_a_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", ["ingest", "catalog", "encode_latents"])
 def test_what_a_url_is_counts_though_fetching_it_does_not(stage: str) -> None:
     found = Sources(SRC).closure([f"darkroom.stages.{stage}"]).modules
-    assert "darkroom.urls" in found and "darkroom.data.remote" not in found
+    assert "darkroom.remote" in found and "darkroom.data.remote" not in found
 
 
 TABLE = "Kinds(chosen_by='x.kind', package='darkroom', parts={'net': 'x', 'other': 'y'}, kinds={'a': ['two:A', None]})"

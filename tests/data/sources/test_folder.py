@@ -24,8 +24,8 @@ from darkroom.data.sources.captions import answer_of, caption_of
 from darkroom.data.sources.folder import Folder
 from darkroom.data.sources.walk import passed_over, passed_over_text
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Folder as Settings
 from darkroom.params.parts import Part
-from darkroom.params.sources import Folder as Settings
 
 SETTINGS = {
     "label": "none",

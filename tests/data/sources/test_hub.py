@@ -27,7 +27,7 @@ from darkroom.data.sample import Raw
 from darkroom.data.sources.hub import Hub
 from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
-from darkroom.params.sources import Hub as Settings
+from darkroom.params.parts import Hub as Settings
 from darkroom.stages import ingest
 from data.sources.outcomes import outcomes
 

@@ -19,7 +19,7 @@ from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
 from darkroom.params.parts import Part
-from darkroom.params.sources import Shapes as Settings
+from darkroom.params.parts import Shapes as Settings
 from darkroom.stages import ingest
 
 VALUES = read_params(Path(__file__).parents[3] / "params.yaml")

@@ -24,7 +24,7 @@ from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
 from darkroom.params.parts import Part
-from darkroom.params.sources import Torchvision as Settings
+from darkroom.params.parts import Torchvision as Settings
 from darkroom.stages import ingest
 from data.sources import torchvision_files as made
 

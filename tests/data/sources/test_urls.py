@@ -29,7 +29,7 @@ from darkroom.data.sources.downloads import error_category
 from darkroom.data.sources.urls import Urls
 from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
-from darkroom.params.sources import Urls as Settings
+from darkroom.params.parts import Urls as Settings
 from darkroom.stages import ingest
 from data.sources.outcomes import outcomes
 from programs import write_program

@@ -20,8 +20,8 @@ from darkroom.data.sample import Entry, Raw
 from darkroom.data.shards import KEY
 from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Webdataset as Settings
 from darkroom.params.section import validate
-from darkroom.params.sources import Webdataset as Settings
 from data.making_tars import img2dataset, picture, settings, tar
 
 

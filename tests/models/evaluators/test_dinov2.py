@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.dinov2 import PUBLISHED, Dinov2, open_dinov2
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from models.evaluators.weights import random_dinov2
 
 

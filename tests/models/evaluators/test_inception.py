@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.inception import Inception, cached_weights, open_inception, pillow
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from models.evaluators.weights import write_random_weights
 
 

@@ -21,7 +21,7 @@ from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.sample_settings import BitsSettings
 from darkroom.rng import normal
-from darkroom.terminal import progress
+from darkroom.terminal import terminal as progress
 from models.generators.small_published import write_clone
 
 FOLDER, CPU = Path("models/generator"), torch.device("cpu")

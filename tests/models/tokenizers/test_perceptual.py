@@ -12,7 +12,7 @@ from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher import Teacher
 from darkroom.models.tokenizers.perceptual import LevelDistance, _bins, load_perceptual, to_rgb, untrained
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 
 
 def images(size=32, channels=3, count=2, seed=0):

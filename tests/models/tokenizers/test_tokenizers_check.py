@@ -133,7 +133,7 @@ def test_published_weights_that_fit(published, attempt):
         ({"ingest.image_size": 36}, "`ingest.image_size` is 36, and one position of the latent"),
         (
             {"train_tokenizer.pretrained.folder": "gone"},
-            "`train_tokenizer.pretrained.folder` is gone, which does not exist: it is the folder of an autoencoder",
+            "`train_tokenizer.pretrained.folder` is gone, which does not exist: A local folder with config.json",
         ),
         ({"train_tokenizer.pretrained.subfolder": "unet"}, "vae holds no autoencoder of diffusers' format"),
         ({"encode_latents.latents": "codes"}, "the tokenizer `pretrained` has none"),
@@ -164,11 +164,11 @@ def test_another_configuration(published, text, told):
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("train_tokenizer.teacher", "it is models/teacher, or for lpips and vgg16 a file"),
-        ("score_tokenizer.vgg16", "it is a file with torchvision's weights of VGG16"),
-        ("reference_stats.inception.weights", "it is a file with torch-fidelity's weights"),
-        ("train_tokenizer.training.init.folder", "it is a folder with weights to begin with, or data/none"),
-        ("train_generator.training.init.folder", "it is a folder with weights to begin with, or data/none"),
+        ("train_tokenizer.teacher", "models/teacher; for lpips and vgg16 torchvision's file"),
+        ("score_tokenizer.vgg16", "a file with torchvision's weights of VGG16"),
+        ("reference_stats.inception.weights", "A file with torch-fidelity's weights"),
+        ("train_tokenizer.training.init.folder", "A folder with weights, say models/tokenizer of another run"),
+        ("train_generator.training.init.folder", "A folder with weights, say models/tokenizer of another run"),
     ],
 )
 def test_a_file_of_weights_that_is_missing_is_named_by_its_key(attempt, key, told):

@@ -10,7 +10,7 @@ import pytest
 from darkroom.cli import main
 from darkroom.dag.lock_file import Outdated
 from darkroom.errors import DarkroomError
-from darkroom.metrics.shares import wilson
+from darkroom.metrics.score import wilson
 from darkroom.tools.compare.revisions import Results, commit_of, read_results
 from darkroom.tools.compare.table import conflicts
 from darkroom.tools.compare.verdicts import compare, differing_protocol, standard_error

@@ -16,8 +16,7 @@ from dvc.cli import main as dvc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import read_manifest, write_manifest
+from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
 from darkroom.check.check import read_params
 from darkroom.cli import main
 from darkroom.data.layout import KIND, SHARDS

@@ -13,10 +13,9 @@ from darkroom.data.sources.torchvision_sets import Torchvision
 from darkroom.data.sources.urls import Urls
 from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
 from darkroom.params.parts import Part
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Section
 
 
 class Source(Protocol):
@@ -60,7 +59,7 @@ def open_source(chosen: Part, settings: Section, run: Run | None = None) -> Sour
 
     Args:
         chosen: the part from params.yaml.
-        settings: the settings of the source for this part (`darkroom.params.sources.settings_of`).
+        settings: the settings of the source for this part (`darkroom.params.parts.settings_of`).
         run: the section `run`; None: nothing is downloaded with img2dataset.
 
     Raises:

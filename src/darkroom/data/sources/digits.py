@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from darkroom.data.sample import Entry, Raw
-from darkroom.params.sources import Digits as Settings
+from darkroom.params.parts import Digits as Settings
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _LEVELS = 16

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from darkroom.data.sources import tether
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Urls as Settings
+from darkroom.params.parts import Urls as Settings
 
 SHARD = 1000  # addresses in a shard; a power of ten, so that img2dataset's key of a sample is the number of its row
 _THREADS = 64  # parallel downloads of each process

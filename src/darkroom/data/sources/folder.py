@@ -14,7 +14,7 @@ from darkroom.data.sources.captions import LARGEST, LONGEST, caption_of, label_o
 from darkroom.data.sources.metadata import path_in, read_metadata
 from darkroom.data.sources.walk import ENDINGS, UnreadableSample, beside, split_ending, walk
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Folder as Settings
+from darkroom.params.parts import Folder as Settings
 
 
 class Listing(NamedTuple):

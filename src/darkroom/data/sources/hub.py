@@ -15,7 +15,7 @@ from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.captions import answer_of, caption_of, label_of
 from darkroom.data.sources.hub_open import content, open_stream
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Hub as Settings
+from darkroom.params.parts import Hub as Settings
 
 
 @dataclass(frozen=True)

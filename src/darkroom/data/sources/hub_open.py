@@ -9,7 +9,7 @@ from typing import Any
 from darkroom.data.damage import DamageError, Reason
 from darkroom.data.sources.captions import SPEAKER
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Hub as Settings
+from darkroom.params.parts import Hub as Settings
 
 
 def content(value: Any) -> tuple[bytes | str | None, str | None]:

@@ -12,8 +12,8 @@ from darkroom.data.scenes.captions import caption, label
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import scene
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Shapes as Settings
 from darkroom.params.section import PARAMS
-from darkroom.params.sources import Shapes as Settings
 
 
 class Shapes:

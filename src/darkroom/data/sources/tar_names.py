@@ -7,7 +7,7 @@ from braceexpand import braceexpand
 from darkroom.data.keys import shown
 from darkroom.data.remote import require_url
 from darkroom.errors import DarkroomError
-from darkroom.urls import is_remote, local_path, redacted
+from darkroom.remote import is_remote, local_path, redacted
 
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 

@@ -19,8 +19,8 @@ from darkroom.data.keys import shown
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.torchvision_opening import downloads, open_or_download, parameters
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Torchvision as Settings
 from darkroom.params.section import PARAMS
-from darkroom.params.sources import Torchvision as Settings
 
 # Classes with the arguments of a classification data set that are none.
 _OTHER = {

@@ -27,8 +27,8 @@ from darkroom.data.sources.captions import caption_of, label_of
 from darkroom.data.sources.downloads import SHARD, download, error_category, shard, statistics
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
+from darkroom.params.parts import Urls as Settings
 from darkroom.params.run import Run
-from darkroom.params.sources import Urls as Settings
 
 
 class Table:

@@ -20,8 +20,8 @@ from darkroom.data.sources.walk import ENDINGS
 from darkroom.data.tar_files import OpenFiles, TarFiles
 from darkroom.data.tars import DamagedTarError, Member, Sample, compression, members, samples, split_name
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Webdataset as Settings
-from darkroom.urls import is_remote, local_path
+from darkroom.params.parts import Webdataset as Settings
+from darkroom.remote import is_remote, local_path
 
 _JSON = "json:"
 _INTEGER = re.compile(r"-?[0-9]{1,18}")

@@ -13,7 +13,7 @@ from darkroom.data.embedding_imports import ClipRetrieval, Dalle2, Found
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import Clip, to_tensor, tokens_of
-from darkroom.urls import redacted
+from darkroom.remote import redacted
 
 Array = NDArray[Any]
 

@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.artifacts.hashing import sha256_bytes, sha256_file
-from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.artifacts.manifest import ArtifactError, open_artifact, sha256_bytes, sha256_file
 from darkroom.artifacts.models import CLIP as KIND
 from darkroom.artifacts.models import CLIP_FOLDER
 from darkroom.artifacts.networks import WEIGHTS, write_network

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.artifacts.hashing import sha256_bytes
+from darkroom.artifacts.manifest import sha256_bytes
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import Clip, Preprocessing
 from darkroom.models.clip.package import VOCABULARY

@@ -12,7 +12,7 @@ from darkroom.metrics.retrieval import class_embeddings, recalls, zero_shot
 from darkroom.models.clip.captions import CaptionedImages
 from darkroom.models.clip.network import Contrastive, to_tensor, tokens_of
 from darkroom.models.tokenizers.protocol import padded
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 from darkroom.training.recipe import Gather
 
 Encode = Callable[[Tensor], Tensor]

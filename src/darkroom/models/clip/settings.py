@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from darkroom.params.fits import refuse
-from darkroom.params.numbers import NO_FILE, Betas, Fraction, PartName, Positive, Rate, Seed, Warmup, Weight
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Betas, Fraction, PartName, Positive, Rate, Section, Seed, Warmup, Weight
 from darkroom.params.training import Optimizer, Schedule, Training
 
 Name = Literal[

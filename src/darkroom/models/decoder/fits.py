@@ -9,7 +9,7 @@ from darkroom.models.decoder.settings import TrainDecoder, UNetSampling
 from darkroom.models.decoder.unet_settings import LowResolution, UNet
 from darkroom.models.tokenizers.settings import require_lpips
 from darkroom.params.fits import refuse, require_dropout
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 
 _READ = ("embedding_noise", "low_noise")  # of how a U-Net is sampled, what is read of one that is distilled
 

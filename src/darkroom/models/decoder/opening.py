@@ -33,7 +33,7 @@ from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import Augment, UNet
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import Tokenizer
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.training.data import Augmentation, Images
 from darkroom.training.initial import initial_manifest, require_same
 from darkroom.training.recipe import IndexedDataset

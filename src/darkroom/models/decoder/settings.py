@@ -11,10 +11,9 @@ from darkroom.diffusion.settings import SOLVERS, Probability, Timesteps, require
 from darkroom.models.decoder.unet_settings import Drawing, UNet
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.evaluate import Evaluate
-from darkroom.params.numbers import NO_FILE, Fraction, PartName, Positive, Rate, Seed, Warmup
-from darkroom.params.overrides import Overrides, merged, require_known
+from darkroom.params.kinds import Overrides, merged, require_known
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Fraction, PartName, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
 
 _OF_TEACHER = ("size", "low_size", "model", "diffusion")  # keys of a U-Net that one which distils it need not repeat

@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps, preview_sampling
-from darkroom.params.numbers import NO_FILE, Fraction, Positive, Weight
-from darkroom.params.overrides import OWN_TRAINING, Overrides, require_known
-from darkroom.params.section import Section
+from darkroom.params.kinds import OWN_TRAINING, Overrides, require_known
+from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]

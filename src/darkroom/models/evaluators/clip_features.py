@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import open_clip
 from darkroom.models.clip.network import MEAN, STD, Clip
 from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section
-from darkroom.params.networks import CLIP_URL, ClipFile
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.reference_stats import CLIP_URL, ClipFile
+from darkroom.params.section import NO_FILE
 
 PUBLISHED = Published("the weights of CLIP ViT-L/14 at 336 pixels", CLIP_URL, ClipFile().sha256)
 KEYS = of_section("reference_stats", "clip")

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section, other_file, read_published
-from darkroom.params.networks import DINOV2_B, DINOV2_B_SHA256, DINOV2_L
-from darkroom.params.networks import Dinov2 as Settings
+from darkroom.params.reference_stats import DINOV2_B, DINOV2_B_SHA256, DINOV2_L
+from darkroom.params.reference_stats import Dinov2 as Settings
 
 # By the size of the network: the length of features is 768 and 1,024.
 PUBLISHED = {

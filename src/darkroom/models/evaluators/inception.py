@@ -18,7 +18,7 @@ from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d
 
 from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section, other_file, read_published
-from darkroom.params.inception import Inception as Settings
+from darkroom.params.reference_stats import Inception as Settings
 
 PUBLISHED = Published("the weights of Inception", URL_INCEPTION_V3, Settings().sha256)
 KEYS = of_section("reference_stats", "inception")

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, sha256_file
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
-from darkroom.metrics.batches import Images, batched
-from darkroom.metrics.views import Views
+from darkroom.metrics.batches import Images, Views, batched
 from darkroom.models.evaluators.extractor import Classifier
 
 

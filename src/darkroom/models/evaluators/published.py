@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from darkroom.artifacts.hashing import sha256_bytes
+from darkroom.artifacts.manifest import sha256_bytes
 from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 
 
 class Published(NamedTuple):

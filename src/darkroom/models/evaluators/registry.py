@@ -5,15 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.models.evaluators.published import Keys, of_section
-from darkroom.params.inception import Inception
-from darkroom.params.networks import ClipFile, Dinov2
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.reference_stats import ClipFile, Dinov2, Inception
+from darkroom.params.section import NO_FILE
 
 NONE = "none"
 TENSORFLOW = "TensorFlow 1 bilinear to 299 px, align_corners=False, no half-pixel centres, no antialias"

@@ -8,10 +8,9 @@ from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.sections import TEACHER, Network
 from darkroom.params.fits import refuse
-from darkroom.params.networks import CLIP_URL, DINOV2_L
-from darkroom.params.numbers import NO_FILE, Fraction, Positive, Rate, Seed, Warmup, Weight
+from darkroom.params.reference_stats import CLIP_URL, DINOV2_L
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Fraction, Positive, Rate, Section, Seed, Warmup, Weight
 from darkroom.params.training import Optimizer, Schedule, Training
 
 

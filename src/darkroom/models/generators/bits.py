@@ -21,7 +21,7 @@ from darkroom.models.generators.data import LabelledLatents, means_of
 from darkroom.models.generators.sample_settings import BitsSettings
 from darkroom.models.kinds import GENERATORS
 from darkroom.rng import normal
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 
 def measure_bits(

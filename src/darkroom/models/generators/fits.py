@@ -14,8 +14,7 @@ from darkroom.models.generators.kind_settings import OF_ROWS, READ, TEXTS
 from darkroom.models.generators.settings import CLASSIFIER, NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse
-from darkroom.params.numbers import NO_FILE
-from darkroom.params.section import PARAMS
+from darkroom.params.section import NO_FILE, PARAMS
 
 
 def fits(params: Any) -> None:

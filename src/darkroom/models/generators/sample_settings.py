@@ -7,11 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, create_model, field_validator, model_validator
 
 from darkroom.models.kinds import GENERATORS
-from darkroom.params.inception import Inception
-from darkroom.params.networks import ClipFile, Dinov2
-from darkroom.params.numbers import NO_FILE, Positive, Seed
+from darkroom.params.reference_stats import ClipFile, Dinov2, Inception
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Positive, Section, Seed
 
 
 class BitsSettings(Section):

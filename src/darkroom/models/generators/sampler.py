@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.artifacts.hashing import sha256_json
+from darkroom.artifacts.manifest import sha256_json
 from darkroom.models.generators.conditions import Asked, Condition, asked_classes, balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.training.state import running_code

@@ -9,9 +9,8 @@ from darkroom.models.generators.kind_settings import READ
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
-from darkroom.params.numbers import NO_FILE, Fraction, Positive, Rate, Warmup, Weight
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Fraction, Positive, Rate, Section, Warmup, Weight
 from darkroom.params.training import Schedule, Training
 
 NO_GENERATOR = "`train_generator.kind` is none"

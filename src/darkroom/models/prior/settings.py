@@ -18,9 +18,8 @@ from darkroom.diffusion.settings import (
 from darkroom.models.decoder.fits import require_stored
 from darkroom.models.decoder.settings import Decoding, Evaluators, Names
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
-from darkroom.params.numbers import Fraction, Positive, Rate, Seed, Warmup
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
 
 

@@ -13,7 +13,7 @@ from darkroom.metrics.image import BASIC, SMALLEST, Measure, ms_ssim
 from darkroom.models.evaluators.pairs import perceptual_measure
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_codes_all
 from darkroom.models.tokenizers.settings import ScoreTokenizer
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 
 
 def measures(

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from darkroom.params import kinds
-from darkroom.params.numbers import Fraction, Positive, Weight
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Section, Weight
 
 # What a network sees of a pixel: -1 to 1, or 0 to 1.
 Pixels = Literal["signed", "unit"]

@@ -9,11 +9,10 @@ from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.sections import SMALLEST, TEACHER, Perceptual
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.fits import refuse, require_dropout
-from darkroom.params.inception import Inception
 from darkroom.params.kinds import of_kinds
-from darkroom.params.numbers import NO_FILE, PartNames, Positive, Rate, Seed, Warmup
+from darkroom.params.reference_stats import Inception
 from darkroom.params.run import Run
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, PartNames, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
 
 _sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}

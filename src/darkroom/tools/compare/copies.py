@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from darkroom.metrics.copies_scores import SPACES
-from darkroom.metrics.distance_scores import DISTANCES
+from darkroom.metrics.sample_scores import DISTANCES, SPACES
 from darkroom.report.numbers import fixed, percent
 from darkroom.tools.compare.revisions import Results
 from darkroom.tools.compare.verdicts import THRESHOLD, Row

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from darkroom.metrics.score import Score
-from darkroom.metrics.shares import share_and_error
+from darkroom.metrics.score import Score, share_and_error
 from darkroom.metrics.table import COUNT, scores
-from darkroom.report.cards import flat
+from darkroom.report.numbers import flat
 from darkroom.report.scores import error_of, too_few
 from darkroom.tools.compare.revisions import Results
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.hashing import sha256_file
+from darkroom.artifacts.manifest import sha256_file
 from darkroom.check.check import check, check_sources
 from darkroom.dag.lock_file import LOCK as LOCK_FILE
 from darkroom.dag.lock_file import damage, lost_of, recorded
 from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
-from darkroom.terminal.tables import bytes_of
+from darkroom.params.section import NO_FILE
+from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.doctor.examine import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root, stable_root
 

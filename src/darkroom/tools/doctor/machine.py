@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.params.stage import processes, threads
-from darkroom.terminal.tables import bytes_of
+from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.cores import core_count
 from darkroom.tools.doctor.examine import Finding, note, ok, problem
 from darkroom.training.state import root

@@ -13,7 +13,7 @@ from darkroom.data.sources.captions import split_repeats
 from darkroom.data.sources.metadata import FILE_NAME, path_in, read_table
 from darkroom.data.sources.walk import TABLES, Found, beside, walk
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Folder
+from darkroom.params.parts import Folder
 from darkroom.tools.init.columns import IMAGES, Chosen, choose
 
 _MOST = 0.8  # fraction of the images that must lie in folders for these to be classes

@@ -14,7 +14,7 @@ from darkroom.data.sources.tar_names import in_folder, shown_tar
 from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import Sample, compression, members, samples
 from darkroom.errors import DarkroomError
-from darkroom.params.sources import Hub
+from darkroom.params.parts import Hub
 
 # The names that people give them, in lower case; the first that fits.
 LABELS = ("label", "class", "category", "label_name", "class_name", "labels", "classes", "species", "breed", "style")

@@ -15,7 +15,7 @@ from darkroom.data.decoding import CONVERT, open_image
 from darkroom.data.preparing import eight_bits, upright_size
 from darkroom.data.sample import Entry, Raw
 from darkroom.errors import DarkroomError
-from darkroom.terminal.progress import each_with_progress
+from darkroom.terminal.terminal import each_with_progress
 from darkroom.tools.init.sampling import sampled
 from darkroom.tools.init.subject import Subject
 

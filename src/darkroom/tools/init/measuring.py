@@ -7,8 +7,7 @@ from typing import Any
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
-from darkroom.params.section import PARAMS
+from darkroom.params.section import NO_FILE, PARAMS
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings

@@ -13,10 +13,8 @@ from darkroom.data.sources import Source, open_source
 from darkroom.data.sources.tar_names import ENDINGS
 from darkroom.data.sources.walk import walk
 from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
-from darkroom.params.parts import Part
-from darkroom.params.section import PARAMS, validate
-from darkroom.params.sources import SECTIONS, Hub
+from darkroom.params.parts import SECTIONS, Hub, Part
+from darkroom.params.section import NO_FILE, PARAMS, validate
 from darkroom.params.stage import read_yaml, related
 from darkroom.tools.init.annotations import folder_settings
 from darkroom.tools.init.columns import hub_settings, tar_settings

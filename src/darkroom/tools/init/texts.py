@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from darkroom.data.catalog import class_warnings
 from darkroom.data.decoding import CONVERT
-from darkroom.terminal.numbers import time_of
-from darkroom.terminal.tables import aligned
+from darkroom.terminal.numbers import aligned, time_of
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.measuring import FEW, MARGIN, Measured

@@ -30,7 +30,7 @@ from darkroom.models.tokenizers.protocol import Tokenizer, decode_all
 from darkroom.models.tokenizers.settings import EncodeLatents
 from darkroom.params.section import validate
 from darkroom.stages.encode_latents import encoder
-from darkroom.terminal.tables import aligned
+from darkroom.terminal.numbers import aligned
 from darkroom.tools.invert.subjects import Conditions, edits, of_files, own_conditions, stored
 from darkroom.tools.sample.classes import MODEL
 

@@ -8,7 +8,7 @@ from typing import Any
 from darkroom.check.check import read_params, whole
 from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
-from darkroom.params.renamed import new_name
+from darkroom.params.fits import new_name
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.tools.editing import DEFAULT_VALUE, value_of

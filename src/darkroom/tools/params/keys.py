@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from darkroom.params.descriptions import description
+from darkroom.params.section import description
 from darkroom.params.training import SharedTraining, Training
 
 REQUIRED = object()  # the default of a key that has none

@@ -19,9 +19,8 @@ from darkroom.data.layout import SHARDS
 from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
 from darkroom.params.evaluate import EvaluateGenerator
-from darkroom.params.parts import Part
+from darkroom.params.parts import Part, settings_of
 from darkroom.params.section import PARAMS, validate
-from darkroom.params.sources import settings_of
 from darkroom.params.stage import DVC, OUTPUTS, given, items, paths, read_yaml, scope, stage_entry
 from darkroom.params.training import Training
 

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from darkroom.errors import DarkroomError
-from darkroom.params.numbers import NO_FILE
 from darkroom.params.run import Run
+from darkroom.params.section import NO_FILE
 from darkroom.params.training import Init, Training
-from darkroom.terminal.tables import bytes_of
+from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.plan.counter import Counter
 from darkroom.tools.plan.meter import Meter, clock
 from darkroom.training import evaluation, strip

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from darkroom.terminal.numbers import count_of, time_of
-from darkroom.terminal.tables import aligned, bytes_of
+from darkroom.terminal.numbers import aligned, bytes_of, count_of, time_of
 
 SKIPPED = "skipped"
 

@@ -14,17 +14,16 @@ from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.device import set_up_device
 from darkroom.environment import choose_device
 from darkroom.errors import DarkroomError
-from darkroom.metrics.cards import PRECISION
-from darkroom.metrics.libraries import library_versions
+from darkroom.metrics.cards import PRECISION, library_versions
 from darkroom.metrics.table import formulas
 from darkroom.metrics.table import scores as known
 from darkroom.models.evaluators.load import Extractor
 from darkroom.models.evaluators.published import Keys
 from darkroom.models.evaluators.registry import Source, open_extractor
-from darkroom.params.numbers import NO_FILE
+from darkroom.params.section import NO_FILE
 from darkroom.report.numbers import Number, number
 from darkroom.report.scores import error_of
-from darkroom.terminal.tables import aligned
+from darkroom.terminal.numbers import aligned
 from darkroom.tools.cores import core_count
 from darkroom.tools.score.conventions import CONVENTIONS, Convention
 from darkroom.tools.score.measure import BLOCKS, LEAST, Floor, Seen, copies, measure, noise_floor, require_enough, see

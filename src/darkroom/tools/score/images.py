@@ -19,7 +19,7 @@ from darkroom.data.layout import KIND as SHARDS
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
-from darkroom.terminal.progress import each_with_progress
+from darkroom.terminal.terminal import each_with_progress
 
 Pixels = NDArray[np.uint8]
 

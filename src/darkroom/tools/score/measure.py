@@ -9,20 +9,18 @@ import torch
 
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
-from darkroom.metrics.cmmd import cmmd
-from darkroom.metrics.distance_scores import score_names
+from darkroom.metrics.batches import Views
 from darkroom.metrics.frechet import covariance_root, frechet_scores
 from darkroom.metrics.inception_score import inception_scores
-from darkroom.metrics.kernel import kernel_jackknife, within
-from darkroom.metrics.kernel_subsets import SIZE, kernel_subsets
+from darkroom.metrics.kernel import SIZE, cmmd, kernel_jackknife, kernel_subsets, within
 from darkroom.metrics.manifold import manifold
 from darkroom.metrics.moments import Moments
 from darkroom.metrics.reference import moments_of
+from darkroom.metrics.sample_scores import score_names
 from darkroom.metrics.uncertainty import assign_blocks
-from darkroom.metrics.views import Views
 from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.load import Extractor, stream, views, whole
-from darkroom.terminal.progress import with_progress
+from darkroom.terminal.terminal import with_progress
 from darkroom.tools.score.conventions import Convention
 from darkroom.tools.score.images import Images, Pixels
 

@@ -18,7 +18,7 @@ from darkroom import report
 from darkroom.artifacts.atomic import json_bytes
 from darkroom.data.draw import drawn
 from darkroom.data.grid import captioned_grid
-from darkroom.metrics.neighbours import centred, nearest
+from darkroom.metrics.manifold import centred, nearest
 from darkroom.report.numbers import Number
 from darkroom.tools.score.images import Images, Pixels
 

@@ -11,8 +11,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.terminal.numbers import time_of
-from darkroom.terminal.tables import aligned, bytes_of
+from darkroom.terminal.numbers import aligned, bytes_of, time_of
 from darkroom.tools.editing import laid_over
 from darkroom.tools.preset import shown
 from darkroom.tools.tune.places import is_shared, key_of

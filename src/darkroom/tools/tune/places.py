@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from darkroom.dag.stages import FOREACH
-from darkroom.params.overrides import OWN_TRAINING
+from darkroom.params.kinds import OWN_TRAINING
 
 RUN_KEYS = ("micro_batch", "workers", "activation_checkpointing")  # of `run`, which all trainings share
 KEYS = ("threads", "precision", "tf32", "channels_last", "compile", *RUN_KEYS)

@@ -22,9 +22,9 @@ from darkroom.data.layout import KIND
 from darkroom.data.shards import KEY
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.params.ingest import Ingest
+from darkroom.remote import is_remote
 from darkroom.tools.verify.problems import Problem, check_hash, remake, sealed
 from darkroom.tools.verify.tar_check import Checked, Job, check_tar
-from darkroom.urls import is_remote
 
 _WORKERS = 8  # maximum number of tars that are read at once; hashing releases the interpreter lock
 _HEADER = 512  # bytes of a tar header, before the data of a member

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import NAME, ArtifactError, check_seal, read_manifest
+from darkroom.artifacts.manifest import NAME, ArtifactError, check_seal, read_manifest, sha256_file
 
 _LISTED = 20  # errors of one kind in one file that are listed; the others are counted
 

@@ -11,9 +11,8 @@ import fsspec
 import pyarrow as pa
 
 from darkroom.errors import DarkroomError
-from darkroom.remote import telling
+from darkroom.remote import is_remote, local_path, redacted, telling
 from darkroom.tools.verify.problems import Problem
-from darkroom.urls import is_remote, local_path, redacted
 
 _BUFFER = 1 << 20
 _BLOCK = tarfile.BLOCKSIZE

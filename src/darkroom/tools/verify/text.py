@@ -5,7 +5,7 @@ from typing import Any
 
 from darkroom.dag.hashable import printable
 from darkroom.data.sources.walk import passed_over_text
-from darkroom.terminal.tables import aligned, bytes_of
+from darkroom.terminal.numbers import aligned, bytes_of
 
 _CLASSES = 20  # number of classes with a bar
 _BAR = 40  # characters of the longest bar

@@ -11,8 +11,8 @@ from darkroom.data.catalog import CATALOG, SELECTION
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.layout import SHARDS
-from darkroom.terminal.progress import with_progress
-from darkroom.terminal.tables import bytes_of
+from darkroom.terminal.numbers import bytes_of
+from darkroom.terminal.terminal import with_progress
 from darkroom.tools.verify.derived_check import MADE, check_catalog, check_derived, check_selection
 from darkroom.tools.verify.outputs import Cache, Output, check_output, recorded_outputs
 from darkroom.tools.verify.params import left_over, read_params, require_known

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.hashing import sha256_file
-from darkroom.artifacts.manifest import NAME, ArtifactError, read_manifest
+from darkroom.artifacts.manifest import NAME, ArtifactError, read_manifest, sha256_file
 from darkroom.remote import telling
 from darkroom.training.checkpoint import KIND, verify
 

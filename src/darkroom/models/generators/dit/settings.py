@@ -17,8 +17,7 @@ from darkroom.diffusion.settings import (
     require_fit,
 )
 from darkroom.models.generators.kind_settings import Kind
-from darkroom.params.numbers import NO_FILE, Fraction, Positive, Weight
-from darkroom.params.section import Section
+from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
 Transform = Literal["mirror", "turn", "translation", "cutout"]  # in the order in which they are taken

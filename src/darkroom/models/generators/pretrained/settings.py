@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from darkroom.diffusion.settings import SOLVERS, ScheduleName, Solver, Spacing, Steps
 from darkroom.models.generators.dit.settings import LATENT_SCALE, DiTDiffusion, DiTSampling
 from darkroom.models.generators.kind_settings import Kind
-from darkroom.params.numbers import NO_FILE, Positive, Sha256
+from darkroom.params.section import NO_FILE, Positive, Sha256
 
 
 class Pretrained(Kind):

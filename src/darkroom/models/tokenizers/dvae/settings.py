@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.sections import Codes, Kind
-from darkroom.params.numbers import Positive
-from darkroom.params.section import Section
+from darkroom.params.section import Positive, Section
 
 Relaxation = Literal["soft", "straight_through", "reinmax"]
 

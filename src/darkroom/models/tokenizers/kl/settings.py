@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.sections import Adversarial, Equivariance, Kind, Perceptual, require_fit
-from darkroom.params.numbers import NO_FILE, Positive
+from darkroom.params.section import NO_FILE, Positive
 
 
 class KL(Kind):

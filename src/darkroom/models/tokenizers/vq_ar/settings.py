@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from darkroom.models.tokenizers.sections import Codes, Gradient, Iterations, Kind, Smoothing
-from darkroom.params.numbers import Fraction, Positive, Weight
-from darkroom.params.section import Section
+from darkroom.params.section import Fraction, Positive, Section, Weight
 
 
 class GridSampling(Section):

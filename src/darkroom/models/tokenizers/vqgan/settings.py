@@ -20,8 +20,7 @@ from darkroom.models.tokenizers.sections import (
     SimVQ,
     require_fit,
 )
-from darkroom.params.numbers import Positive
-from darkroom.params.section import Section
+from darkroom.params.section import Positive, Section
 
 
 class VQGAN(Kind):

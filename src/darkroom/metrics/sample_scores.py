@@ -1,0 +1,301 @@
+"""The scores of generated images by name: distances, manifolds, diversity, memorisation. Loads no torch."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from darkroom.metrics.score import Samples, Score
+
+# In the in-domain extractor's space, and then in Inception's: FID is Inception's, and nobody else's.
+_distance = partial(Score, group="distances")
+FRECHET, DEBIASED, KERNEL = (
+    _distance(
+        "fd",
+        "Fréchet distance: how far mean and covariance of the generated images' features lie from "
+        "those of the reference images. Lower is better; its bias shrinks with n, so it compares at "
+        "equal n only.",
+        formula="|m1 - m2|^2 + tr(S1 + S2 - 2 (S1^1/2 S2 S1^1/2)^1/2), unbiased covariances, float64, at "
+        "n_fake samples",
+        error="sqrt((B - 1) / B sum_b (fd without block b - their mean)^2)",
+    ),
+    _distance(
+        "fd_debiased",
+        "fd without its bias of order 1/n, so that it compares across n.",
+        formula="B fd - (B - 1) mean(fd without block b), blocks drawn at random, classes spread",
+    ),
+    _distance(
+        "kid",
+        "Kernel distance: the squared maximum mean discrepancy between the features of generated and "
+        "reference images, with a cubic kernel. Lower is better; it has no bias, so it can fall below "
+        "0.",
+        formula="unbiased MMD^2 over all pairs, kernel (x.y / D + 1)^3, float64",
+        error="as fd_se",
+    ),
+)
+DISTANCES = (
+    FRECHET,
+    DEBIASED,
+    KERNEL,
+    replace(
+        FRECHET,
+        name="fid",
+        meaning="The Fréchet distance in the features of the Inception network. No other network's is called FID.",
+    ),
+    replace(DEBIASED, name="fid_debiased", meaning="fid without its bias of order 1/n, so that it compares across n."),
+    replace(KERNEL, name="inception_kid", meaning="The kernel distance in the features of the Inception network."),
+    *(
+        replace(score, name=f"{base}_{extractor}{'_debiased' if score is DEBIASED else ''}", title=title, meaning=text)
+        for extractor, network in (("dinov2", "DINOv2"), ("clip", "CLIP"), ("tokenizer", "the tokenizer's encoder"))
+        for score, base, title, text in (
+            (FRECHET, "fd", "", f"The Fréchet distance in the features of {network}."),
+            (DEBIASED, "fd", "", f"fd_{extractor} without its bias of order 1/n, so that it compares across n."),
+            (KERNEL, "kid", "", f"The kernel distance in the features of {network}."),
+        )
+    ),
+    replace(
+        FRECHET,
+        name="sfid",
+        meaning="sFID: the Fréchet distance in Inception's features of places, the first 7 channels of a layer of 17 x "
+        "17: it sees where things are, and fid does not.",
+        title="sFID",
+    ),
+    replace(
+        DEBIASED,
+        name="sfid_debiased",
+        meaning="sfid without its bias of order 1/n, so that it compares across n.",
+        title="sFID, debiased",
+    ),
+)
+
+# The same from held-out images, where these are enough for a reference: it rewards no copy of a training image.
+HELD_OUT = tuple(
+    replace(
+        score,
+        name=score.name.removesuffix("_debiased") + "_held_out" + ("_debiased" if "_debiased" in score.name else ""),
+        group="distances from held-out images",
+        meaning=f"{score.name} with the held-out images, which no training saw, as reference.",
+        formula=f"as {score.name}, the reference of the held-out split",
+    )
+    for score in DISTANCES
+)
+
+
+def score_names(extractor: str, distances: Mapping[str, float]) -> dict[str, float]:
+    """Return the distances of an extractor under the names of the metrics file.
+
+    In the in-domain extractor's space they are `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se`; in Inception's `fid`,
+    `fid_debiased`, `fid_se`, `inception_kid`, `inception_kid_se`; in another's `fd_dinov2`, `fd_dinov2_debiased`, …
+    Other names stay as they are.
+    """
+    if extractor == "in_domain":
+        return dict(distances)
+    for_fd, for_kid = ("fid", "inception_kid") if extractor == "inception" else (f"fd_{extractor}", f"kid_{extractor}")
+    return {re.sub("^kid", for_kid, re.sub("^fd", for_fd, name)): value for name, value in distances.items()}
+
+
+_manifold = partial(Score, group="manifold", higher_is_better=True)
+MANIFOLD = (
+    _manifold(
+        "precision",
+        "Precision: the fraction of generated images that lie as near to a real image, in the extractor's features, as "
+        "its third neighbour. Higher is better; few modes, or copies, have a high one.",
+        formula="share of samples within the distance of a real image to its 3rd nearest real image",
+        error="standard deviation over samples / sqrt(their number), the real images fixed",
+    ),
+    _manifold(
+        "recall",
+        "Recall: the fraction of real images that lie as near to a generated image as its third neighbour among the "
+        "generated ones. Higher is better; lost modes lower it.",
+        formula="share of real images within the distance of a sample to its 3rd nearest sample",
+        error="standard deviation over real images / sqrt(their number), the samples fixed",
+    ),
+    _manifold(
+        "density",
+        "Density: in how many neighbourhoods of real images a generated image lies, over the 5 expected. About 1 for "
+        "real images, and it can be above; higher is better, and one outlier among the real images counts little.",
+        formula="1/5 of the mean number of real images nearer to the sample than to their 5th nearest real image",
+        error="standard deviation over samples / sqrt(their number), the real images fixed",
+    ),
+    _manifold(
+        "coverage",
+        "Coverage: the fraction of real images with a generated image nearer than their fifth real neighbour. Higher "
+        "is better; lost modes lower it.",
+        formula="share of real images with a sample nearer than their 5th nearest real image",
+        error="standard deviation over real images / sqrt(their number), the samples fixed",
+    ),
+)
+
+FEATURE_SCORES = (
+    _distance(
+        "inception_kid_subsets",
+        "The kernel distance as it is published: the mean over 100 random subsets of 1,000 images.",
+        formula="mean over 100 subsets of 1,000 images of the unbiased MMD^2, kernel (x.y / D + 1)^3, float64",
+        title="KID, subsets",
+    ),
+    _distance(
+        "inception_kid_subsets_spread",
+        "Its standard deviation over the subsets, published as ±: it follows from their size and is no standard error.",
+        formula="standard deviation over the 100 subsets",
+        title="KID, spread of subsets",
+        compared=False,
+    ),
+    _distance(
+        "inception_score",
+        "Inception Score of all images: how surely Inception sees one class in each image, and how evenly all classes. "
+        "It sees no real image. Higher is better, up to 1,008; biased by about -1/n.",
+        formula="exp(mean over images of KL(p_i | mean p)), p = softmax of Inception's logits without bias, float64",
+        error="sqrt((B - 1) / B sum_b (inception_score without block b - their mean)^2)",
+        title="Inception Score",
+        higher_is_better=True,
+    ),
+    _distance(
+        "inception_score_splits",
+        "The mean Inception Score of splits of the images, as it is published.",
+        formula="mean of inception_score over splits: ten, by ADM's convention of 5,000 images each",
+        error="standard deviation over the splits / root of their number",
+        title="Inception Score, splits",
+        higher_is_better=True,
+    ),
+    _distance(
+        "cmmd",
+        "CMMD: the squared maximum mean discrepancy of CLIP's embeddings of generated and reference images, with a "
+        "Gaussian kernel. Lower is better; it has no bias, so it can fall below 0.",
+        formula="1000 times the unbiased MMD^2 over all pairs, kernel exp(-|x - y|^2 / 200), embeddings of length 1, "
+        "float64",
+        error="as fd_se",
+        title="CMMD",
+    ),
+)
+
+# What one extractor alone has, beside the distances that all have.
+ALONE = {"inception": ("sfid", "sfid_debiased", "inception_score"), "clip": ("cmmd",)}
+
+
+class ManifoldMetric:
+    """Precision, recall, density and coverage in the in-domain extractor's features."""
+
+    scores = MANIFOLD
+
+    def measure(self, samples: Samples) -> Mapping[str, float]:
+        """Return the four with their errors; nothing without real images, or with fewer than 6 of either."""
+        from darkroom.metrics.manifold import LEAST, manifold
+
+        if samples.real is None or min(len(samples.real), samples.count) < LEAST:
+            return {}
+        return manifold(samples.features, samples.real, weights=samples.real_weights)
+
+
+# What `diversity.py` measures.
+_PAIRS = "over drawn pairs of samples of one class (of any images where one has no class), each sample in one pair"
+_diversity = partial(
+    Score, group="diversity", error="standard deviation over pairs / sqrt(their number)", compared=False
+)
+DIVERSITY = (
+    _diversity(
+        "diversity",
+        "How different two generated images of one class are in the layers of the in-domain extractor, mean over "
+        "pairs. As real images, which stand beside it, is best: far below them the model repeats itself, far above "
+        "them its images are spoiled.",
+        formula=f"mean {_PAIRS}, of the sum over the extractor's layers of the mean over places of |a/|a| - b/|b||^2, "
+        "|a|^2 + 0.01 times the layer's usual square in place of |a|^2",
+        title="diversity in a class",
+        evaluator="diversity",
+    ),
+    _diversity(
+        "lpips_diversity",
+        "The same by LPIPS, which weighs features of VGG16 as people judge images.",
+        formula=f"mean {_PAIRS}, of LPIPS, v0.1",
+        title="LPIPS diversity in a class",
+        evaluator="lpips",
+    ),
+)
+
+# What `memorisation.py` measures.
+SPACES = ("pixels", "moved", "features")  # in which images are compared
+_GAP = "root of the sum of the squared jackknife errors over blocks of samples, of training and of held-out images"
+_copies = partial(Score, group="memorisation", error="half the length of the 95% Wilson interval / 1.96")
+_memorised = partial(Score, group="memorisation", compared=False)
+MEMORISATION = (
+    _copies(
+        "copies_pixels",
+        "The fraction of generated images whose nearest training image is more than three times as near as the "
+        "second nearest, in pixels or mirrored. Lower is better; beside it what held-out real images get.",
+        formula="share of samples with d1 / d2 < 1/3, d1 and d2 the Euclidean distances, of the sample or its mirror "
+        "image, to the nearest training image and to the nearest one that is no near duplicate of it; at most 32 px",
+        title="copies, in pixels",
+    ),
+    _copies(
+        "copies_moved",
+        "The same where generated images may also be moved by up to a sixteenth of their side, borders left out.",
+        formula="as copies_pixels, the least over moves of up to a sixteenth of the side, among the 6 training images "
+        "that are nearest so at 16 px",
+        title="copies, in pixels, moved",
+    ),
+    _copies(
+        "copies_features",
+        "The same in the features of the in-domain extractor.",
+        formula="as copies_pixels, between features of the in-domain extractor",
+        title="copies, in features",
+    ),
+    _memorised(
+        "ct_pixels",
+        "C_T: whether generated images lie nearer to training images than held-out real ones do, in pixels, in "
+        "standard deviations of chance. Near 0: as real images; below -3: nearer, as copies do; above 3: further away.",
+        formula="Mann-Whitney z of the distances to the nearest training image, samples against held-out images, ties "
+        "by mean ranks, one cell",
+        title="C_T, in pixels",
+    ),
+    _memorised(
+        "ct_moved",
+        "The same where images may also be moved.",
+        formula="as ct_pixels, distances as of copies_moved",
+        title="C_T, in pixels, moved",
+    ),
+    _memorised(
+        "ct_features",
+        "The same in the features of the in-domain extractor.",
+        formula="as ct_pixels, between features of the in-domain extractor",
+        title="C_T, in features",
+    ),
+    _memorised(
+        "fd_gap",
+        "How much nearer generated images lie to training images than to as many held-out ones, as Fréchet distance. "
+        "Near 0: equally near; below 0: nearer to what was trained on.",
+        formula="fd(samples, train images drawn at random) - fd(samples, as many held-out images)",
+        error=_GAP,
+        title="gap of the Fréchet distance",
+    ),
+    _memorised(
+        "kid_gap",
+        "The same as kernel distance.",
+        formula="kid(samples, train images drawn at random) - kid(samples, as many held-out images)",
+        error=_GAP,
+        title="gap of the kernel distance",
+    ),
+    _memorised(
+        "times_seen",
+        "How often the training saw each image, on average.",
+        formula="images seen in the training / images of the train split",
+        title="times each image was seen",
+    ),
+)
+
+
+ENOUGH = 10  # held-out images a feature, from which on these are a reference
+_LISTED = 5  # names in a sentence
+
+
+def held_out_names(distances: Mapping[str, float]) -> dict[str, float]:
+    """Return distances under the names that they have from held-out images: `fd_held_out`, `fd_held_out_se`."""
+    found = {}
+    for name, value in distances.items():
+        first, _, rest = name.partition("_")
+        found[f"{first}_held_out_{rest}".rstrip("_")] = value
+    return found
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence, those of many classes not all."""
+    more = len(names) - _LISTED
+    return f"{', '.join(names[:_LISTED])} and {more:,} more" if more > 0 else ", ".join(names)
