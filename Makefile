@@ -2,7 +2,7 @@
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHON
 
-.PHONY: demo demo-colour demo-text test test-all torture lint format clean setup img2dataset
+.PHONY: demo demo-colour demo-text test test-all torture mutants lint format clean setup img2dataset
 
 # The whole DAG, then its scores.
 demo: setup
@@ -43,11 +43,17 @@ test-all: setup
 torture: setup
 	PYTHONPATH=src:tests .venv/bin/python -m torture
 
+# 30 changes of training, staleness, scoring and data code, by a fixed seed, each in a copy of the tree: the tests that
+# execute the changed line must catch 26. Runs the tests once under a tracer, then some of them for each change.
+mutants: setup
+	PYTHONPATH=src:tests .venv/bin/python -m mutation
+
 lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/snakefmt --check Snakefile workflow
 	.venv/bin/python workflow/lint/snakefile.py
+	PYTHONPATH=src .venv/bin/python workflow/lint/house.py --trace
 	PYTHONPATH=src .venv/bin/lint-imports
 	.venv/bin/mypy
 	PYTHONPATH=src .venv/bin/python -m darkroom dag

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from darkroom.artifacts.manifest import sha256_bytes, write_manifest
 from darkroom.data.catalog import Catalog
-from darkroom.data.duplicates import find_duplicates, find_shared_keys
+from darkroom.data.catalog_writer import find_duplicates, find_shared_keys
 from darkroom.data.images import ImageSpec
 from darkroom.data.index import IMAGES, LATENTS, IndexWriter
 from darkroom.data.latents import LatentShards
@@ -63,7 +64,10 @@ def write(root: Path) -> None:
             for folder in (images, latents):
                 (folder / split).mkdir(parents=True)
             counts: dict[str, int] = {}
-            with IndexWriter(images / split, IMAGES) as index, IndexWriter(latents / split, LATENTS) as other:
+            with (
+                closing(IndexWriter(images / split, IMAGES)) as index,
+                closing(IndexWriter(latents / split, LATENTS)) as other,
+            ):
                 shards = []
                 for shard in range(shards_of(part, split)):
                     rows = [row(part, split, shard * SHARD + at) for at in range(SHARD)]

@@ -56,10 +56,10 @@ def places() -> Iterator[tuple[Any, Any]]:
 def ours(comparison: Comparison, **changes: Any) -> Iterator[Step]:
     """Give an update of the loop, of `training.batch` images, with some settings."""
     from darkroom.training.loop import remaining_batches
-    from darkroom.training.start import start
+    from darkroom.training.start import open_training
 
     with places() as (run, folders):
-        trainer = start(comparison.recipe(), comparison.training.model_copy(update=changes), run, folders)
+        trainer = open_training(comparison.recipe(), comparison.training.model_copy(update=changes), run, folders)
         batches = remaining_batches(trainer)
         yield lambda: trainer.step(next(batches))
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from recipes import ROOT  # which makes the package importable
 from ruamel.yaml import YAML
 
-from darkroom.tools.tune.places import laid
+from darkroom.tools.editing import put
+from darkroom.tools.tune.places import key_of
 from darkroom.tools.tune.search import EXACT
 
 
@@ -57,7 +58,8 @@ def params_of(params: dict[str, Any], system: System, settings: dict[str, Any], 
         params[name].update(values)
     settings = {key: value for key, value in EXACT.items() if key != "tf32"} | settings
     lengths = {"images": images, "validate_every": images, "warmup": images // 8, "log_every": images}
-    laid(params, system.stage, settings | lengths | {"seed": seed, "min_improvement": None})
+    for key, value in (settings | lengths | {"seed": seed, "min_improvement": None}).items():
+        put(params, key_of(system.stage, key, params), value)
     stage = system.stage.partition("@")[0]
     if "evaluate" in (params[stage] or {}):
         params[stage]["evaluate"]["every"] = 0

@@ -1,12 +1,17 @@
 """What all tests share."""
 
 import os
+import sys
 
 import pytest
 from hypothesis import settings
 
 # Programs that tests start buffer what they print, as on a machine on which nobody says otherwise.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+# And keep what they compiled, as pytest keeps test modules: half of the time of collecting is compiling them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Tests run side by side: a thread that waits must leave its core to another, and not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

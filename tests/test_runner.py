@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from darkroom import runner
-from darkroom.dag.expected import write_expected
+from darkroom.dag.history import write_expected
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run

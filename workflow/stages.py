@@ -10,25 +10,21 @@ What DVC answers depends on the fingerprints of code. If the source changed, the
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import networkx as nx
-from dvc.exceptions import DvcException
-from dvc.repo import lock_repo
 from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
 from darkroom.check.check import check, read_params
-from darkroom.dag.dvc import open_repo, take_turn
-from darkroom.dag.dvc_cache import as_recorded
-from darkroom.dag.dvc_cache import message as cache_message
+from darkroom.dag.dvc import take_turn
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import mend
+from darkroom.dag.lock_file import message as lost_message
+from darkroom.dag.repo import Status, observe, read_status
 from darkroom.dag.stages import STAGES, TRAININGS
-from darkroom.dag.status import Status, observe, read_status
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import (
@@ -68,20 +64,21 @@ class Stages:
             self._params, self._dvc = read_params(), read_yaml(DVC)
             if ask and (message := mend()):
                 logger.warning(message)
-            with _status(ask) as status:
-                _require_cached(status)
-        except (DarkroomError, DvcException) as error:
+            status = _status(ask)
+            if status.lost:  # do not make them again
+                raise DarkroomError(lost_message(status.lost))
+        except DarkroomError as error:
             raise WorkflowError(str(error)) from error
         except OSError as error:  # of DVC's settings in HOME, most likely
             raise WorkflowError(f"{error}. If that lies in HOME, set HOME to a folder that you can read.") from error
         self.names = [name for name in self._dvc["stages"] if name != CODE]
-        self._deps = {stage.addressing: [dep.def_path for dep in stage.deps] for stage in status.graph}
-        self.all = sorted(out.def_path for name, stage in status.stages.items() for out in stage.outs if name != CODE)
+        self._stages = status.stages
+        self.all = sorted(out for name, stage in status.stages.items() for out in stage.outs if name != CODE)
         self.stale = status.stale
         self.roots = self.stale - status.waiting
         self._ahead = _trainings_ahead(status.graph)
         if ask:
-            clear({out.def_path for stage in status.graph if stage.addressing not in self.stale for out in stage.outs})
+            clear({out for name, stage in status.stages.items() if name not in self.stale for out in stage.outs})
 
     def outputs(self, name: str) -> list[str]:
         """Return the outputs of a stage; `{item}` stands for the part or U-Net of one that runs for each."""
@@ -98,10 +95,10 @@ class Stages:
 
         def files(wildcards: Mapping[str, str]) -> list[str]:
             stage = address(name, wildcards["item"] if spread_over(self._dvc, name) else None)
-            if stage not in self._deps:
+            if stage not in self._stages:
                 raise WorkflowError(f"{stage} is not a stage of {DVC} with the entries of {PARAMS}.")
             mark = str if stage in self.stale else ancient
-            found = [mark(out) for dep in self._deps[stage] for out in self._made(dep)]
+            found = [mark(out) for dep in self._stages[stage].deps for out in self._made(dep)]
             return found + [MARKER.format(stage=stage)] * (stage in self.roots)
 
         return files
@@ -131,42 +128,22 @@ class Stages:
         return [out for out in self.all if related(dep, out)]
 
 
-@contextmanager
-def _status(ask: bool) -> Iterator[Status]:
-    """Yield what DVC finds out of date; without a lock where Snakemake runs nothing; nothing where DVC is not asked."""
+def _status(ask: bool) -> Status:
+    """Return what DVC finds out of date: without locks where Snakemake runs nothing, nothing where DVC is not asked."""
     if ask and _LOOKS & {word.partition("=")[0] for word in sys.argv}:
-        with observe() as status:
-            yield status
-        return
+        return observe()
     if ask:
         take_turn("snakemake")
-    # Held for both questions, since a plain `dvc` writes dvc.lock in place under this lock.
-    with open_repo() as repo, lock_repo(repo):
-        yield read_status(repo) if ask else Status(repo.index.graph, {})
+    return read_status(ask)
 
 
 def _trainings_ahead(graph: nx.DiGraph) -> dict[str, int]:
     """Return the trainings on the longest way from each stage on.
 
-    graph: of DVC, whose edges lead from a stage to what it needs.
+    graph: its edges lead from a stage to what it needs.
     """
     found: dict[str, int] = {}
-    for stage in nx.topological_sort(graph):
-        own = stage.addressing.partition("@")[0] in TRAININGS
-        found[stage.addressing] = own + max((found[each.addressing] for each in graph.predecessors(stage)), default=0)
+    for name in nx.topological_sort(graph):
+        own = name.partition("@")[0] in TRAININGS
+        found[name] = own + max((found[each] for each in graph.predecessors(name)), default=0)
     return found
-
-
-def _require_cached(status: Status) -> None:
-    """Refuse to make again what is here as recorded, and only in no cache, as where a disk was full.
-
-    A stage that is stale for another reason, too, is made again in any case.
-    """
-    found = {
-        name: outs
-        for name, stage in status.stages.items()
-        if name in status.changed and as_recorded(stage)
-        if (outs := [out.def_path for out in stage.outs if out.use_cache and out.changed_cache()])
-    }
-    if found:
-        raise DarkroomError(cache_message(found))

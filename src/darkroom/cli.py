@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,173 +38,154 @@ class _Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(given[1], re.findall(r"[\w-]+", choices), n=1) if given else []
         super().error(f"{said}; did you mean {near[0]}?" if near else message)
 
+    def add(self, name: str, help: str, **more: Any) -> None:
+        """Add an argument."""
+        self.add_argument(name, help=help, **more)
 
-_SEVERAL: dict[str, Any] = {"action": "append", "default": []}
+    def flag(self, name: str, help: str) -> None:
+        """Add an option without a value."""
+        self.add_argument(name, help=help, action="store_true")
 
-
-def _adder(parser: Any) -> Callable[..., None]:
-    """Return what adds an option, by its name and help, to a parser or a group."""
-
-    def add(option: str, help: str, **more: Any) -> None:
-        parser.add_argument(option, help=help, **more)
-
-    return add
+    def several(self, name: str, help: str, **more: Any) -> None:
+        """Add an option that may come several times."""
+        self.add_argument(name, help=help, **{"action": "append", "default": [], **more})
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = _Parser(prog="darkroom", description="Train image generators as one reproducible DAG.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    checked = commands.add_parser(
+    new = commands.add_parser
+    of = new(
         "check", help="validate params.yaml, dvc.yaml and the folders of parts, and mend a dvc.lock that was cut short"
     )
-    leave_out = "add to .dvcignore what DVC cannot hash in the folders of parts, or in one folder"
-    checked.add_argument("--leave-out", nargs="?", const="", metavar="FOLDER", help=leave_out)
-    picture = commands.add_parser("dag", help="check that docs/dag.svg shows the stages of dvc.yaml, or draw it")
-    picture.add_argument("--write", action="store_true", help="draw it")
-    versus = commands.add_parser(
-        "compare", help="the scores of two revisions, and whether they differ by more than noise"
-    )
-    add = _adder(versus)
-    several = "a commit, branch, tag or experiment, or several of other seeds: A,B,C; HEAD"
-    add("old", several, nargs="?", default="HEAD")
-    add("new", "the same; the working tree", nargs="?", default="workspace")
-    add("--seeds", "with the experiments that differ in seeds alone", action="store_true")
-    add("--all", "also the scores that are equal in both, or do not compare", action="store_true")
-    add("--md", "print Markdown", action="store_true")
-    told = commands.add_parser("scores", help="all scores of a revision, with their standard errors")
-    told.add_argument("revision", nargs="?", default="workspace", help="a commit, branch, tag or experiment; here")
-    told.add_argument("--md", action="store_true", help="print Markdown")
-    add_score_options(
-        commands.add_parser("score", help="the scores of any two folders of images, or of .npz files as others publish")
-    )
-    add_init_options(
-        commands.add_parser("init", help="look at your images, measure this machine, and write params.yaml for both")
-    )
-    ahead = commands.add_parser("plan", help="memory, disk and time of what is out of date, measured here in seconds")
-    ahead.add_argument("stages", nargs="*", help="stages to plan, stale or not; without: those that are stale")
-    ahead.add_argument("--all", action="store_true", help="all stages, stale or not")
-    ahead.add_argument("--json", action="store_true", help="print JSON")
-    tuned = commands.add_parser("tune", help="try here which switches make a training quicker and change nothing else")
-    tuned.add_argument("stages", nargs="*", help="stages that train; without: all that are trained")
-    tuned.add_argument("--write", action="store_true", help="set in params.yaml what pays")
-    commands.add_parser(
-        "times", help="when each stage of the last run began, how long it took, what the end waited for"
-    )
-    reason = commands.add_parser("why", help="which parameter, input or function made a stage stale")
-    reason.add_argument("stage", help="a stage, or one run of it: STAGE@PART, STAGE@UNET")
-    commands.add_parser("doctor", help="check the installation and this clone, and say what to do")
-    explained = commands.add_parser("params", help="the keys of params.yaml: value, default, description")
-    explained.add_argument("key", nargs="?", help="a stage, a section or a key; without: all")
-    explained.add_argument("--all", action="store_true", help="also the keys that do not stand in params.yaml")
-    explained.add_argument("--check", action="store_true", help="check that docs/params.md describes all keys")
-    explained.add_argument("--write", action="store_true", help="write docs/params.md")
-    preset = commands.add_parser("preset", help="list the presets, or lay one over params.yaml")
-    preset.add_argument("name", nargs="?", help="a file of presets/, without .yaml; the list")
-    preset.add_argument("--flags", action="store_true", help="print it as `dvc exp run -S …`, and change nothing")
-    preset.add_argument("--fit", action="store_true", help="fp32 for bf16, where this machine is no quicker in that")
-    _add_verify(commands.add_parser("verify", help="check the data and every output in dvc.lock byte by byte"))
-    _add_data(commands.add_parser("data", help="show what is in the data"))
-    _add_sample(commands.add_parser("sample", help="make images of texts or of classes, or variations of images"))
-    shown = commands.add_parser("show", help="draw a picture in the terminal, or list those that there are")
-    what = "an image file, a folder with a grid, or a training: its newest grid; without: a list"
-    shown.add_argument("what", nargs="?", help=what)
-    shown.add_argument("--width", type=int, help="characters in a row; those of the terminal")
-    _add_invert(
-        commands.add_parser("invert", help="carry images to noise by reversed DDIM or the reversed flow, and back")
-    )
-    given = commands.add_parser("export", help="write models/generator, a DiT, or models/tokenizer for other programs")
-    given.add_argument("--model", default="generator", choices=["generator", "tokenizer"], help="which; %(default)s")
-    given.add_argument("--out", type=Path, default="export", metavar="DIR", help="a new folder; %(default)s")
-    given.add_argument(
-        "--format", default="diffusers", choices=["diffusers", "pt", "safetensors"], help="of the weights; %(default)s"
-    )
-    given.add_argument("--weights", default="ema", choices=["ema", "raw"], help="of the generator; %(default)s")
-    given.add_argument("--license", default="other", help="for the page, as the Hub names it; %(default)s")
+    hint = "add to .dvcignore what DVC cannot hash in the folders of parts, or in one folder"
+    of.add("--leave-out", hint, nargs="?", const="", metavar="FOLDER")
+    of = new("dag", help="check that docs/dag.svg shows the stages of dvc.yaml, or draw it")
+    of.flag("--write", "draw it")
+    of = new("compare", help="the scores of two revisions, and whether they differ by more than noise")
+    hint = "a commit, branch, tag or experiment, or several of other seeds: A,B,C; HEAD"
+    of.add("old", hint, nargs="?", default="HEAD")
+    of.add("new", "the same; the working tree", nargs="?", default="workspace")
+    of.flag("--seeds", "with the experiments that differ in seeds alone")
+    of.flag("--all", "also the scores that are equal in both, or do not compare")
+    of.flag("--md", "print Markdown")
+    of = new("scores", help="all scores of a revision, with their standard errors")
+    of.add("revision", "a commit, branch, tag or experiment; here", nargs="?", default="workspace")
+    of.flag("--md", "print Markdown")
+    add_score_options(new("score", help="the scores of any two folders of images, or of .npz files as others publish"))
+    add_init_options(new("init", help="look at your images, measure this machine, and write params.yaml for both"))
+    of = new("plan", help="memory, disk and time of what is out of date, measured here in seconds")
+    of.add("stages", "stages to plan, stale or not; without: those that are stale", nargs="*")
+    of.flag("--all", "all stages, stale or not")
+    of.flag("--json", "print JSON")
+    of = new("tune", help="try here which switches make a training quicker and change nothing else")
+    of.add("stages", "stages that train; without: all that are trained", nargs="*")
+    of.flag("--write", "set in params.yaml what pays")
+    new("times", help="when each stage of the last run began, how long it took, what the end waited for")
+    of = new("why", help="which parameter, input or function made a stage stale")
+    of.add("stage", "a stage, or one run of it: STAGE@PART, STAGE@UNET")
+    new("doctor", help="check the installation and this clone, and say what to do")
+    of = new("params", help="the keys of params.yaml: value, default, description")
+    of.add("key", "a stage, a section or a key; without: all", nargs="?")
+    of.flag("--all", "also the keys that do not stand in params.yaml")
+    of.flag("--check", "check that docs/params.md describes all keys")
+    of.flag("--write", "write docs/params.md")
+    of = new("preset", help="list the presets, or lay one over params.yaml")
+    of.add("name", "a file of presets/, without .yaml; the list", nargs="?")
+    of.flag("--flags", "print it as `dvc exp run -S …`, and change nothing")
+    of.flag("--fit", "fp32 for bf16, where this machine is no quicker in that")
+    _add_verify(new("verify", help="check the data and every output in dvc.lock byte by byte"))
+    _add_data(new("data", help="show what is in the data"))
+    _add_sample(new("sample", help="make images of texts or of classes, or variations of images"))
+    of = new("show", help="draw a picture in the terminal, or list those that there are")
+    hint = "an image file, a folder with a grid, or a training: its newest grid; without: a list"
+    of.add("what", hint, nargs="?")
+    of.add("--width", "characters in a row; those of the terminal", type=int)
+    _add_invert(new("invert", help="carry images to noise by reversed DDIM or the reversed flow, and back"))
+    of = new("export", help="write models/generator, a DiT, or models/tokenizer for other programs")
+    of.add("--model", "which; %(default)s", default="generator", choices=["generator", "tokenizer"])
+    of.add("--out", "a new folder; %(default)s", type=Path, default="export", metavar="DIR")
+    of.add("--format", "of the weights; %(default)s", default="diffusers", choices=["diffusers", "pt", "safetensors"])
+    of.add("--weights", "of the generator; %(default)s", default="ema", choices=["ema", "raw"])
+    of.add("--license", "for the page, as the Hub names it; %(default)s", default="other")
     for stage in STAGES:
-        command = commands.add_parser(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
+        of = new(stage, help=f"the body of the stage {stage}, as dvc.yaml calls it")
         if over := FOREACH.get(stage):
-            command.add_argument(
-                "item", nargs="?", metavar=singular(over), help=f"a name under `{over}` in params.yaml; from DVC_STAGE"
-            )
+            of.add("item", f"a name under `{over}` in params.yaml; from DVC_STAGE", nargs="?", metavar=singular(over))
         if stage in TRAININGS:
-            command.add_argument("--dry-run", action="store_true", help="print what it would do, and stop")
+            of.flag("--dry-run", "print what it would do, and stop")
     return top
 
 
-def _add_verify(verify: argparse.ArgumentParser) -> None:
-    verify.add_argument("parts", nargs="*", metavar="PART", help="parts of params.yaml; without: all, and all outputs")
-    verify.add_argument("--remote", action="store_true", help="also read tars that lie behind URLs")
+def _add_verify(of: _Parser) -> None:
+    of.add("parts", "parts of params.yaml; without: all, and all outputs", nargs="*", metavar="PART")
+    of.flag("--remote", "also read tars that lie behind URLs")
 
 
-def _add_data(data: argparse.ArgumentParser) -> None:
+def _add_data(data: _Parser) -> None:
     actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_verify(actions.add_parser("verify"))  # its name before it was `darkroom verify`
-    show = actions.add_parser("show", help="print counts, classes, sizes, captions and damage, and write a grid")
-    show.add_argument("parts", nargs="*", metavar="PART", help="parts of params.yaml; without: all")
-    show.add_argument("--split", choices=["train", "val", "test"], help="images of this split alone")
-    show.add_argument(
-        "--grid", type=Path, default="logs/data/grid.png", metavar="FILE", help="where the grid is written; %(default)s"
-    )
-    show.add_argument("--images", type=int, default=36, help="images in the grid, 0: no grid; %(default)s")
-    show.add_argument("--quarantine", action="store_true", help="list every sample that something was wrong with")
-    show.add_argument("--json", action="store_true", help="print JSON")
+    of = actions.add_parser("show", help="print counts, classes, sizes, captions and damage, and write a grid")
+    of.add("parts", "parts of params.yaml; without: all", nargs="*", metavar="PART")
+    of.add("--split", "images of this split alone", choices=["train", "val", "test"])
+    of.add("--grid", "where the grid is written; %(default)s", type=Path, default="logs/data/grid.png", metavar="FILE")
+    of.add("--images", "images in the grid, 0: no grid; %(default)s", type=int, default=36)
+    of.flag("--quarantine", "list every sample that something was wrong with")
+    of.flag("--json", "print JSON")
 
 
-def _add_sample(sample: argparse.ArgumentParser) -> None:
-    add = _adder(sample)
-    add("--text", "what to make images of; may come several times", **_SEVERAL)
-    add("--text-file", "a file with a text a line; may come several times", metavar="FILE", **_SEVERAL)
-    add(
-        "--by",
-        "what draws texts: models/generator, or prior and decoder; by default the former where it reads texts",
-        choices=["generator", "decoder"],
-    )
-    add("--embedding-of", "an image to make variations of; may come several times", metavar="FILE", **_SEVERAL)
-    add("--mask", "with --embedding-of: an image, white where the others are filled in (RePaint)", metavar="FILE")
-    add("--labels", "classes, by name or number: models/generator", metavar="CLASS,…", **_SEVERAL)
-    add("--images", "images of each; %(default)s", type=int, default=4)
-    add("--seed", "of all noise; `sample_text.seed`, of models/generator `sample_generator.common.seed`", type=int)
-    title = "of models/generator, in place of what `sample_generator` in params.yaml says"
-    add_of_classes = _adder(sample.add_argument_group(title))
-    add_of_classes("--steps", "steps of the solver")
-    add_of_classes("--guidance", "scale of guidance; 1: none", type=float)
-    add_of_classes("--solver", "the solver; it fits what was trained")
-    weights = "ema, raw, a .safetensors file, or a folder with a model or a checkpoint"
-    add_of_classes("--weights", weights, metavar="WEIGHTS")
-    add_of_classes("--sigma-rel", "width of the average, rebuilt from the kept ones", type=float)
-    add("--out", "where the grid is written; a name under logs/sample/", metavar="FILE.png")
+def _add_sample(of: _Parser) -> None:
+    of.several("--text", "what to make images of; may come several times")
+    of.several("--text-file", "a file with a text a line; may come several times", metavar="FILE")
+    hint = "what draws texts: models/generator, or prior and decoder; by default the former where it reads texts"
+    of.add("--by", hint, choices=["generator", "decoder"])
+    of.several("--embedding-of", "an image to make variations of; may come several times", metavar="FILE")
+    hint = "with --embedding-of: an image, white where the others are filled in (RePaint)"
+    of.add("--mask", hint, metavar="FILE")
+    of.several("--labels", "classes, by name or number: models/generator", metavar="CLASS,…")
+    of.add("--images", "images of each; %(default)s", type=int, default=4)
+    hint = "of all noise; `sample_text.seed`, of models/generator `sample_generator.common.seed`"
+    of.add("--seed", hint, type=int)
+    classes = of.add_argument_group("of models/generator, in place of what `sample_generator` in params.yaml says")
+    classes.add_argument("--steps", help="steps of the solver")
+    classes.add_argument("--guidance", type=float, help="scale of guidance; 1: none")
+    classes.add_argument("--solver", help="the solver; it fits what was trained")
+    hint = "ema, raw, a .safetensors file, or a folder with a model or a checkpoint"
+    classes.add_argument("--weights", metavar="WEIGHTS", help=hint)
+    classes.add_argument("--sigma-rel", type=float, help="width of the average, rebuilt from the kept ones")
+    of.add("--out", "where the grid is written; a name under logs/sample/", metavar="FILE.png")
 
 
-def _add_invert(invert: argparse.ArgumentParser) -> None:
-    """Add the options of `darkroom invert`; their names are the fields of its `Request`."""
-    add = _adder(invert)
-    add("--split", "stored images of this split; %(default)s", choices=["train", "val", "test"], default="test")
-    add("--images", "how many, drawn of the split; %(default)s", type=int, default=8)
-    add("--key", "the stored image of this key; may come several times", dest="keys", metavar="KEY", **_SEVERAL)
-    files = {"action": "extend", "default": [], "nargs": "+"}
-    add("--from", "image files in place of stored images", dest="files", metavar="FILE", **files)
-    add("--labels", "their classes, in place of their own: one for all, or one an image", metavar="CLASS,…", **_SEVERAL)
-    add("--text", "their captions, likewise; may come several times", **_SEVERAL)
-    add("--to-label", "a row of the same noise as other classes", metavar="CLASS,…", **_SEVERAL)
-    add("--to-text", "a row of the same noise by another text; may come several times", metavar="TEXT", **_SEVERAL)
-    add("--steps", "steps of the solver, there and back; those of `sample_generator`")
-    add("--solver", "ddim, euler or heun; ddim of Gaussian diffusion, euler of a flow")
-    add("--guidance", "scale of guidance there and back; %(default)s: none", type=float, default=1.0)
-    add("--edit-guidance", "that of --to-label and --to-text; that of `sample_generator`", type=float, metavar="SCALE")
-    add("--weights", "ema, raw, a .safetensors file, or a folder with a model or a checkpoint")
-    out = "where the grid is written, and a table and the noise beside it; a name under logs/invert/"
-    add("--out", out, metavar="FILE.png")
+def _add_invert(of: _Parser) -> None:
+    """Add the options of `darkroom invert`."""
+    of.add("--split", "stored images of this split; %(default)s", choices=["train", "val", "test"], default="test")
+    of.add("--images", "how many, drawn of the split; %(default)s", type=int, default=8)
+    of.several("--key", "the stored image of this key; may come several times", dest="keys", metavar="KEY")
+    hint = "image files in place of stored images"
+    of.several("--from", hint, dest="files", metavar="FILE", action="extend", nargs="+")
+    of.several("--labels", "their classes, in place of their own: one for all, or one an image", metavar="CLASS,…")
+    of.several("--text", "their captions, likewise; may come several times")
+    of.several("--to-label", "a row of the same noise as other classes", metavar="CLASS,…")
+    of.several("--to-text", "a row of the same noise by another text; may come several times", metavar="TEXT")
+    of.add("--steps", "steps of the solver, there and back; those of `sample_generator`")
+    of.add("--solver", "ddim, euler or heun; ddim of Gaussian diffusion, euler of a flow")
+    of.add("--guidance", "scale of guidance there and back; %(default)s: none", type=float, default=1.0)
+    hint = "that of --to-label and --to-text; that of `sample_generator`"
+    of.add("--edit-guidance", hint, type=float, metavar="SCALE")
+    of.add("--weights", "ema, raw, a .safetensors file, or a folder with a model or a checkpoint")
+    hint = "where the grid is written, and a table and the noise beside it; a name under logs/invert/"
+    of.add("--out", hint, metavar="FILE.png")
 
 
 # What a command calls, MODULE:FUNCTION, and the options that are its arguments, in their order.
 _CALLS = {
     "compare": ("tools.compare.table:table", "old", "new", "md", "seeds", "all"),
-    "dag": ("dag.picture:dag", "write"),
+    "dag": ("dag.graph:dag", "write"),
     "data": ("tools.verify.show:show", "parts", "split", "grid", "images", "quarantine", "json"),
     "doctor": ("tools.doctor.examine:doctor",),
     "export": ("tools.export.command:export", "out", "format", "license", "weights"),
-    "export --model tokenizer": ("tools.export.tokenizer:export_tokenizer", "out", "format", "license"),
+    "export --model tokenizer": ("tools.export.command:export_tokenizer", "out", "format", "license"),
     "params": ("tools.params.command:params", "key", "all"),
     "params --write": ("tools.params.page:write_page", "write"),
     "plan": ("tools.plan.plan:plan", "stages", "all", "json"),
@@ -218,18 +199,12 @@ _CALLS = {
     "verify": ("tools.verify.verify:verify", "parts", "remote"),
     "why": ("dag.why:why", "stage"),
 }
-_REQUESTS = {  # of these all options are one argument, the `Request` of the function's module
-    "init": "tools.init.command:init",
-    "invert": "tools.invert.command:invert",
-    "score": "tools.score.command:score",
-}
 
 
-def _loaded(place: str) -> tuple[Any, Any]:
-    """Return a module of this package and a function in it, from MODULE:FUNCTION."""
+def _call(place: str, *arguments: Any) -> Any:
+    """Return what a function of this package, MODULE:FUNCTION, returns; its module is imported here."""
     module, _, name = place.partition(":")
-    found = importlib.import_module(f"darkroom.{module}")
-    return found, getattr(found, name)
+    return getattr(importlib.import_module(f"darkroom.{module}"), name)(*arguments)
 
 
 def _variant(options: argparse.Namespace) -> str:
@@ -246,24 +221,41 @@ def _variant(options: argparse.Namespace) -> str:
     return command
 
 
+def _text(options: argparse.Namespace) -> Any:
+    """Return what a command prints, of those whose arguments are not single options; None: of another."""
+    if options.command == "check":
+        if mended := _call("dag.lock_file:mend"):
+            print(mended)
+        checked = _call("check.check:check", None, True)
+        return f"darkroom check: {checked}{_call('check.check:check_sources', options.leave_out)}"
+    if options.command == "init":
+        return _call("tools.init.command:init", Init.of(options))
+    if options.command == "invert":
+        return _call("tools.invert.command:invert", options)
+    if options.command == "sample":
+        return _sample(options)
+    if options.command == "score":
+        require_paths(options)  # before torch is loaded
+        from darkroom.tools.score.command import Request, score
+
+        return score(Request.of(options))
+    return None
+
+
 def _run(options: argparse.Namespace) -> int:
     """Run a command, print what it returns, and return the exit code."""
     if options.command in STAGES:
-        return _stage(options)
-    if options.command in ("check", "sample"):
-        print(_check(options) if options.command == "check" else _sample(options))
+        if getattr(options, "dry_run", False):
+            print(_call("tools.dry_run:dry_run", options.command, _item(options)), end="")
+        else:
+            _call("runner:run_stage", options.command, _item(options))
         return 0
-    if options.command in _REQUESTS:
-        if options.command == "score":
-            require_paths(options)
-        elif options.command == "init":
-            Init.of(options)  # refuses before it is loaded what it would refuse
-        module, function = _loaded(_REQUESTS[options.command])
-        print(function(module.Request.of(options)))
+    if (text := _text(options)) is not None:
+        print(text)
         return 0
     key = _variant(options)
     place, *names = _CALLS[key]
-    result = _loaded(place)[1](*(getattr(options, name) for name in names))
+    result = _call(place, *(getattr(options, name) for name in names))
     if key == "verify":
         return int(not result)
     if key == "tune":
@@ -273,24 +265,6 @@ def _run(options: argparse.Namespace) -> int:
     text, sound = result if key == "doctor" else (result, True)
     print(f"darkroom {options.command}: {text}" if key in ("dag", "params --write") else text)
     return int(not sound)
-
-
-def _check(options: argparse.Namespace) -> str:
-    from darkroom.check.check import check, check_sources
-    from darkroom.dag.lock_file import mend
-
-    if mended := mend():
-        print(mended)
-    return f"darkroom check: {check(counted=True)}{check_sources(options.leave_out)}"
-
-
-def _stage(options: argparse.Namespace) -> int:
-    """Run the body of a stage, or print what it would do."""
-    if getattr(options, "dry_run", False):
-        print(_loaded("tools.dry_run:dry_run")[1](options.command, _item(options)), end="")
-    else:
-        _loaded("runner:run_stage")[1](options.command, _item(options))
-    return 0
 
 
 def _sample(options: argparse.Namespace) -> str:

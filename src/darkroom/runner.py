@@ -18,11 +18,10 @@ import psutil
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
-from darkroom.dag.dvc_cache import lost_of, message
-from darkroom.dag.expected import expected_left
-from darkroom.dag.history import RUNS
+from darkroom.dag.history import RUNS, expected_left
+from darkroom.dag.lock_file import lost_of, message
 from darkroom.dag.stages import SHARED, TRAININGS
-from darkroom.data.cache import GIGABYTES
+from darkroom.data.remote import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
@@ -32,9 +31,8 @@ from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.report.curves import CURVES, findings, read_training
 from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Bar, Tee
-from darkroom.training.compiled import keep_compiled
 from darkroom.training.inputs import Inputs
-from darkroom.training.state import STARTED, changed_since, declared, identity, key, root, sweep
+from darkroom.training.state import STARTED, changed_since, declared, identity, keep_compiled, key, root, sweep
 
 LOGS = Path("logs")
 _BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted

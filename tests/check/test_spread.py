@@ -17,8 +17,7 @@ import yaml
 from darkroom import cli, runner
 from darkroom.check import check as checking
 from darkroom.dag import stages
-from darkroom.dag.drawing import draw
-from darkroom.dag.graph import read_graph
+from darkroom.dag.graph import draw, read_graph
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.section import Section

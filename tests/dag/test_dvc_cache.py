@@ -1,16 +1,14 @@
 """Outputs that are recorded, here, and in no cache of DVC's."""
 
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from dvc.repo import Repo
 
-from darkroom.dag.dvc_cache import lost, lost_of, message, uncached
+from darkroom.dag.lock_file import lost, lost_of, message, uncached
+from darkroom.dag.repo import read_status
 from darkroom.params.stage import read_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -121,41 +119,17 @@ def test_what_is_out_of_date_for_another_reason_is_not_lost(clone: Path) -> None
     assert lost_of() == {}
 
 
-@pytest.fixture
-def refusal(clone: Path) -> Callable[[], str]:
-    """Return what says why Snakemake does not begin, "" where it does."""
-    program = """
-import sys
-sys.path[:0] = sys.argv[1:]
-from dvc.repo import Repo
-from darkroom.dag.status import Status
-from darkroom.errors import DarkroomError
-from stages import _require_cached
-with Repo() as repo:
-    try:
-        _require_cached(Status(repo.index.graph, repo.status()))
-    except DarkroomError as error:
-        print(error)
-"""
-
-    def ask() -> str:
-        command = [sys.executable, "-c", program, str(ROOT / "src"), str(ROOT / "workflow")]
-        done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return ask
-
-
-def test_snakemake_names_what_is_in_no_cache_but_not_what_is_made_again_anyway(refusal: Callable[[], str]) -> None:
-    assert refusal() == ""
+def test_dvc_names_what_is_in_no_cache_but_not_what_is_made_again_anyway(clone: Path) -> None:
+    assert read_status().lost == {}
     empty_cache()
-    assert all(
-        path in refusal() for path in ("data/shards/old", "models/generator", "curves/generator", "samples/generator")
-    )
+    assert read_status().lost == {
+        "ingest@old": ["data/shards/old"],
+        "ingest@new": ["data/shards/new"],
+        "train_generator": ["models/generator", "curves/generator"],
+        "score_generator": ["samples/generator"],
+    }
     params(PARAMS | {"width": 9})
-    said = refusal()
-    assert "samples/generator" in said and "models/generator" not in said and "train_generator" not in said
+    assert set(read_status().lost) == {"ingest@old", "ingest@new", "score_generator"}
 
 
 @pytest.mark.parametrize("name", ["config", "config.local"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from darkroom.dag.expected import expected_left, write_expected
+from darkroom.dag.history import expected_left, write_expected
 
 
 def test_it_is_known_for_the_params_that_it_was_said_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ import pytest
 from dvc.repo import Repo
 
 from darkroom.artifacts.atomic import json_bytes
-from darkroom.dag import status as module
+from darkroom.dag import repo as module
 from darkroom.dag.lock_file import BUSY
-from darkroom.dag.status import RUNNING, observe
+from darkroom.dag.repo import RUNNING, observe
 from darkroom.dag.why import why
 
 STAGES = """
@@ -69,8 +69,7 @@ def test_a_running_stage_is_said_to_run_and_nothing_waits_or_is_written(project:
 
 def test_changed_code_is_compared_in_memory(project: Path) -> None:
     before = files(project)
-    with observe() as status:
-        assert not status.changed
+    assert not observe().changed
     Path("src/a.py").write_text("2")
     before = files(project)
     assert why("train_generator") == "train_generator is stale:\n  darkroom.a: loss changed"
@@ -85,8 +84,6 @@ def test_what_is_replaced_while_it_is_read_has_changed(project: Path, monkeypatc
         raise FileNotFoundError(str(out))
 
     monkeypatch.setattr(Output, "status", gone)
-    with observe() as status:
-        assert status.changed["catalog"][-1] == {"changed outs": {"d": "modified"}}
+    assert observe().changed["catalog"][-1] == {"changed outs": {"d": "modified"}}
     hold("d")
-    with observe() as status:
-        assert status.changed["catalog"] == [RUNNING]
+    assert observe().changed["catalog"] == [RUNNING]

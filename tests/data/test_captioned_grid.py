@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from darkroom.data.captioned_grid import captioned_grid
+from darkroom.data.grid import captioned_grid
 
 
 def drawn(*captions: str) -> bytes:

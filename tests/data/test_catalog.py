@@ -8,9 +8,8 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.data.catalog import load_catalog
-from darkroom.data.catalog_writer import natural_order, write_catalog, write_picture
+from darkroom.data.catalog_writer import find_duplicates, natural_order, write_catalog, write_picture
 from darkroom.data.damage import DamageError, Finding, Reason
-from darkroom.data.duplicates import find_duplicates
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.index import Index
 from darkroom.data.latents import LatentShards

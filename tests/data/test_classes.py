@@ -1,10 +1,8 @@
 """Names of classes that nearly agree, and classes without a training image."""
 
 import pytest
-from torchvision.models import ResNet18_Weights
-from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
 
-from darkroom.data.classes import class_warnings, near_names, untrained
+from darkroom.data.catalog import class_warnings, near_names, untrained
 
 CLEAN = ["cat", "dog", "1", "10", "100", "class 1", "class 2", "", "s", "glass", "gloss", "bus", "A", "a", "e", "é"]
 CLEAN += ["май", "маи", "かき", "かぎ", "key", "kes", "toe", "to", "boxer", "box", "10y", "die", "dy"]
@@ -38,6 +36,9 @@ def test_longer_and_longer_names_are_grouped_once() -> None:
 
 
 def test_known_classes_do_not_nearly_agree() -> None:
+    from torchvision.models import ResNet18_Weights
+    from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
+
     assert near_names(CIFAR100.split()) == []
     assert near_names(dict.fromkeys(FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"])) == []
     imagenet = dict.fromkeys(ResNet18_Weights.IMAGENET1K_V1.meta["categories"])

@@ -16,9 +16,8 @@ from darkroom.artifacts.manifest import read_manifest
 from darkroom.check.check import read_params
 from darkroom.cli import main
 from darkroom.data.catalog_writer import catalog_facts
-from darkroom.data.damage import CHOSEN, Reason
+from darkroom.data.damage import CHOSEN, Reason, read_quarantine, require_few
 from darkroom.data.keys import is_utf8, key_of, shown
-from darkroom.data.quarantine import read_quarantine, require_few
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError

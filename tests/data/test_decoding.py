@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, PngImagePlugin
 
 from darkroom.data.damage import DamageError, Reason
-from darkroom.data.decoding import _strict, open_image
-from darkroom.data.formats import FORMATS
+from darkroom.data.decoding import FORMATS, _strict, open_image
 from data.pictures import chunk, noise, pictures, png, sized
 
 MANY = 10**6  # pixels

@@ -17,12 +17,11 @@ import pytest
 from darkroom.artifacts.manifest import ArtifactError, sha256_file
 from darkroom.check.check import read_params
 from darkroom.data import catalog_writer, latent_writer
+from darkroom.data.damage import read_quarantine
 from darkroom.data.images import ImageSpec
-from darkroom.data.in_place import tars_of, write_in_place
-from darkroom.data.parts import write_part
+from darkroom.data.parts import tars_of, write_part
 from darkroom.data.pipeline import outcomes
 from darkroom.data.preparing import Preparation
-from darkroom.data.quarantine import read_quarantine
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources.webdataset import Webdataset
 from darkroom.data.splits import SPLITS
@@ -55,9 +54,7 @@ def ingest(
     folder.mkdir(parents=True)
     rule = policy()
     metadata = source.metadata()
-    if tars is None:
-        return write_part(folder, part, found, metadata, how, rule, shard_size=9, mirror=False, logs=root)
-    return write_in_place(folder, part, found, tars, metadata, how, rule, mirror=False, logs=root)
+    return write_part(folder, part, found, metadata, how, rule, shard_size=9, mirror=False, logs=root, tars=tars)
 
 
 def rows(root: Path, part: str, split: str) -> dict[str, tuple[bytes, str | None, str | None]]:
@@ -123,7 +120,7 @@ def test_each_tar_is_hashed_once(tmp_path: Path, laion: Path, monkeypatch: pytes
         hashed.append(path)
         return sha256_file(path)
 
-    monkeypatch.setattr("darkroom.data.in_place.sha256_file", counting)
+    monkeypatch.setattr("darkroom.data.parts.sha256_file", counting)
     ingest(tmp_path, "here", laion)
     assert sorted(hashed) == sorted(laion.glob("*.tar"))
 

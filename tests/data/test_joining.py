@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
-from darkroom.data.draw import drawn, repeats
-from darkroom.data.joining import original_rows
+from darkroom.data.draw import drawn, original_rows, repeats
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards

@@ -4,11 +4,10 @@ from pathlib import Path
 import pytest
 
 from darkroom.artifacts.manifest import write_manifest
-from darkroom.data.damage import Finding, Reason
+from darkroom.data.damage import QUARANTINE, Finding, Reason, require_few, require_some, write_quarantine
 from darkroom.data.layout import KIND
 from darkroom.data.parts import Sieve
 from darkroom.data.pipeline import Outcome
-from darkroom.data.quarantine import NAME, require_few, require_some, write_quarantine
 from darkroom.errors import DarkroomError
 from data.making import RULES
 
@@ -79,4 +78,4 @@ def test_nothing_left_is_never_a_part(tmp_path: Path, seen: int) -> None:
     sieve = part(tmp_path, failed=(seen, [Reason.DOWNLOAD_FAILED]))
     with pytest.raises(DarkroomError, match="part `one`"):
         require_some("one", sieve.listed, sieve.seen, sieve.left_out, sieve.excused, tmp_path / "logs")
-    assert (tmp_path / "logs" / NAME).is_file() is bool(seen)
+    assert (tmp_path / "logs" / QUARANTINE).is_file() is bool(seen)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash
-from darkroom.data import files
+from darkroom.data import tar_files
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards, same_spec
 from data.making import SPEC, flip, make_part, pixels
@@ -57,7 +57,7 @@ def test_other_processes_read_too(root: Path, method: str) -> None:
 
 
 def test_few_files_stay_open(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_OPEN", 2)
+    monkeypatch.setattr(tar_files, "_OPEN", 2)
     reader = ImageShards.open_parts(["first"], "train", root)
     assert len(reader.shards) > 2
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -10,10 +10,8 @@ import fsspec
 import pytest
 
 from darkroom.artifacts.manifest import ArtifactError, sha256_bytes
-from darkroom.data.cache import GIGABYTES, Cache
-from darkroom.data.files import OpenFiles
-from darkroom.data.remote import RemoteShards, require_url
-from darkroom.data.tar_files import TarFiles
+from darkroom.data.remote import GIGABYTES, Cache, RemoteShards, require_url
+from darkroom.data.tar_files import OpenFiles, TarFiles
 from darkroom.data.tars import DamagedTarError
 from darkroom.errors import DarkroomError
 from darkroom.remote import is_remote

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import ndimage
 
 from darkroom.data.scenes.captions import (
     BORDERS,
@@ -117,6 +116,8 @@ def test_things_are_apart_whole_and_clearly_where_they_are_said_to_be(one: Scene
 
 def seen(one: Scene, size: int) -> list[Thing]:
     """Find the things in a picture by their colours, with centre and half the width of the box."""
+    from scipy import ndimage
+
     pixels = np.asarray(render(one, size, transparent=True))
     found = []
     for name, colour in COLOURS.items():

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from darkroom.data.sources import SOURCES, open_source, slice_of
 from darkroom.errors import DarkroomError
@@ -16,6 +15,8 @@ def digits():
 
 
 def test_digits_are_scikit_learns_scaled_to_255() -> None:
+    from sklearn.datasets import load_digits
+
     source = digits()
     entries = list(source.entries(40, 60))
     found = [source.read(entry) for entry in entries]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import mannwhitneyu
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics import memorisation as copies
@@ -102,6 +101,8 @@ def test_an_image_that_was_moved_and_mirrored_meets_its_original(down, right):
 
 @pytest.mark.parametrize("digits", [0, 1, 6])  # to whole numbers most distances are ties
 def test_c_t_is_the_z_of_the_mann_whitney_test(digits):
+    from scipy.stats import mannwhitneyu
+
     made, real = draw(0, 60).abs().double() * 3, draw(1, 45).abs().double() * 4
     made, real = (torch.round(of, decimals=digits) for of in (made, real))
     u, p = mannwhitneyu(made, real, use_continuity=False, method="asymptotic")

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
 
 from darkroom.metrics.diversity import alike_pairs, classes_of, distances_of, pairs
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
@@ -71,6 +70,8 @@ def test_without_pairs_there_are_none() -> None:
 
 @pytest.fixture(scope="module")
 def digits() -> tuple[np.ndarray, list[str]]:
+    from sklearn.datasets import load_digits
+
     found = load_digits()
     return np.round(found.images[:, None] * (255 / 16)).astype(np.uint8), [str(label) for label in found.target]
 

@@ -3,9 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import linalg
 from torch import Tensor, nn
-from torchmetrics.image.fid import FrechetInceptionDistance
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics import frechet
@@ -88,6 +86,8 @@ class Pixels(nn.Module):
 
 
 def test_agrees_with_torchmetrics() -> None:
+    from torchmetrics.image.fid import FrechetInceptionDistance
+
     real, fake = (torch.randint(low, 256, (90, 3, 2, 2), dtype=torch.uint8) for low in (0, 60))
     fid = FrechetInceptionDistance(feature=Pixels(), normalize=False).set_dtype(torch.float64)
     fid.update(real, real=True)
@@ -148,6 +148,8 @@ def few(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def test_agrees_with_scipy() -> None:
+    from scipy import linalg
+
     x, y = draw(3, 900, 64), draw(4, 700, 64)
     s1, s2 = np.cov(x.T), np.cov(y.T)
     root = np.trace(linalg.sqrtm(s1 @ s2)).real

@@ -3,7 +3,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_fidelity.metric_isc import isc_features_to_metric
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.inception_score import InceptionScore
@@ -29,6 +28,8 @@ def score(values: torch.Tensor, blocks: int, batch: int) -> InceptionScore:
 
 
 def test_agrees_with_the_definition_and_with_torch_fidelity() -> None:
+    from torch_fidelity.metric_isc import isc_features_to_metric
+
     values = logits(0)
     metric = score(values, 5, 60)
     assert metric.compute().value == pytest.approx(direct(values), rel=1e-12)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torchmetrics.image.kid import KernelInceptionDistance
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics import kernel
@@ -48,6 +47,8 @@ class Given(nn.Module):
 
 
 def test_agrees_with_torchmetrics_where_its_subset_is_everything() -> None:
+    from torchmetrics.image.kid import KernelInceptionDistance
+
     real, fake = (torch.randint(low, 256, (50, 3, 2, 2), dtype=torch.uint8) for low in (0, 60))
     kid = KernelInceptionDistance(feature=Given(), subsets=1, subset_size=50)
     kid.update(real, real=True)

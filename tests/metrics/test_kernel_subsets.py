@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from torch_fidelity.metric_kid import kid_features_to_metric
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.kernel import kernel_jackknife, kernel_subsets, within
@@ -13,6 +12,8 @@ def draw(seed: int, n: int, d: int = 16) -> torch.Tensor:
 
 
 def test_it_is_torch_fidelitys() -> None:
+    from torch_fidelity.metric_kid import kid_features_to_metric
+
     fake, real = draw(0, 90) * 1.3, draw(1, 120)
     found = kernel_subsets(fake, real, subsets=7, size=40)
     theirs = kid_features_to_metric(

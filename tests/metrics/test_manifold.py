@@ -3,8 +3,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.spatial.distance import cdist
-from torch_fidelity.metric_prc import calculate_precision_recall_full
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics import manifold as neighbours
@@ -19,6 +17,8 @@ def draw(seed: int, n: int, d: int = 6) -> torch.Tensor:
 
 def direct(fake: torch.Tensor, real: torch.Tensor, k: int = 3, k_density: int = 5) -> dict[str, float]:
     """The definitions, from whole matrices of distances."""
+    from scipy.spatial.distance import cdist
+
     x, y = real.double().numpy(), fake.double().numpy()
 
     def radius(z: np.ndarray, nearest: int) -> np.ndarray:
@@ -47,6 +47,8 @@ def test_agrees_with_the_definitions(monkeypatch: pytest.MonkeyPatch, tile: tupl
 
 
 def test_agrees_with_torch_fidelity() -> None:
+    from torch_fidelity.metric_prc import calculate_precision_recall_full
+
     fake, real = draw(0, 80, 32) * 1.2, draw(1, 90, 32)
     found = manifold(fake, real)
     assert (found["precision"], found["recall"]) == pytest.approx(calculate_precision_recall_full(fake, real))
@@ -82,6 +84,8 @@ def test_equal_sets() -> None:
 
 
 def test_nearest_are_found_with_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scipy.spatial.distance import cdist
+
     monkeypatch.setattr(neighbours, "_ROWS", 4)
     monkeypatch.setattr(neighbours, "_COLUMNS", 3)
     one, two = centred(draw(0, 10), draw(1, 17))

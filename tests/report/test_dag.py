@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from darkroom.cli import main
-from darkroom.dag.drawing import draw
-from darkroom.dag.graph import Graph, read_graph
-from darkroom.dag.layout import Layout, spaced_apart
+from darkroom.dag.graph import Graph, Layout, draw, read_graph
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import resolve
 
@@ -95,20 +93,6 @@ def test_boxes_stand_apart_and_edges_lead_right(made: tuple[list[tuple[int, int]
     for way in layout.ways.values():
         assert [at[node] for node in way] == list(range(at[way[0]], at[way[0]] + len(way)))
     assert min(layout.height.values()) == 0
-
-
-@given(st.lists(st.floats(-10, 10), max_size=8))
-def test_spread_keeps_order_and_distance_and_moves_nothing_needlessly(wish: list[float]) -> None:
-    found = spaced_apart(wish)
-    assert all(b - a >= 1 - 1e-9 for a, b in pairwise(found))
-    assert sum(found) == pytest.approx(sum(wish), abs=1e-6)
-    apart = [3.0 * place for place in range(len(wish))]
-    assert spaced_apart(apart) == apart
-
-
-def test_a_crossing_is_undone() -> None:
-    graph = read_graph({}, stages([(0, 3), (1, 2)], 4))
-    assert Layout(graph).crossings() == 0
 
 
 def test_what_several_read_stands_beside_its_first_reader() -> None:

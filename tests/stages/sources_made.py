@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from data.making_tars import tar
 from data.sources.torchvision_files import write_mnist
@@ -24,6 +23,8 @@ Made = tuple[dict[str, Any], dict[str, Any]]  # a part, and what else params.yam
 
 def digits() -> tuple[NDArray[np.uint8], list[int]]:
     """Return 60 digits, uint8 (60, 28, 28), and what they are."""
+    from sklearn.datasets import load_digits
+
     images, labels = load_digits(return_X_y=True)
     small = (images[:COUNT].reshape(-1, 8, 8) * 15).astype(np.uint8)
     return np.pad(small.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2))), labels[:COUNT].tolist()

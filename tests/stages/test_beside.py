@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from darkroom.data.captioned_grid import captioned_grid
+from darkroom.data.grid import captioned_grid
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.memorisation import Near
 from darkroom.metrics.nearest import Found

@@ -217,7 +217,7 @@ def test_a_balanced_training_sees_images_of_rare_classes_more_often(clone, monke
     def trained(balance):
         shutil.rmtree("state", ignore_errors=True)
         seen.clear()
-        train("caption", images=512, balance=balance, validate_every=512, evaluate={"every": 0})
+        train("caption", images=256, balance=balance, validate_every=256, evaluate={"every": 0})
         return sum(row < 3 for row in seen) / len(seen)
 
     assert trained(1.0) > 0.35 > 0.25 > trained(0.0)

@@ -283,14 +283,13 @@ def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, mon
 
 
 def test_verify_checks_codes_and_codebook(codes: None) -> None:
-    from darkroom.tools.verify.derived_check import LATENT_LAYOUT, check_derived
+    from darkroom.tools.verify.derived_check import MADE, check_derived
+    from darkroom.tools.verify.part_check import Result
 
     stored("codes")
 
     def faults() -> list[str]:
-        folder = Path("data/latents/one")
-        found = check_derived(LATENT_LAYOUT, folder, "one", Path("data/shards/one"), {}, 1)
-        return [str(fault) for fault in found.faults]
+        return [str(fault) for fault in check_derived(MADE[0], "one", Result(manifest={}), 1).faults]
 
     assert faults() == []
     path = Path("data/latents/one") / CODEBOOK

@@ -16,11 +16,11 @@ import torch
 from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, manifest_hash, read_manifest, write_manifest
-from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.draw import drawn
 from darkroom.data.embeddings import EmbeddingShards
+from darkroom.data.grid import captioned_grid
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError

@@ -9,8 +9,8 @@ import torch
 from pydantic import ValidationError
 
 from darkroom.check.check import read_params
+from darkroom.data.catalog import load_selection, write_selection
 from darkroom.data.reader import ImageShards
-from darkroom.data.selection import load_selection, write_selection
 from darkroom.errors import DarkroomError
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.load import load_tokenizer

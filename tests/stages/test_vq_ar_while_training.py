@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.check.check import read_params
+from darkroom.data.catalog import write_selection
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec, to_pil
-from darkroom.data.selection import write_selection
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.models.tokenizers import sample_settings, score_samples_settings

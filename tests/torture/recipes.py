@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
@@ -106,6 +105,8 @@ class Digits:
     """Rows `start` to `stop` of scikit-learn's digits: `images` float32 (N, 1, 8, 8) in [-1, 1]."""
 
     def __init__(self, start: int, stop: int) -> None:
+        from sklearn.datasets import load_digits
+
         self._images = (load_digits().images[start:stop, None] / 8 - 1).astype(np.float32)
 
     def __len__(self) -> int:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from darkroom.models.evaluators.teacher.network import Teacher
 from darkroom.models.tokenizers.dvae.recipe import DVAERecipe
@@ -29,6 +28,8 @@ class Pictures:
     classes = tuple("0123456789")
 
     def __init__(self, start: int, stop: int) -> None:
+        from sklearn.datasets import load_digits
+
         digits = load_digits()
         grey = (digits.images[start:stop] * 15).astype(np.uint8).repeat(2, axis=1).repeat(2, axis=2)
         self._images, self._labels = grey[:, None].repeat(3, axis=1), digits.target[start:stop].astype(np.int64)

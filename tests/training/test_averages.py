@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from scipy.special import roots_jacobi
 from torch import nn
 
 from darkroom.artifacts.manifest import open_artifact
@@ -107,6 +106,8 @@ def test_applied_gives_the_averages_and_takes_them_back(other):
 
 def mean_of(function, gamma, time=1.0):
     """∫ function(s) p(s) ds by Gauss-Jacobi quadrature, whose weight (1 + x)^γ is the profile."""
+    from scipy.special import roots_jacobi
+
     nodes, weights = roots_jacobi(60, 0.0, gamma)
     return float(weights @ function(time * (nodes + 1) / 2) / weights.sum())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from darkroom.training.compiled import keep_compiled
+from darkroom.training.state import keep_compiled
 
 NAME = "TORCHINDUCTOR_CACHE_DIR"
 

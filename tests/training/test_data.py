@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from PIL import Image
-from torchvision.transforms.functional import resized_crop
 
 from darkroom.data.catalog import Catalog
 from darkroom.data.images import ImageSpec
@@ -169,6 +168,8 @@ def test_classes_of_some_parts_are_numbered_by_name(tmp_path: Path) -> None:
 
 def test_a_random_crop_is_the_part_that_was_drawn_at_the_size_of_the_image() -> None:
     """Against a loop in plain numbers, and torchvision's crop and resize of it."""
+    from torchvision.transforms.functional import resized_crop
+
     image = np.random.default_rng(0).integers(0, 256, (3, 32, 32), dtype=np.uint8)
     for seed in range(50):
         uniform = np.random.default_rng(seed).random(22)

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from accelerate import Accelerator
 from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from darkroom.errors import DarkroomError
 from darkroom.training.loop import train
@@ -37,6 +35,8 @@ def stopped(folder, trackers, losses):
 
 
 def events(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     found = EventAccumulator(str(folder / "logs" / "trackers" / WORK), size_guidance={"histograms": 0})
     found.Reload()
     return found
@@ -119,6 +119,9 @@ def test_what_an_evaluation_counts_is_a_histogram_in_the_logs_and_in_tensorboard
 
 
 def test_tensorboard_has_the_parameters_of_the_stage(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
     where = places(tmp_path)
     where.state.mkdir(parents=True)
     values = {"training": {"batch": 8, "betas": [0.9, 0.99], "tf32": False}, "kind": "line", "init": {"url": None}}

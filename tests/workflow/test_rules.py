@@ -41,7 +41,7 @@ def test_a_rule_runs_its_own_stage(jobs: dict[str, str], name: str) -> None:
     for item in items or [None]:
         stage, log = (name, name) if item is None else (f"{name}@{item}", f"{name}-{item}")
         repro = f"PYTHONPATH=src python -m darkroom.dag.dvc repro --single-item {stage}"
-        command = f"{repro} && python workflow/in_cache.py {stage}"
+        command = f"{repro} && PYTHONPATH=src python -m darkroom.dag.lock_file {stage}"
         assert f"Shell command: {command}\n" in jobs[name]
         assert f"log: logs/{log}.log" in jobs[name] and f"benchmark: logs/timing/{log}.tsv" in jobs[name]
 

@@ -44,4 +44,4 @@ for stage in stages.names:
             at=lambda wildcards: "".join(f"@{item}" for item in wildcards),
         shell:
             "PYTHONPATH=src python -m darkroom.dag.dvc repro --single-item {rule}{params.at}"
-            " && python workflow/in_cache.py {rule}{params.at}"
+            " && PYTHONPATH=src python -m darkroom.dag.lock_file {rule}{params.at}"

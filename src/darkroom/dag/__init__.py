@@ -1,1 +1,1 @@
-"""The DAG: its stages, the fingerprints of their code, what is stale and why, and its picture."""
+"""The DAG: its stages, the fingerprints of their code, what is stale and why, and its drawing."""

@@ -31,7 +31,6 @@ from dvc.cli import main as run_dvc
 from dvc.data_cloud import Remote
 from dvc.exceptions import DvcException
 from dvc.lock import LockError, make_lock
-from dvc.repo import Repo
 from dvc.stage import Stage
 from dvc.stage import cache as run_cache
 from dvc.stage.loader import StageLoader
@@ -46,12 +45,6 @@ _POLL = 0.5  # seconds between two looks at what another process works on
 _RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environment of all its processes
 _ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
 _turns: list[Any] = []  # the open file of `take_turn`, which must not be closed before this process ends
-
-
-def open_repo() -> Repo:
-    """Return the repository of the working folder; it waits for the lock of the repository."""
-    install()
-    return Repo(_wait_for_lock=True)
 
 
 @contextmanager

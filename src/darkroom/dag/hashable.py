@@ -4,99 +4,78 @@ import errno
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from darkroom.errors import DarkroomError
 
 IGNORE = ".dvcignore"  # at the root of the repository: DVC refuses one in a folder that it hashes
 _MOST = 200  # files that a message lists
-_KINDS = ((stat.S_ISFIFO, "a pipe (FIFO)"), (stat.S_ISSOCK, "a socket"))
+_BROKEN = {errno.ENOENT: "a link to nothing", errno.ELOOP: "a link that leads to itself"}
+_KINDS = {stat.S_IFIFO: "a pipe (FIFO)", stat.S_IFSOCK: "a socket"}
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """A file or folder that DVC cannot hash: its path below the folder scanned (PEP 383), and why."""
 
     path: str
     what: str
 
 
-@dataclass(frozen=True)
-class Scan:
-    """What DVC would meet in a folder.
-
-    faults: what it cannot hash, in ascending order of the paths.
-    linked: links to folders elsewhere: DVC does not look into them, so it sees no change of a file there.
-    """
-
-    faults: tuple[Fault, ...] = ()
-    linked: tuple[str, ...] = ()
-
-
-def scan(path: Path) -> Scan:
+def scan(path: Path) -> tuple[list[Fault], list[str]]:
     """Look at each file and folder as DVC does before it hashes: links to folders are not followed, nothing is opened.
 
-    Takes about 4 µs a file. A folder that cannot be listed is no fault here: DVC passes over it, and `ingest` lists it.
+    A folder that cannot be listed is no fault here: DVC passes over it, and `ingest` lists it.
 
     Args:
         path: a folder, a file, or nothing that exists, in which nothing is found.
+
+    Returns:
+        What DVC cannot hash, and the links to folders elsewhere, in which it sees no change of a file.
     """
     root = os.fsencode(path)
     if not os.path.isdir(root):  # noqa: PTH112, a Path takes no bytes
         what = _refused(root) if os.path.lexists(root) else None
-        return Scan((Fault("", what),) if what else ())
+        return [Fault("", what)] if what else [], []
     faults: list[Fault] = []
     linked: list[str] = []
-    waiting = [""]
-    while waiting:
-        folder = waiting.pop()
-        try:
-            with os.scandir(root + b"/" + folder.encode("utf-8", "surrogateescape")) as listing:
-                for entry in listing:
-                    name = entry.name.decode("utf-8", "surrogateescape")
-                    below = f"{folder}/{name}" if folder else name
-                    if not name.isprintable() and _foreign(name):
-                        faults.append(Fault(below, "its name is not UTF-8"))
-                    elif entry.is_dir(follow_symlinks=False):
-                        waiting.append(below)
-                    elif name == IGNORE:
-                        faults.append(Fault(below, "DVC reads no patterns inside of a folder that it hashes"))
-                    elif entry.is_symlink() and _leads_to_folder(entry):
-                        if not (os.path.realpath(entry.path) + b"/").startswith(os.path.realpath(root) + b"/"):
-                            linked.append(below)
-                    elif what := _refused(entry.path):
-                        faults.append(Fault(below, what))
-        except OSError:
-            continue
-    return Scan(tuple(sorted(faults, key=lambda fault: fault.path)), tuple(sorted(linked)))
+    for folder, folders, files in os.walk(root):
+        entries = [*((name, True) for name in folders), *((name, False) for name in files)]
+        folders[:] = [name for name in folders if not _foreign(name)]
+        for name, is_folder in entries:
+            place = os.path.join(folder, name)  # noqa: PTH118
+            below = place.removeprefix(root).lstrip(b"/").decode("utf-8", "surrogateescape")
+            what = None
+            if _foreign(name):
+                what = "its name is not UTF-8"
+            elif is_folder and os.path.islink(place):  # noqa: PTH114
+                target = os.path.realpath(place) + b"/"
+                linked += [] if target.startswith(os.path.realpath(root) + b"/") else [below]
+            elif not is_folder:
+                what = (
+                    _refused(place) if name != IGNORE.encode() else "DVC reads no patterns in a folder that it hashes"
+                )
+            faults += [Fault(below, what)] if what else []
+    return sorted(faults), sorted(linked)
 
 
-def _foreign(name: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in name)
-
-
-def _leads_to_folder(entry: os.DirEntry[bytes]) -> bool:
+def _foreign(name: bytes) -> bool:
     try:
-        return entry.is_dir()
-    except OSError:  # a link that leads to itself
-        return False
+        name.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _refused(path: bytes) -> str | None:
     """Return why DVC cannot read a file; None: it can."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116
-    except FileNotFoundError:
-        return "a link to nothing"
     except OSError as error:
-        loops = error.errno == errno.ELOOP
-        return "a link that leads to itself" if loops else f"it cannot be read ({error.strerror})"
+        return _BROKEN.get(error.errno or 0, f"it cannot be read ({error.strerror})")
     if not stat.S_ISREG(mode):
-        return next((name for of_kind, name in _KINDS if of_kind(mode)), "a device")
+        return _KINDS.get(stat.S_IFMT(mode), "a device")
     return None if os.access(path, os.R_OK) else "no permission to read it"
 
 
@@ -113,15 +92,14 @@ def require_hashable(sources: Mapping[Path, str]) -> str:
         DarkroomError: lists all that DVC cannot hash and that .dvcignore does not leave out, and says what to do.
     """
     scans = {path: scan(path) for path in sources}
-    hashed = {path: _remaining(path, found.faults) for path, found in scans.items()}
+    hashed = {path: _remaining(path, faults) for path, (faults, _) in scans.items()}
     if blocks := [_message(sources[path], path, faults) for path, faults in hashed.items() if faults]:
         raise DarkroomError("\n".join(blocks))
     return "".join(
-        f"\n{sources[path]}, {path}: links to folders elsewhere: {len(found.linked):,}, the first "
-        f"{printable(found.linked[0])}: the images there are read, but DVC sees no change of them. Make each a part of "
-        "its own, or put them there."
-        for path, found in scans.items()
-        if found.linked
+        f"\n{sources[path]}, {path}: links to folders elsewhere: {len(linked):,}, the first {printable(linked[0])}: "
+        "the images there are read, but DVC sees no change of them. Make each a part of its own, or put them there."
+        for path, (_, linked) in scans.items()
+        if linked
     )
 
 
@@ -131,39 +109,25 @@ def leave_out(roots: Iterable[Path]) -> str:
     Returns:
         A sentence with the number of lines; "" where none was needed.
     """
-    found = {root: _remaining(root, scan(root).faults) for root in roots}
-    lines = [line for root, faults in found.items() for fault in faults if (line := _line(root, fault))]
-    if not lines:
+    found = [pattern(root, fault.path) for root in roots for fault in _remaining(root, scan(root)[0])]
+    if not (lines := dict.fromkeys(line for line in found if line)):
         return ""
     file = Path(IGNORE)
     before = file.read_text() if file.is_file() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
-    file.write_text(before + gap + "".join(f"{line}\n" for line in dict.fromkeys(lines)))
+    file.write_text(before + gap + "".join(f"{line}\n" for line in lines))
     return f"left out as DVC cannot hash them, by lines of {IGNORE}: {len(lines):,}; commit it\n"
 
 
 def _remaining(root: Path, faults: Sequence[Fault]) -> list[Fault]:
     """Return the faults that DVC meets: those that .dvcignore leaves out are none."""
-    if not faults or inside(root) is None:
+    if not any(pattern(root, fault.path) for fault in faults):
         return list(faults)
-    from dvc.exceptions import NotDvcRepoError
-    from dvc.repo import Repo
+    from darkroom.dag.repo import ignored
 
-    here = Path.cwd()
-    with suppress(NotDvcRepoError), Repo() as repo:
-        rules = repo.dvcignore
-        paths = ((fault, os.path.join(here, root, fault.path)) for fault in faults)  # noqa: PTH118, lone surrogates
-        return [
-            fault
-            for fault, path in paths
-            if not may_be_left_out(fault) or not (rules.is_ignored_file(path) or rules.is_ignored_dir(path))
-        ]
-    return list(faults)
-
-
-def may_be_left_out(fault: Fault) -> bool:
-    """Return whether a line of .dvcignore can leave a fault out: not of what was named itself, nor of a .dvcignore."""
-    return fault.path.rpartition("/")[2] not in ("", IGNORE)
+    paths = {fault: os.path.join(Path.cwd(), root, fault.path) for fault in faults}  # noqa: PTH118, lone surrogates
+    left_out = ignored(paths.values())
+    return [fault for fault, path in paths.items() if not pattern(root, fault.path) or path not in left_out]
 
 
 def inside(root: Path) -> str | None:
@@ -176,20 +140,16 @@ def inside(root: Path) -> str | None:
 
 
 def pattern(root: Path, below: str) -> str | None:
-    """Return the line of .dvcignore that leaves out one path below a folder; None where the folder lies elsewhere.
+    """Return the line of .dvcignore that leaves out one path below a folder.
 
-    What has a meaning in a pattern, and a byte that is not UTF-8, is written `?`.
+    None where there can be none: of a folder elsewhere, of what was named itself, of a .dvcignore. What has a meaning
+    in a pattern, and a byte that is not UTF-8, is written `?`.
     """
     folder = inside(root)
-    if folder is None:
+    if folder is None or below.rpartition("/")[2] in ("", IGNORE):
         return None
-    path = "/".join(part for part in (folder, below) if part not in ("", "."))
+    path = below if folder == "." else f"{folder}/{below}"
     return "/" + re.sub(r"[*?\[\]\\\s\ud800-\udfff]", "?", path)
-
-
-def _line(root: Path, fault: Fault) -> str | None:
-    """Return the line of .dvcignore that leaves out a fault; None where there can be none."""
-    return pattern(root, fault.path) if may_be_left_out(fault) else None
 
 
 def printable(text: str) -> str:
@@ -199,23 +159,19 @@ def printable(text: str) -> str:
 
 
 def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
-    shown = faults[:_MOST]
     lines = [f"{name}, {root}: DVC cannot hash {len(faults):,} of its files or folders, and would hang or fail:"]
-    lines += [f"  {printable(fault.path) or '.'}: {fault.what}" for fault in shown]
-    if more := Counter(fault.what for fault in faults[_MOST:]):
-        lines.append(f"  and more: {', '.join(f'{what} {count:,}' for what, count in more.most_common())}")
-    lines.append("Remove or rename them, or give the permission")
-    patterns = [line for fault in shown if (line := _line(root, fault))]
+    lines += [f"  {printable(fault.path) or '.'}: {fault.what}" for fault in faults[:_MOST]]
+    lines += [f"  and {len(faults) - _MOST:,} more"] if len(faults) > _MOST else []
+    advice = "Remove or rename them, or give the permission"
+    patterns = [f"  {line}" for fault in faults[:_MOST] if (line := pattern(root, fault.path))]
     if patterns:
-        lines[-1] += (
-            f"; or leave them out: `darkroom check --leave-out {printable(str(root))}` adds these lines to {IGNORE}, "
-            "beside dvc.yaml:"
-        )
-        return "\n".join([*lines, *(f"  {line}" for line in patterns)])
-    if any(map(may_be_left_out, shown)):
-        lines[-1] += (
+        command = f"`darkroom check --leave-out {printable(str(root))}`"
+        advice += f"; or leave them out: {command} adds these lines to {IGNORE}, beside dvc.yaml:"
+    elif inside(root) is None and root.is_dir():
+        advice += (
             f". {IGNORE} knows no files outside of the repository: to leave them out by it, make a link, "
-            f"`ln -s {root.absolute()} pictures`, name `pictures` in place of the folder, and ask again"
+            f"`ln -s {root.absolute()} pictures`, name `pictures` in place of the folder, and ask again."
         )
-    lines[-1] += "."
-    return "\n".join(lines)
+    else:
+        advice += "."
+    return "\n".join([*lines, advice, *patterns])

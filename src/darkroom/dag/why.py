@@ -3,15 +3,16 @@
 import difflib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from darkroom.dag.fingerprint.stages import OUT, STAGE, Fingerprint, changes
-from darkroom.dag.lock_file import recorded
-from darkroom.dag.status import RUNNING, Status, observe
+from darkroom.dag.lock_file import folders, recorded
+from darkroom.dag.repo import RUNNING, Status, observe
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import differences
+from darkroom.params.stage import DVC, differences, lookup, paths, read_yaml, scope, stage_entry
 
 _DEPS = {"new": "is a dependency since", "deleted": "is missing", "modified": "has changed"}
 _OUTS = {"deleted": "is missing", "modified": "is not what the stage wrote", "not in cache": "is not in DVC's cache"}
@@ -27,28 +28,28 @@ def why(name: str) -> str:
         DarkroomError: there is no such stage, or DVC cannot read the repository.
     """
     lines: list[str] = []
-    with observe() as status:
-        chosen = [each for each in status.stages if name in (each, each.partition("@")[0])]
-        if not chosen:
-            near = difflib.get_close_matches(name, status.stages, n=1)
-            raise DarkroomError(f"there is no stage `{name}`" + (f"; did you mean `{near[0]}`?" if near else "."))
-        for each in chosen:
-            above = status.needs(each) & status.changed.keys() - {each}
-            if status.runs(each):
-                lines.append(f"{each} {status.runs(each)}.")
-                continue
-            stale = each in status.stale
-            lines.append(f"{each} is {'stale' if stale else 'up to date'}{':' if stale else '.'}")
-            lines += [f"  {line}" for line in _reasons(status, each)]
-            for other in sorted(above, key=list(status.stages).index):
-                lines.append(f"  it waits for {other}, which {status.runs(other) or 'is stale:'}")
-                lines += [f"    {line}" for line in _reasons(status, other)]
+    status = observe()
+    chosen = [each for each in status.stages if name in (each, each.partition("@")[0])]
+    if not chosen:
+        near = difflib.get_close_matches(name, status.stages, n=1)
+        raise DarkroomError(f"there is no stage `{name}`" + (f"; did you mean `{near[0]}`?" if near else "."))
+    for each in chosen:
+        above = status.needs(each) & status.changed.keys() - {each}
+        if status.runs(each):
+            lines.append(f"{each} {status.runs(each)}.")
+            continue
+        stale = each in status.stale
+        lines.append(f"{each} is {'stale' if stale else 'up to date'}{':' if stale else '.'}")
+        lines += [f"  {line}" for line in _reasons(status, each)]
+        for other in sorted(above, key=list(status.stages).index):
+            lines.append(f"  it waits for {other}, which {status.runs(other) or 'is stale:'}")
+            lines += [f"    {line}" for line in _reasons(status, other)]
     return "\n".join(lines)
 
 
 def _reasons(status: Status, name: str) -> Iterator[str]:
     """Yield what changed for a stage, of what DVC says of it."""
-    stage, entries = status.stages[name], status.changed.get(name, [])
+    entries = status.changed.get(name, [])
     entry = recorded().get(name)
     if entry is None:
         if entries and entries != [RUNNING]:
@@ -60,33 +61,37 @@ def _reasons(status: Status, name: str) -> Iterator[str]:
         elif isinstance(said, Mapping):
             for path, state in said.get("changed deps", {}).items():
                 if path == str(PARAMS):
-                    yield from _parameters(stage, entry)
+                    yield from _parameters(name, entry)
                 elif path.startswith(f"{OUT}/"):
-                    yield from _code(path, entry, Path(stage.repo.cache.local.path), status.code.get(path))
+                    yield from _code(path, entry, status.code.get(path))
                 else:
                     yield f"{path} {_DEPS.get(state, state)}"
             for path, state in said.get("changed outs", {}).items():
                 yield f"its output {path} {_OUTS.get(state, state)}"
 
 
-def _parameters(stage: Any, entry: Mapping[str, Any]) -> Iterator[str]:
+def _parameters(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parameters that differ, with the value and the one before."""
     old: Mapping[str, Any] = entry.get("params", {}).get(str(PARAMS), {})
-    dep = next(dep for dep in stage.deps if dep.def_path == str(PARAMS))
-    new: Mapping[str, Any] = dep.read_params()
-    yield from (f"{key} is no parameter of it any more" for key in sorted(old.keys() - set(dep.params)))
-    before, after = ({key: values[key] for key in sorted(dep.params) if key in values} for values in (old, new))
-    yield from differences("", before, after)
+    stage, _, item = name.partition("@")
+    values, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    keys = sorted(paths(stage_entry(dvc, stage), ["params"], scope(values, dvc, stage, item or None)))
+    yield from (f"{key} is no parameter of it any more" for key in sorted(old.keys() - set(keys)))
+    new = {}
+    for key in keys:
+        with suppress(DarkroomError):  # the stage will name the missing key
+            new[key] = lookup(values, key)
+    yield from differences("", {key: old[key] for key in keys if key in old}, new)
 
 
-def _code(path: str, entry: Mapping[str, Any], cache: Path, new: Fingerprint | None) -> Iterator[str]:
+def _code(path: str, entry: Mapping[str, Any], new: Fingerprint | None) -> Iterator[str]:
     """Yield the modules and functions that differ, with `new` in place of what the file holds."""
     md5 = next((dep.get("md5") for dep in entry.get("deps", []) if dep["path"] == path), None)
     if md5 is None:
         yield f"it runs the code of {path}, and did not before"
         return
-    before = cache / md5[:2] / md5[2:]
-    if not before.is_file():
+    before = next((file for folder in folders() if (file := folder / md5[:2] / md5[2:]).is_file()), None)
+    if before is None:
         yield f"the code has changed; DVC's cache has no record of it before (`dvc fetch {STAGE}` where it ran)"
         return
     yield from changes(json.loads(before.read_text()), new or json.loads(Path(path).read_text()))

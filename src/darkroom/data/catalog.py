@@ -1,12 +1,20 @@
-"""The catalog: the classes of all parts with their numbers, and how many images there are of each."""
+"""The catalog: the classes of all parts with their numbers and images; the selection: the tokenizer's parts.
 
+`catalog` writes the selection, and `train_tokenizer` depends on it alone. A part outside of the selection does not
+change it, so adding such a part retrains no tokenizer and encodes no other part again.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest, write_manifest
 from darkroom.data.images import ImageSpec
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
+from darkroom.data.reader import same_spec
 from darkroom.errors import DarkroomError
 
 KIND = "catalog"
@@ -97,3 +105,112 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
             found[part] = manifest_hash(shards / part)
         catalog.require_parts(found)
     return catalog
+
+
+SELECTION_KIND = "selection"
+SELECTION = Path("data/selection")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The selected parts, with their hashes at the time of the selection.
+
+    parts: the SHA-256 of the manifest of each part.
+    spec: size and channels of every image.
+    fingerprint: the SHA-256 of the manifest of the selection, its fingerprint.
+    """
+
+    parts: dict[str, str]
+    spec: ImageSpec
+    fingerprint: str
+
+
+def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> None:
+    """Write manifest.json into `folder`: kind "selection", image, and name and SHA-256 of each part.
+
+    Raises:
+        ArtifactError: a part is missing or damaged, or its images differ from the others; the message names it.
+    """
+    manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in sorted(parts)}
+    spec = same_spec(manifests)
+    chosen = [{"name": part, "sha256": manifest_hash(root / part)} for part in manifests]
+    write_manifest(folder, SELECTION_KIND, image=spec.metadata(), parts=chosen)
+
+
+def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
+    """Return the selection in `folder`, after checking that the parts in `root` have not changed since.
+
+    Raises:
+        ArtifactError: missing or damaged, or a part was written again since; the message names file or part.
+    """
+    manifest = read_manifest(folder, SELECTION_KIND)
+    parts = {part["name"]: part["sha256"] for part in manifest["parts"]}
+    for part, sha256 in parts.items():
+        read_manifest(root / part, SHARDS_KIND)  # raises where it is missing
+        if manifest_hash(root / part) != sha256:
+            raise ArtifactError(
+                f"{folder} does not fit the part `{part}`, which was written again since: run `dvc repro`."
+            )
+    return Selection(parts, ImageSpec.of(manifest), manifest_hash(folder))
+
+
+_SHOWN = 10  # classes, or groups of them, in a warning
+
+
+def near_names(names: Iterable[str]) -> list[list[str]]:
+    """Return the groups of names that differ in case, accents, blanks, `_`, `-`, `.`, leading zeros or a plural alone.
+
+    Names of one character never do: A and a are letters.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_folded(name), []).append(name)
+    for key in sorted(groups):
+        for plural in _plurals(key):
+            if key in groups and plural in groups:
+                groups[key] += groups.pop(plural)
+    return [sorted(group) for _, group in sorted(groups.items()) if len(group) > 1]
+
+
+def _plurals(name: str) -> list[str]:
+    """Return the English plurals of a name: dogs, buses, puppies."""
+    if len(name) < 2 or name[-1].isdigit():
+        return []
+    if re.search("[^aeiou]y$", name):
+        return [f"{name}s", f"{name[:-1]}ies"]
+    return [f"{name}s", f"{name}es"] if name.endswith(("s", "x", "z", "ch", "sh", "o")) else [f"{name}s"]
+
+
+def _folded(name: str) -> str:
+    """Return what names that nearly agree have in common; accents are those of Latin letters, as й is no и."""
+    if len(name) == 1:
+        return name
+    latin = re.sub(r"(?<=[a-z])[\u0300-\u036f]+", "", unicodedata.normalize("NFKD", name).casefold())
+    plain = re.sub(r"[\s_.-]+", "", latin)
+    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", plain) or name
+
+
+def untrained(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return the classes that have images, and none in the train split.
+
+    Args:
+        counts: for each split, the number of images of each class, as the catalog has them.
+    """
+    names = dict.fromkeys(name for of in counts.values() for name, images in of.items() if images)
+    return [name for name in names if not counts["train"].get(name)]
+
+
+def class_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return a line for each thing that looks wrong with the classes; `counts` as for `untrained`."""
+    lines = []
+    if groups := near_names(dict.fromkeys(name for of in counts.values() for name in of)):
+        shown = "; ".join(" and ".join(map(repr, group)) for group in groups[:_SHOWN])
+        lines.append(f"classes whose names nearly agree, are they one? {_cut(shown, groups)}")
+    if names := untrained(counts):
+        which = _cut(", ".join(map(repr, names[:_SHOWN])), names)
+        lines.append(f"classes without a training image, so that nothing learns them: {which}: add images of them")
+    return lines
+
+
+def _cut(text: str, found: Sequence[object]) -> str:
+    return text if len(found) <= _SHOWN else f"{text} and {len(found) - _SHOWN:,} more"

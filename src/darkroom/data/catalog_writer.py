@@ -1,11 +1,12 @@
-"""Writes the catalog from the manifests and indexes of the parts."""
+"""Writes the catalog from the manifests and indexes of the parts; finds duplicates among their images."""
 
+import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +14,90 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
 from darkroom.data.catalog import KIND
-from darkroom.data.duplicates import find_duplicates, find_shared_keys
 from darkroom.data.grid import contact_sheet, evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
-from darkroom.data.passed_over import passed_over
 from darkroom.data.reader import ImageShards, same_spec
+from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.remote import is_remote
+
+_NAMED = 10  # maximum number of groups in the manifest
+
+
+class Location(NamedTuple):
+    """The location of an image: its part, split and key."""
+
+    part: str
+    split: str
+    key: str
+
+
+def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> dict[str, Any]:
+    """Return the number of images of some parts that are copies: equal SHA-256 of the stored bytes, so equal pixels.
+
+    Returns:
+        images: the number of images that repeat an earlier one; across_parts, across_splits: the number of these whose
+        first occurrence is in another part, or in another split (a test image that was trained on); first: up to 10
+        groups as lists of "part/split/key".
+    """
+    found = _repeated(manifests, root, _digest_prefixes, lambda index, rows: index.some("sha256", rows))
+    return {
+        "images": sum(len(group) - 1 for group in found),
+        "across_parts": sum(copy.part != group[0].part for group in found for copy in group[1:]),
+        "across_splits": sum(copy.split != group[0].split for group in found for copy in group[1:]),
+        "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]],
+    }
+
+
+def find_shared_keys(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> dict[str, Any]:
+    """Return the number of keys in more than one part, which is allowed: part and key together identify an image.
+
+    Returns:
+        keys: the number of such keys; first: up to 10 of them, each as a list of "part/split/key".
+    """
+    found = _repeated(manifests, root, _key_prefixes, lambda index, rows: index.some("key", rows))
+    return {"keys": len(found), "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]]}
+
+
+def _repeated(
+    manifests: Mapping[str, Mapping[str, Any]],
+    root: Path,
+    prefixes: Callable[[Index], NDArray[np.uint64]],
+    identities: Callable[[Index, Sequence[int]], list[Any]],
+) -> list[list[Location]]:
+    """Return the groups of rows with equal identities, in the order of their first rows.
+
+    Indexes are read part by part, twice: 64 bits of each row find candidates, which are then compared in full. The
+    memory is 8 bytes an image, and the candidates.
+    """
+    found = [prefixes(index) for _, _, index in _indexes(manifests, root)]
+    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *found]), return_counts=True)
+    candidates = values[counts > 1]
+    groups: dict[Any, list[Location]] = {}
+    for part, split, index in _indexes(manifests, root) if len(candidates) else ():
+        rows = np.flatnonzero(np.isin(prefixes(index), candidates)).tolist()
+        for identity, key in zip(identities(index, rows), index.some("key", rows), strict=True):
+            groups.setdefault(identity, []).append(Location(part, split, key))
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _indexes(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> Iterator[tuple[str, str, Index]]:
+    for part, manifest in manifests.items():
+        for split in SPLITS:
+            yield part, split, Index({root / part / split: manifest["splits"][split]}, IMAGES)
+
+
+def _digest_prefixes(index: Index) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(index.digests("sha256")[:, :8]).view(np.uint64).reshape(-1)
+
+
+def _key_prefixes(index: Index) -> NDArray[np.uint64]:
+    hashes = (hashlib.blake2b(key.encode(), digest_size=8).digest() for key in index.texts("key") if key is not None)
+    return np.frombuffer(b"".join(hashes), np.uint64)
+
 
 PICTURES, PICTURES_KIND = Path("samples/catalog"), "pictures"
 _FETCHED = 4  # maximum number of remote shards that are downloaded for a grid
@@ -103,10 +178,8 @@ def captions_of(parts: Sequence[str], root: Path = SHARDS) -> list[str]:
 
 def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> dict[str, Any]:
     splits = [manifest["splits"][split] for split in SPLITS]
-    sides = [
-        np.minimum(index.numbers("original_width"), index.numbers("original_height")) for index in indexes.values()
-    ]
-    shorter = np.concatenate(sides)
+    sides = ("original_width", "original_height")
+    shorter = np.concatenate([np.minimum(*map(index.numbers, sides)) for index in indexes.values()])
     spread_of = np.percentile(shorter, (0, 50, 100), method="lower").tolist() if len(shorter) else []
     # A tar that is indexed in place is in each split that has images of it.
     tars = {
@@ -148,11 +221,7 @@ def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS)
 
     The picture is no part of the catalog, which all trainings read, so another picture retrains nothing.
 
-    Args:
-        folder: the folder of the picture and its manifest (kind "pictures": the SHA-256 of the catalog, and files).
-        catalog: the folder of the catalog.
-        images: the maximum number of images in the grid.
-        root: the folder of the parts.
+    `folder` also gets a manifest: kind "pictures", the SHA-256 of the catalog, and files.
     """
     parts = [part["name"] for part in read_manifest(catalog, KIND)["parts"]]
     train = ImageShards.open_parts(parts, "train", root)
@@ -168,14 +237,9 @@ def shown_rows(shards: ImageShards) -> NDArray[np.int64]:
     """
     far = [number for number, shard in enumerate(shards.shards) if is_remote(shard.tar)]
     left_out = set(far) - {far[place] for place in evenly_spaced(_FETCHED, len(far))}
-    return np.concatenate(
-        [np.empty(0, np.int64)]
-        + [
-            np.arange(shard.first, shard.first + shard.images)
-            for number, shard in enumerate(shards.shards)
-            if number not in left_out
-        ]
-    )
+    chosen = [shard for number, shard in enumerate(shards.shards) if number not in left_out]
+    rows = [np.arange(shard.first, shard.first + shard.images) for shard in chosen]
+    return np.concatenate([np.empty(0, np.int64), *rows])
 
 
 def data_grid(images: NDArray[np.uint8]) -> Image.Image:

@@ -71,7 +71,15 @@ def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> F
     return Found(values, np.asarray(values.reshape(len(values), -1).any(axis=1)))
 
 
-class ClipRetrieval:
+class _Imported:
+    """Files of embeddings by number; `names` is what is taken over: image, text, encoding."""
+
+    def __init__(self, folder: Path, subfolders: dict[str, str]) -> None:
+        self._files = {name: _numbered(folder / sub, "npy") for name, sub in subfolders.items()}
+        self.names = list(self._files)
+
+
+class ClipRetrieval(_Imported):
     """A folder that clip-retrieval's `clip inference` has written.
 
     Args:
@@ -85,7 +93,7 @@ class ClipRetrieval:
     """
 
     def __init__(self, folder: Path, subfolders: dict[str, str], metadata: str, column: str) -> None:
-        self._files = {name: _numbered(folder / sub, "npy") for name, sub in subfolders.items()}
+        super().__init__(folder, subfolders)
         tables = _numbered(folder / metadata, "parquet")
         keys, self._places = [], []
         for number, path in sorted(tables.items()):
@@ -111,11 +119,6 @@ class ClipRetrieval:
         if self._settled:
             self._require_one_of_each(self._keys)
         self._starts = np.concatenate([[0], np.cumsum([count for _, count in self._places])])
-
-    @property
-    def names(self) -> list[str]:
-        """What is taken over: image, text, encoding."""
-        return list(self._files)
 
     def shard(self, reader: ImageShards, shard: Shard) -> dict[str, Found]:
         """Return the rows of a shard's images."""
@@ -159,7 +162,7 @@ class ClipRetrieval:
             raise DarkroomError(f"{self._metadata} has the key {twice['values']} {twice['counts']} times: which is it?")
 
 
-class Dalle2:
+class Dalle2(_Imported):
     """Folders of embeddings as DALLE2-pytorch reads them.
 
     Args:
@@ -172,13 +175,8 @@ class Dalle2:
     """
 
     def __init__(self, folder: Path, subfolders: dict[str, str], index_width: int) -> None:
-        self._files = {name: _numbered(folder / sub, "npy") for name, sub in subfolders.items()}
+        super().__init__(folder, subfolders)
         self._width = index_width
-
-    @property
-    def names(self) -> list[str]:
-        """What is taken over: image, text, encoding."""
-        return list(self._files)
 
     def shard(self, reader: ImageShards, shard: Shard) -> dict[str, Found]:
         """Return the rows of a shard's images.

@@ -7,7 +7,6 @@ holds one shard in memory, and a reader can read one shard.
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -77,14 +76,6 @@ class IndexWriter:
         """Finish the file and return its sha256."""
         self._writer.close()
         return sha256_file(self._path)
-
-    def __enter__(self) -> "IndexWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writer.close()
 
 
 class Index:

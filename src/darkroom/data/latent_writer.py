@@ -89,7 +89,10 @@ def write_latents(
                 path = temporary / split / f"{shard.name}.safetensors"
                 encoded, texts = _encode_shard(reader, shard, encode, names, mirror), reader.texts(shard)
                 for values in encoded.values():
-                    _check_shape(values, (shard.images, *stored_shape(form, shape)), shard)
+                    if values.shape != (expected := (shard.images, *stored_shape(form, shape))):
+                        raise DarkroomError(
+                            f"{redacted(shard.tar)}: the tokenizer made latents {values.shape}, not {expected}."
+                        )
                     if codebook is not None:  # before a code is cut to its dtype
                         _check_codes(values, len(codebook), shard, texts)
                 write_latent_shard(path, encoded, dtype)
@@ -103,13 +106,7 @@ def write_latents(
                     _check_finite(mean, logvar, shard, texts)
                     if split == "train":
                         totals.add(mean, logvar, 0.5 if mirror else 1.0)
-                entries.append(
-                    {
-                        "name": shard.name,
-                        "images": shard.images,
-                        "sha256": sha256_file(path),
-                    }
-                )
+                entries.append({"name": shard.name, "images": shard.images, "sha256": sha256_file(path)})
             splits[split] = {"images": len(reader), "shards": entries, "index_sha256": index.close()}
         book = None
         if codebook is not None:
@@ -194,13 +191,6 @@ def _check_codebook(codebook: NDArray[np.float32], shape: tuple[int, int, int]) 
         raise DarkroomError(
             f"the tokenizer's codebook is {codebook.shape}, and must hold finite vectors of a latent's {shape[0]} "
             "channels: train the tokenizer again, or store its latents with `encode_latents.latents: continuous`."
-        )
-
-
-def _check_shape(values: Array, expected: tuple[int, ...], shard: Shard) -> None:
-    if values.shape != expected:
-        raise DarkroomError(
-            f"{redacted(shard.tar)}: the tokenizer made latents of shape {values.shape}, not {expected}."
         )
 
 

@@ -275,18 +275,12 @@ def _alike(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _open(shard: _Shard, stored: _Stored) -> LatentFile:
     file = map_latent_shard(shard.path)
-    found = _said(_Stored(file.form, file.shape[1:], file.dtype_name), file.shape[0], file.mirror)
-    expected = _said(stored, shard.images, shard.mirror)
-    if found != expected:
+    found = (*_Stored(file.form, file.shape[1:], file.dtype_name), file.shape[0], file.mirror)
+    if found != (*stored, shard.images, shard.mirror):
+        form, row, dtype, images, mirror = found
         raise ArtifactError(
-            f"{shard.path} holds latents of {found}, and the manifest says {expected}: run encode_latents again."
+            f"{shard.path} holds latents of shape {(images, *row)} in {dtype}, {' and '.join(FORMS[form])}, "
+            f"{'with' if mirror else 'without'} those of mirror images, and the manifest says {stored.dtype} "
+            f"{(shard.images, *stored.row)}, {stored.form}: run encode_latents again."
         )
     return file
-
-
-def _said(stored: _Stored, images: int, mirror: bool) -> str:
-    what = " and ".join(FORMS[stored.form])
-    return (
-        f"shape {(images, *stored.row)} in {stored.dtype}, {what}, {'with' if mirror else 'without'} those of mirror "
-        "images"
-    )

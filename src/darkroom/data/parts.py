@@ -1,20 +1,25 @@
-"""Writes one part: the samples of a source, checked, prepared, split by key, and sharded."""
+"""Writes one part: the samples of a source, checked, prepared, split by key, and sharded, or indexed in place."""
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from darkroom.artifacts.manifest import read_manifest, write_manifest
-from darkroom.data.damage import Action, Finding, Listed, Reason, action_of
+from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
+from darkroom.data.damage import EXCUSED, Action, Finding, Listed, Reason, action_of, require_some, write_quarantine
+from darkroom.data.index import IMAGES, IndexWriter
 from darkroom.data.layout import KIND
 from darkroom.data.pipeline import Outcome
 from darkroom.data.preparing import Preparation
-from darkroom.data.quarantine import EXCUSED, require_some, write_quarantine
 from darkroom.data.shards import KEY, ShardWriter
 from darkroom.data.splits import SPLITS, split_of
+from darkroom.data.tar_files import TarFiles
+from darkroom.errors import DarkroomError
+
+FORMAT = "original"  # the image format in the manifest of a part that is indexed in place
 
 _DETAIL = 300  # characters of a caption that the list holds
 
@@ -96,6 +101,11 @@ def _short(text: str) -> str:
     return text if len(text) <= _DETAIL else f"{text[:_DETAIL]}…"
 
 
+def tars_of(source: Any) -> TarFiles | None:
+    """Return the tars of a source that is indexed in place; None: its images are stored anew."""
+    return source.tars if getattr(source, "in_place", False) else None
+
+
 def write_part(
     folder: Path,
     part: str,
@@ -106,93 +116,60 @@ def write_part(
     shard_size: int,
     mirror: bool,
     logs: Path,
+    tars: TarFiles | None = None,
 ) -> dict[str, Any]:
     """Write `folder/{train,val,test}/`, `folder/quarantine.parquet` and `folder/manifest.json`; return the manifest.
 
     Outcomes are processed one by one, in their order. The key of a sample determines its split. The memory grows with
-    the keys alone.
+    the keys alone. With `tars` a split is an index into these, which are not changed.
 
     Args:
         folder: the folder of the part.
         part: the name of the part.
-        outcomes: outcomes with the data of each image, from `darkroom.data.pipeline.outcomes`.
+        outcomes: outcomes with the data of each image, from `darkroom.data.pipeline.outcomes`; with `tars` with the
+            extent of each (`store` False), the images of a tar one after the other.
         source: the entry `source` of the manifest.
-        how: the preparation of the images.
+        how: the preparation of the images, now or on reading.
         policy: which samples are stored, and in which split.
         shard_size: the number of images in a shard.
         mirror: whether mirror images are valid training data.
         logs: the folder for the list of damaged samples where no other is left.
+        tars: the existing tars that are indexed in place; None: images are stored.
 
-    The manifest (kind "shards") holds part, source, image (size, channels, format), preparation, mirror, in_place
-    (False), quarantine (see `write_quarantine`), and for each split: images, labels (images of each label), unlabelled,
-    shards and index_sha256 (`ShardWriter.close`). An empty split has no shards.
-
-    Raises:
-        DarkroomError: no sample can be stored; the message names the reasons and the list.
-    """
-    writers = {split: _Stored(ShardWriter(folder / split, shard_size, how.spec.format), how) for split in SPLITS}
-    metadata = {"source": dict(source), "mirror": mirror, "in_place": False}
-    return write_with(writers, folder, part, outcomes, how, policy, metadata, logs)
-
-
-class Writer(Protocol):
-    """Stores the samples of one split of a part."""
-
-    def add(self, one: Outcome) -> None:
-        """Store a sample, or its location."""
-        ...
-
-    def close(self) -> dict[str, Any]:
-        """Finish, and return the entries `shards` and `index_sha256` of the manifest."""
-        ...
-
-
-@dataclass(frozen=True)
-class _Stored:
-    writer: ShardWriter
-    how: Preparation
-
-    def add(self, one: Outcome) -> None:
-        assert one.data is not None and one.original_size is not None  # else it has a finding that quarantines it
-        size = (self.how.spec.size, self.how.spec.size)
-        self.writer.append(one.key, one.data, size, one.original_size, one.label, one.caption)
-
-    def close(self) -> dict[str, Any]:
-        return self.writer.close()
-
-
-def write_with(
-    writers: Mapping[str, Writer],
-    folder: Path,
-    part: str,
-    outcomes: Iterable[Outcome],
-    how: Preparation,
-    policy: Policy,
-    metadata: Mapping[str, Any],
-    logs: Path,
-) -> dict[str, Any]:
-    """Pass each valid sample to the writer of its split; write the list of the others and the manifest.
-
-    Args:
-        writers: the writer of each split.
-        folder: see `write_part`, as for the arguments below.
-        part: the name of the part.
-        outcomes: the outcomes in the form that the writers accept.
-        how: the preparation of the images, now or on reading.
-        policy: which samples are used, and in which split.
-        metadata: further entries of the manifest.
-        logs: the folder for the list of damaged samples where no other is left.
+    The manifest (kind "shards") holds part, source, image (size, channels, format: "original" in place), preparation,
+    mirror, in_place, quarantine (see `write_quarantine`), and for each split: images, labels (images of each label),
+    unlabelled, shards and index_sha256 (`ShardWriter.close`). An empty split has no shards. In place a shard is an
+    original tar, listed in each split that has images of it: name (its number in the source), images, bytes and sha256
+    of the tar, and tar: its path or URL, as written in params.yaml.
 
     Raises:
-        DarkroomError: as `write_part`.
+        DarkroomError: no sample can be stored (the message names the reasons and the list), or a tar was removed.
     """
+    writers: dict[str, ShardWriter | _Pointers]
+    if tars is None:
+        writers = {split: ShardWriter(folder / split, shard_size, how.spec.format) for split in SPLITS}
+    else:
+        how = replace(how, spec=replace(how.spec, format=FORMAT))
+        entry = cache(partial(_tar_entry, tars))  # each tar is read once, although it may belong to three splits
+        writers = {split: _Pointers(folder / split, entry) for split in SPLITS}
+    size = how.spec.size, how.spec.size
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
     sieve = Sieve(policy.rules, policy.default_label)
-    for one in sieve.passed(outcomes):
-        split = split_of(one.key, policy.fractions, policy.split_seed)
-        writers[split].add(one)
-        labels[split][one.label] += 1
-    splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
+    try:
+        for one in sieve.passed(outcomes):
+            split = split_of(one.key, policy.fractions, policy.split_seed)
+            labels[split][one.label] += 1
+            assert one.original_size is not None  # else it has a finding that quarantines it
+            if isinstance(writer := writers[split], _Pointers):
+                writer.add(one, size, one.original_size)
+            else:
+                assert one.data is not None
+                writer.append(one.key, one.data, size, one.original_size, one.label, one.caption)
+        splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
+    except FileNotFoundError as error:
+        if tars is None:
+            raise
+        raise DarkroomError(f"{error.filename} was there when it was read, and is gone: put it back.") from error
     require_some(part, sieve.listed, sieve.seen, sieve.left_out, sieve.excused, logs)
     write_manifest(
         folder,
@@ -202,9 +179,60 @@ def write_with(
         preparation=how.metadata(),
         quarantine=write_quarantine(folder, sieve.listed, sieve.left_out, sieve.excused),
         splits=splits,
-        **metadata,
+        source=dict(source),
+        mirror=mirror,
+        in_place=tars is not None,
     )
     return read_manifest(folder, KIND)
+
+
+def _tar_entry(tars: TarFiles, number: int) -> dict[str, Any]:
+    """Return what the manifest says of a tar."""
+    path = tars(number)
+    return {"bytes": path.stat().st_size, "sha256": sha256_file(path), "tar": tars.names[number]}
+
+
+class _Pointers:
+    """The index of one split: a row group for each tar that has images in it."""
+
+    def __init__(self, folder: Path, entry: Callable[[int], dict[str, Any]]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._index, self._entry = IndexWriter(folder, IMAGES), entry
+        self._number = -1
+        self._rows: list[dict[str, Any]] = []
+        self._entries: list[dict[str, Any]] = []
+
+    def add(self, one: Outcome, size: tuple[int, int], original_size: tuple[int, int]) -> None:
+        """Add the location of an image; the images of a tar come one after the other."""
+        assert one.extent is not None
+        if one.extent.tar != self._number:
+            self._finish()
+            self._number = one.extent.tar
+        self._rows.append(
+            {
+                "key": one.key,
+                "offset": one.extent.offset,
+                "size": one.extent.size,
+                "sha256": one.sha256,
+                "width": size[0],
+                "height": size[1],
+                "original_width": original_size[0],
+                "original_height": original_size[1],
+                "label": one.label,
+                "caption": one.caption,
+            }
+        )
+
+    def close(self) -> dict[str, Any]:
+        self._finish()
+        return {"shards": self._entries, "index_sha256": self._index.close()}
+
+    def _finish(self) -> None:
+        if self._rows:
+            self._index.add(self._rows)
+            images = {"name": f"{self._number:05d}", "images": len(self._rows)}
+            self._entries.append({**images, **self._entry(self._number)})
+            self._rows = []
 
 
 def label_counts(labels: Counter[str | None]) -> dict[str, Any]:

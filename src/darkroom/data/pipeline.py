@@ -18,8 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from darkroom.data.damage import DamageError, Finding, Reason
-from darkroom.data.decoding import open_image
-from darkroom.data.formats import FORMATS
+from darkroom.data.decoding import FORMATS, open_image
 from darkroom.data.images import encode
 from darkroom.data.preparing import Preparation, blank, prepare, upright_size
 from darkroom.data.sample import Entry, Extent, Raw
@@ -57,14 +56,7 @@ class Outcome:
 
 
 def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) -> Outcome:
-    """Return the outcome of one entry.
-
-    Args:
-        source: the source of the entry.
-        entry: an entry that `source` listed.
-        how: the preparation of images.
-        store: whether to encode the image; False: check it, to be indexed in place.
-    """
+    """Return the outcome of an entry that `source` listed; not `store`: it is checked, to be indexed in place."""
     try:
         raw = source.read(entry)
         image = open_image(raw.image, how.max_pixels) if isinstance(raw.image, bytes) else raw.image

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest, sha256_file
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
-from darkroom.data.files import OpenFiles
 from darkroom.data.images import MODES, ImageSpec, decode, to_array
 from darkroom.data.index import IMAGES, Index, Indexed
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
-from darkroom.data.tar_files import TarFiles
+from darkroom.data.tar_files import OpenFiles, TarFiles
 from darkroom.remote import is_remote, local_path, redacted
 
 _HEADER = tarfile.BLOCKSIZE

@@ -40,7 +40,7 @@ class Part(Metadata):
 
     shorter_side: minimum, median and maximum over the originals, in pixels; empty without images.
     enlarged: the number of images whose original was smaller.
-    passed_over: counts of files that are in no list, see `darkroom.data.passed_over`.
+    passed_over: counts of files that are in no list, see `darkroom.data.sources.walk`.
     """
 
     name: str

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from darkroom.data.passed_over import passed_over_text
+from darkroom.data.sources.walk import passed_over_text
 from darkroom.report.metadata import Catalog
 
 MINUS = "\N{MINUS SIGN}"

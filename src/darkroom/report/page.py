@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from darkroom.data.classes import class_warnings
+from darkroom.data.catalog import class_warnings
 from darkroom.metrics import table
 from darkroom.metrics.labels import LITTLE
 from darkroom.metrics.sample_scores import held_out_names, score_names

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.data.catalog import CATALOG
+from darkroom.data.catalog import CATALOG, SELECTION, class_warnings, write_selection
 from darkroom.data.catalog_writer import PICTURES, captions_of, write_catalog, write_picture
-from darkroom.data.classes import class_warnings
+from darkroom.data.damage import require_few
 from darkroom.data.layout import SHARDS
-from darkroom.data.quarantine import require_few
-from darkroom.data.selection import SELECTION, write_selection
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.lengths import OPENAI, context_of, long_captions, said_of
 from darkroom.params.catalog import ClipCaptions, GeneratorCaptions, Params

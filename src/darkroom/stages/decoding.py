@@ -11,10 +11,9 @@ from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import sha256_file, write_manifest
-from darkroom.data.captioned_grid import captioned_grid
 from darkroom.data.draw import repeats
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
-from darkroom.data.grid import evenly_spaced, save_png
+from darkroom.data.grid import captioned_grid, evenly_spaced, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import sha256_file, write_manifest
-from darkroom.data.captioned_grid import captioned_grid
-from darkroom.data.grid import contact_sheet, save_png
+from darkroom.data.grid import captioned_grid, contact_sheet, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.npz import NpzWriter
 from darkroom.data.sample import Sample

@@ -1,21 +1,19 @@
 """Stage `ingest@PART`: reads a source and writes `data/shards/PART/`."""
 
 import shutil
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.images import ImageSpec
-from darkroom.data.in_place import tars_of, write_in_place
 from darkroom.data.layout import SHARDS
-from darkroom.data.parts import Policy, write_part
-from darkroom.data.passed_over import passed_over, passed_over_text
+from darkroom.data.parts import Policy, tars_of, write_part
 from darkroom.data.pipeline import outcomes
 from darkroom.data.preparing import Preparation
 from darkroom.data.sources import open_source, slice_of
+from darkroom.data.sources.walk import passed_over, passed_over_text
 from darkroom.data.splits import SPLITS
 from darkroom.params.ingest import Ingest, Params
 from darkroom.params.parts import settings_of
@@ -49,16 +47,13 @@ def run(params: Params, part: str) -> None:
     print(f"{which}{unit} {start} to {'the end' if stop is None else stop - 1} of {chosen.source}")
     how = preparation(settings)
     tars = tars_of(source)
-    write: Callable[..., dict[str, Any]] = (
-        partial(write_part, shard_size=settings.shard_size) if tars is None else partial(write_in_place, tars=tars)
-    )
     entries = islice(source.entries(start, stop), 0, None, chosen.every)
     found = outcomes(source, entries, how, params.run.ingest_processes, store=tars is None)
     images = None if stop is None or unit != "images" else len(range(start, stop, chosen.every))
     one_of = {"every": chosen.every} if chosen.every > 1 else {}
     failed = LOGS / f"ingest-{part}"
     with atomic_folder(SHARDS / part) as folder:
-        manifest = write(
+        manifest = write_part(
             folder,
             part,
             each_with_progress(found, images, part),
@@ -70,8 +65,10 @@ def run(params: Params, part: str) -> None:
                 settings.split_seed,
                 settings.default_label,
             ),
+            shard_size=settings.shard_size,
             mirror=getattr(details, "mirror", False),
             logs=failed,
+            tars=tars,
         )
     shutil.rmtree(failed, ignore_errors=True)  # the list of an earlier run, which `darkroom data show` would take up
     print(summary(manifest))

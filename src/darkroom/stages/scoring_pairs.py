@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.artifacts.models import CLIP, SCENE_READER
 from darkroom.data.catalog import load_catalog
-from darkroom.data.joining import original_rows
+from darkroom.data.draw import original_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.scenes.attributes import require_scenes, rightness
 from darkroom.data.scenes.captions import Description

@@ -21,18 +21,11 @@ OUT, CURVES = Path("models/classifier"), Path("curves/classifier")
 
 def run(params: Params, train: Train | None = None) -> None:
     """Train the classifier on the generator's latents, under its noise, and write it with its averaged weights."""
-    spec = TrainingSpec(
-        "train_classifier",
-        OUT,
-        CURVES,
-        CLASSIFIER,
-        params.train_classifier.training,
-        params.run,
-        partial(_open, params),
-        idle=params.idle,
-        consequence="no classifier of noisy latents is trained",
+    training, opened = params.train_classifier.training, partial(_open, params)
+    so = "no classifier of noisy latents is trained"
+    run_training(
+        TrainingSpec("train_classifier", OUT, CURVES, CLASSIFIER, training, params.run, opened, params.idle, so), train
     )
-    run_training(spec, train)
 
 
 def _open(params: Params, device: torch.device) -> Job:

@@ -91,19 +91,10 @@ def run(params: Params, name: str, train: Train | None = None) -> None:
     One that is not to be trained is written with those that `weights` names, or with none.
     """
     catalog = load_catalog(shards=None)
-    spec = TrainingSpec(
-        "train_decoder",
-        MODELS / name,
-        CURVES / name,
-        KIND,
-        params.train_decoder.training_of(name),
-        params.run,
-        partial(_open, params, name, catalog),
-        idle=_idle(params.train_decoder.unets[name], list(catalog.parts)),
-        consequence="this U-Net is left out of the cascade",
-        item=name,
-    )
-    run_training(spec, train)
+    idle, so = _idle(params.train_decoder.unets[name], list(catalog.parts)), "this U-Net is left out of the cascade"
+    training, opened = params.train_decoder.training_of(name), partial(_open, params, name, catalog)
+    out, curves = MODELS / name, CURVES / name
+    run_training(TrainingSpec("train_decoder", out, curves, KIND, training, params.run, opened, idle, so, name), train)
 
 
 def _idle(settings: UNet, parts: Sequence[str]) -> str | None:

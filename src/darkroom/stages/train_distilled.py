@@ -30,18 +30,11 @@ _KEPT = (
 
 def run(params: Params, train: Train | None = None) -> None:
     """Distil the generator, as `sample_generator.dit` draws with it, and write averaged weights."""
-    spec = TrainingSpec(
-        "train_distilled",
-        OUT,
-        CURVES,
-        DISTILLED,
-        params.train_distilled.training,
-        params.run,
-        partial(_open, params),
-        idle=params.idle,
-        consequence="the generator draws with all of its calls",
+    training, opened = params.train_distilled.training, partial(_open, params)
+    so = "the generator draws with all of its calls"
+    run_training(
+        TrainingSpec("train_distilled", OUT, CURVES, DISTILLED, training, params.run, opened, params.idle, so), train
     )
-    run_training(spec, train)
 
 
 def _open(params: Params, device: torch.device) -> Job:

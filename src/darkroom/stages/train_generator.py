@@ -30,19 +30,10 @@ OUT, CURVES = Path("models/generator"), Path("curves/generator")
 
 def run(params: Params, train: Train | None = None) -> None:
     """Train the generator that `kind` names, or import it, and write it: averaged weights, the raw ones in `raw/`."""
-    settings = params.train_generator
-    spec = TrainingSpec(
-        "train_generator",
-        OUT,
-        CURVES,
-        GENERATOR,
-        settings.own_training,
-        params.run,
-        partial(_open, params),
-        idle=None if settings.generates else NO_GENERATOR,
-        consequence="no generator is trained",
-    )
-    run_training(spec, train)
+    settings, opened = params.train_generator, partial(_open, params)
+    idle, so = None if settings.generates else NO_GENERATOR, "no generator is trained"
+    training = settings.own_training
+    run_training(TrainingSpec("train_generator", OUT, CURVES, GENERATOR, training, params.run, opened, idle, so), train)
 
 
 def _open(params: Params, device: torch.device) -> Job:

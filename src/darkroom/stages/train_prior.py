@@ -64,18 +64,9 @@ def run(params: Params, train: Train | None = None) -> None:
     """Train the prior, write it, averaged weights and the raw ones in `raw/`, and tell how near it comes."""
     catalog = load_catalog(shards=None)
     idle, parts = _learnt_from(list(catalog.parts))
-    spec = TrainingSpec(
-        "train_prior",
-        OUT,
-        CURVES,
-        KIND,
-        params.train_prior.training,
-        params.run,
-        partial(_open, params, catalog, parts),
-        idle=idle,
-        consequence="no prior is trained",
-    )
-    run_training(spec, train)
+    training, opened = params.train_prior.training, partial(_open, params, catalog, parts)
+    so = "no prior is trained"
+    run_training(TrainingSpec("train_prior", OUT, CURVES, KIND, training, params.run, opened, idle, so), train)
 
 
 def _learnt_from(parts: Sequence[str]) -> tuple[str | None, Sequence[str]]:

@@ -46,18 +46,12 @@ def renders(params: Params, split: str) -> Renders:
 
 def run(params: Params, train: Train | None = None) -> None:
     """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
-    spec = TrainingSpec(
-        "train_scene_reader",
-        OUT,
-        CURVES,
-        SCENE_READER,
-        params.train_scene_reader.training,
-        params.run,
-        partial(_open, params),
-        idle=params.idle,
-        consequence="no scene reader is trained",
+    training, opened = params.train_scene_reader.training, partial(_open, params)
+    so = "no scene reader is trained"
+    run_training(
+        TrainingSpec("train_scene_reader", OUT, CURVES, SCENE_READER, training, params.run, opened, params.idle, so),
+        train,
     )
-    run_training(spec, train)
 
 
 def _open(params: Params, device: torch.device) -> Job:

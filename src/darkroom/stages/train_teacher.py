@@ -48,23 +48,16 @@ def build(
 
 def run(params: Params, train: Train | None = None) -> None:
     """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
-    spec = TrainingSpec(
-        "train_teacher",
-        OUT,
-        CURVES,
-        TEACHER,
-        params.train_teacher.training,
-        params.run,
-        partial(_open, params),
-        idle=params.idle,
-        consequence="no teacher is trained",
+    training, opened = params.train_teacher.training, partial(_open, params)
+    so = "no teacher is trained"
+    run_training(
+        TrainingSpec("train_teacher", OUT, CURVES, TEACHER, training, params.run, opened, params.idle, so), train
     )
-    run_training(spec, train)
 
 
 def _open(params: Params, device: torch.device) -> Job:
+    from darkroom.data.catalog import load_selection
     from darkroom.data.reader import ImageShards
-    from darkroom.data.selection import load_selection
     from darkroom.models.evaluators.teacher.recipe import TURNS, NamedImages, class_names
     from darkroom.training.data import Images
 

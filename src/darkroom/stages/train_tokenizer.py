@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from darkroom.data.catalog import Selection, load_selection
 from darkroom.data.reader import ImageShards
-from darkroom.data.selection import Selection, load_selection
 from darkroom.metrics.matching import BALANCED, FREQUENCY
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.kinds import TOKENIZERS

@@ -8,31 +8,22 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from io import StringIO
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import CommentMark
-from ruamel.yaml.tokens import CommentToken
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, lookup, read_yaml, stage_entry
+from darkroom.params.stage import lookup, read_yaml
 from darkroom.params.yaml_text import parse_yaml
+from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, value_of
 from darkroom.tools.init.machine import this_machine
 
 PRESETS = Path("presets")
 DEFAULT = "digits"
-DEFAULT_VALUE = object()  # of a key that does not stand in params.yaml
-
-_TEMPLATE = re.compile(r"\$\{[^}]*\}")
 
 # What the grammar of `dvc exp run -S` (Hydra's) reads as text without quotes.
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
@@ -62,15 +53,6 @@ def _file(name: str) -> Path:
     return PRESETS / f"{name}.yaml"
 
 
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key and the value of everything in nested mappings that is no mapping."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
 def _own(name: str) -> dict[str, Any]:
     """Return the values of a preset's file, by dotted key."""
     return dict(leaves(read_yaml(_file(name))))
@@ -97,19 +79,10 @@ def changes(name: str, values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     found = {}
     for key, new in overlay(name).items():
         _require_entry(name, key, values)
-        old = _value(values, key)
+        old = value_of(values, key)
         if (type(old), old) != (type(new), new):
             found[key] = (old, new)
     return found
-
-
-def _value(values: Any, key: str) -> Any:
-    """Return the value under a dotted key, DEFAULT_VALUE where there is none."""
-    for part in key.split("."):
-        if not isinstance(values, Mapping) or part not in values:
-            return DEFAULT_VALUE
-        values = values[part]
-    return values
 
 
 def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
@@ -124,86 +97,6 @@ def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
                     f"the preset `{name}` does not fit: {error} Presets are laid over the committed params.yaml: bring "
                     "its parts back (`git checkout params.yaml`), or change by hand what the preset says."
                 ) from None
-
-
-def _yaml() -> YAML:
-    """Return a reader and writer with the settings of `dvc exp run -S`: the file stays one that DVC would write."""
-    yaml = YAML()
-    yaml.default_flow_style = False
-    return yaml
-
-
-def laid_over(text: str, new: Mapping[str, Any]) -> str:
-    """Return the text of params.yaml with other values under some dotted keys, with its comments and order."""
-    yaml = _yaml()
-    document = yaml.load(text)
-    for key, value in new.items():
-        if value is DEFAULT_VALUE:
-            _take_out(document, key)
-            continue
-        *path, last = key.split(".")
-        place = document
-        for part in path:
-            if part not in place:
-                place.insert(0, part, CommentedMap())
-            if not place[part]:
-                _hand_on(place, part)
-            place = place[part]
-        if last in place:
-            place[last] = value
-        else:
-            place.insert(0, last, value)  # behind the last key stand the comments of the next section
-    out = StringIO()
-    yaml.dump(document, out)
-    return out.getvalue()
-
-
-def _take_out(document: Any, key: str, behind: Any = None) -> None:
-    """Remove a key, and the mappings that are empty then, but for those that dvc.yaml names."""
-    path, _, last = key.rpartition(".")
-    place = _value(document, path)
-    if not isinstance(place, CommentedMap) or last not in place:
-        return
-    own = place.ca.items.pop(last, None)
-    behind = own[2] if own is not None and own[2] is not None else behind
-    del place[last]
-    if not place and "." in path and not _is_named(path):
-        _take_out(document, path, behind)
-    elif place:
-        if behind is not None:
-            place.ca.items.setdefault(list(place)[-1], [None, None, behind, None])
-    else:  # behind `{}` comments belong to the next key
-        above, _, name = path.rpartition(".")
-        holder = _value(document, above) if above else document
-        holder[name] = CommentedMap()
-        holder[name].fa.set_flow_style()  # a comment of its own stands behind `{}`, not before
-        if behind is not None:
-            _put_before_next(holder, name, behind.value.partition("\n")[2])
-
-
-def _hand_on(holder: CommentedMap, name: str) -> None:
-    """Give what stands below the comment of an empty mapping to the next key: the mapping will have values there."""
-    own = holder.ca.items.get(name)
-    if own is None or own[2] is None or name not in dict(pairwise(holder)):
-        return
-    first, _, rest = own[2].value.partition("\n")
-    own[2].value = f"{first}\n"
-    if rest:
-        _put_before_next(holder, name, rest)
-
-
-def _put_before_next(holder: CommentedMap, name: str, text: str) -> None:
-    """Put lines of comments and empty lines before the key that follows one."""
-    following = dict(pairwise(holder))[name]
-    tokens = [CommentToken(line, CommentMark(0)) for line in text.splitlines(keepends=True)]
-    holder.ca.items.setdefault(following, [None, None, None, None])[1] = tokens
-
-
-def _is_named(key: str) -> bool:
-    """Return whether dvc.yaml lists a key under `params`."""
-    dvc = read_yaml(DVC)
-    named = [template for stage in dvc["stages"] for template in stage_entry(dvc, stage).get("params", [])]
-    return any(re.fullmatch(_TEMPLATE.sub("[^.]+", template), key) for template in named)
 
 
 def shown(value: Any) -> str:

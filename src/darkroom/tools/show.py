@@ -10,12 +10,12 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.dag.history import events
-from darkroom.dag.outdated import Outdated, outdated
+from darkroom.dag.lock_file import Outdated, outdated
 from darkroom.dag.stages import TRAININGS
-from darkroom.data.colours import as_channels, eight_bits
 from darkroom.data.damage import DamageError
 from darkroom.data.grid import opaque
 from darkroom.data.images import to_array, to_pil
+from darkroom.data.preparing import as_channels, eight_bits
 from darkroom.errors import DarkroomError
 from darkroom.terminal.half_blocks import colours_of, columns_of_terminal, half_blocks
 from darkroom.tools.bands import Images, bands, count_of
@@ -130,13 +130,8 @@ def _by_class(folder: Path, count: int) -> tuple[list[tuple[str, Images, Images]
     for name in names[:_CLASSES]:
         real = of_real.get(name, [])
         chosen = [real[at] for at in drawn(len(real), count)]
-        found.append(
-            (
-                name,
-                made.__getitems__(of_made[name][:count]),
-                train.__getitems__(chosen) if chosen else made.__getitems__([]),
-            )
-        )
+        images = train.__getitems__(chosen) if chosen else made.__getitems__([])
+        found.append((name, made.__getitems__(of_made[name][:count]), images))
     return found, len(names)
 
 

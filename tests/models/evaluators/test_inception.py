@@ -8,7 +8,6 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, FeatureExtractorInceptionV3
 
 from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
@@ -54,6 +53,8 @@ def resize_tf1(image: np.ndarray, side: int) -> np.ndarray:
 
 
 def test_features_and_the_resize_of_tensorflow_1(network: Inception, weights: Path) -> None:
+    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+
     seen: list[Tensor] = []
     hook = network.network.Conv2d_1a_3x3.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     batch = images(2)
@@ -72,6 +73,8 @@ def test_features_and_the_resize_of_tensorflow_1(network: Inception, weights: Pa
 
 
 def test_logits_and_places(network: Inception, weights: Path) -> None:
+    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+
     batch = images(2)
     seen: list[Tensor] = []
     hook = network.network.Mixed_6d.branch1x1.register_forward_hook(lambda _, __, out: seen.append(out.clone()))
@@ -107,6 +110,8 @@ def test_the_resize_of_clean_fid(weights: Path) -> None:
 def test_without_a_download_one_sentence_names_file_hash_and_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     with pytest.raises(DarkroomError) as error:
         open_inception(Path(NO_FILE), None, download=False)
@@ -179,6 +184,8 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
 
 
 def test_without_internet_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
 
     def offline(*_: Any, **__: Any) -> None:
@@ -203,6 +210,8 @@ class Response(io.BytesIO):
 def test_download_is_checked_kept_and_not_repeated(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     asked: list[str] = []
 

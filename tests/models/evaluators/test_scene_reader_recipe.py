@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy import ndimage
 
 from darkroom.data.images import to_array
 from darkroom.data.scenes.rendering import render
@@ -95,6 +94,8 @@ def test_the_loss_is_its_formula_in_float64():
 
 
 def test_each_picture_is_blurred_by_its_own_gaussian():
+    from scipy import ndimage
+
     x = torch.rand(3, 2, 9, 7, generator=torch.Generator().manual_seed(0))
     found = blurred(x, torch.tensor([0.0, 0.4, 1.1]))
     assert torch.equal(found[0], x[0])

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.check.check import read_params
+from darkroom.data.catalog import Selection
 from darkroom.data.images import ImageSpec
 from darkroom.data.latent_file import to_bfloat16, to_float32
-from darkroom.data.selection import Selection
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.identity.network import IdentityTokenizer, of_shape
 from darkroom.models.tokenizers.identity.settings import Identity

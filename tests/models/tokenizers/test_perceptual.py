@@ -7,9 +7,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torchmetrics.functional.image.lpips import _LPIPS
-from torchvision.models import VGG16_Weights
-from torchvision.models.vgg import cfgs, make_layers
 
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.errors import DarkroomError
@@ -29,6 +26,8 @@ def vgg(tmp_path_factory):
 
     The classifier's matrices hold one vector, shifted by one from row to row: the file is small.
     """
+    from torchvision.models.vgg import cfgs, make_layers
+
     torch.manual_seed(0)
     features = make_layers(cfgs["D"], batch_norm=False).eval()
     for layer in features:
@@ -103,6 +102,8 @@ def test_an_image_has_the_same_distance_in_any_batch():
 
 
 def test_lpips_is_that_of_torchmetrics_with_the_same_weights(vgg):
+    from torchmetrics.functional.image.lpips import _LPIPS
+
     features, _, _, path = vgg
     theirs = _LPIPS(pretrained=True, net="vgg", pnet_rand=True, use_dropout=True)
     slices = [getattr(theirs.net, f"slice{number}") for number in range(1, 6)]
@@ -222,6 +223,8 @@ def test_a_file_of_another_network_is_told(tmp_path):
 
 
 def test_without_internet_the_download_is_told(monkeypatch):
+    from torchvision.models import VGG16_Weights
+
     def unreachable(*_, **__):
         raise OSError("Name or service not known")
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.check.check import read_params
+from darkroom.data.catalog import Selection
 from darkroom.data.images import ImageSpec
-from darkroom.data.selection import Selection
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.pretrained.network import load_pretrained

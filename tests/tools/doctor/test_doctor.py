@@ -12,8 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from darkroom import cli
-from darkroom.tools.doctor import clone, examine, findings, machine, packages
-from darkroom.tools.doctor.findings import note, ok, problem
+from darkroom.tools.doctor import clone, examine, machine, packages
+from darkroom.tools.doctor.examine import note, ok, problem
 
 SOURCE = Path(__file__).resolve().parents[3]
 
@@ -290,8 +290,8 @@ def test_left_over_states_are_told_with_size_and_images(empty):
         (folder / name).mkdir(parents=True)
         (folder / name / "modules.safetensors").write_bytes(bytes(1_000_000))
     first, aside = clone.states()
-    assert first.level == "note" and "640 images, 3.0 MB; `dvc repro train_generator` continues it" in first.text
-    assert "damaged-images-000000000960: a damaged checkpoint, 1.0 MB" in aside.text
+    assert first.level == "note" and "640 images, 3 MB; `dvc repro train_generator` continues it" in first.text
+    assert "damaged-images-000000000960: a damaged checkpoint, 1 MB" in aside.text
     (folder / "finished.json").write_text("{}")
     assert "finished" in next(clone.states()).text
     with (folder / "lock").open("w") as lock:
@@ -305,7 +305,7 @@ def test_what_longer_trainings_begin_with_is_told_with_its_size(empty):
     folder.mkdir(parents=True)
     (folder / "modules.safetensors").write_bytes(bytes(2_000_000))
     found, none = clone.states()
-    assert found.level == "note" and "2.0 MB; a longer training begins with it" in found.text and none.level == "ok"
+    assert found.level == "note" and "2 MB; a longer training begins with it" in found.text and none.level == "ok"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def test_what_longer_trainings_begin_with_is_told_with_its_size(empty):
 
 
 def test_findings_are_aligned_one_line_each():
-    text = findings.lines([ok("a", "x"), note("longer", "y\n  z"), problem("b", "w")])
+    text = examine.lines([ok("a", "x"), note("longer", "y\n  z"), problem("b", "w")])
     assert text == "ok     a       x\nnote   longer  y z\nfault  b       w"
 
 
@@ -323,7 +323,7 @@ def test_findings_are_aligned_one_line_each():
 def test_a_fault_is_an_exit_code(monkeypatch, capsys, found, code):
     monkeypatch.setattr(examine, "findings", lambda: iter(found))
     assert cli.main(["doctor"]) == code
-    assert capsys.readouterr().out == findings.lines(found) + "\n"
+    assert capsys.readouterr().out == examine.lines(found) + "\n"
 
 
 def test_it_survives_a_folder_that_is_nothing(empty):

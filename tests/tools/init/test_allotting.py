@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.tools.init.allotting import allot
+from darkroom.tools.init.measuring import allot
 from darkroom.tools.init.proposal import BATCH
 
 MEASURED = {"train_tokenizer": 32_000, "train_generator": 128_000}

@@ -6,9 +6,8 @@ import pytest
 import yaml
 
 from darkroom.errors import DarkroomError
-from darkroom.tools.init.reasons import REASONS, Choice, usual_reason
 from darkroom.tools.init.request import Request
-from darkroom.tools.init.writing import BEFORE, LAST, begin_from, header, restored, text_of
+from darkroom.tools.init.writing import BEFORE, LAST, Choice, begin_from, header, restored, text_of, usual_reason
 
 CHOICES = {
     "parts.mine.source": Choice("digits", "1,797 images"),
@@ -33,7 +32,7 @@ def test_values_and_reasons_stand_where_they_belong(clone):
     assert "    source: digits        # 1,797 images" in lines
     assert "    images: 64000         # often" in lines
     assert "    optimizer: muon       # fewer images" in lines
-    assert "    threads: 1            # CPU threads: on the cores of a CPU two trainings run side by side" in lines
+    assert "    threads: 1            # CPU threads of a process" in lines
     assert "    log_every: 320" in lines
     # New keys stand in the order in which they were chosen.
     training = lines.index("  training:", lines.index("train_tokenizer:"))
@@ -124,7 +123,6 @@ def test_sigterm_ends_it_as_an_error_does(clone):
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_the_longest_end_of_a_key_says_what_it_is():
-    assert usual_reason("train_clip.training.batch") == REASONS["training.batch"]
-    assert usual_reason("train_decoder.unets.base.size") == REASONS["unets.base.size"]
-    assert usual_reason("sample_decoder.images") == ""
+def test_the_usual_comment_of_a_key_is_its_description():
+    assert usual_reason("train_clip.training.batch") == "Images in an optimizer step, of all processes together"
+    assert usual_reason("train_decoder.unets.base.size") == "Pixels, height and width, of its images"

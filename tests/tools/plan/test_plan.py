@@ -15,9 +15,8 @@ from darkroom.errors import DarkroomError
 from darkroom.tools.plan import plan, rehearsal
 from darkroom.tools.plan.forks import forks
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
-from darkroom.tools.plan.stage_plan import StagePlan, grown
 from darkroom.tools.plan.stale import Dag
-from darkroom.tools.plan.table import Whole, as_text
+from darkroom.tools.plan.table import StagePlan, Whole, as_text, grown
 
 KNOWN = [
     *("ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer", "score_tokenizer"),

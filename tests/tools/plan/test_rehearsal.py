@@ -11,7 +11,7 @@ from darkroom.tools.plan import meter, rehearsal
 from darkroom.tools.plan.body import _fill
 from darkroom.tools.plan.meter import Meter
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
-from darkroom.tools.plan.stage_plan import StagePlan
+from darkroom.tools.plan.table import StagePlan
 from darkroom.training import strip
 from darkroom.training.averages import export_snapshots
 from darkroom.training.loop import train

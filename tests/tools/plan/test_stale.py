@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from darkroom.dag.repo import lock_seconds
 from darkroom.errors import DarkroomError
-from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
+from darkroom.tools.plan.stale import Dag, ask_dvc
 
 STAGES = """
 stages:

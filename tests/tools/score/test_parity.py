@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch_fidelity import calculate_metrics
 
 from darkroom.cli import main
-from models.evaluators.weights import Blank
+from models.evaluators.weights import blank
 
 
 def write_weights(path: Path) -> None:
     """Random weights whose features vary: those of an untrained network are all but constant."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        state = Blank().state_dict()
+        state = blank().state_dict()
         for name, value in state.items():
             if name.endswith("conv.weight"):
                 torch.nn.init.kaiming_normal_(value)
@@ -37,6 +36,8 @@ def write_images(folder: Path, seed: int, size: int) -> None:
 
 @pytest.mark.slow
 def test_agrees_with_torch_fidelity_from_png_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_fidelity import calculate_metrics
+
     monkeypatch.chdir(tmp_path)
     write_weights(Path("weights.pth"))
     write_images(Path("made"), 0, 40)

@@ -12,8 +12,8 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import read_yaml
 from darkroom.tools.plan.forks import Lost
-from darkroom.tools.plan.stage_plan import StagePlan
 from darkroom.tools.plan.stale import Dag
+from darkroom.tools.plan.table import StagePlan
 from darkroom.tools.tune import command, search, trials
 from darkroom.tools.tune.command import tune
 from darkroom.tools.tune.search import Found

@@ -7,10 +7,11 @@ import torch
 
 from darkroom.models.evaluators.extractor.network import Classifier
 from darkroom.params.stage import read_yaml
+from darkroom.tools.editing import put
 from darkroom.tools.plan.body import rehearse
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
 from darkroom.tools.tune import search, trial
-from darkroom.tools.tune.places import KEYS, key_of, laid
+from darkroom.tools.tune.places import KEYS, key_of
 from darkroom.tools.tune.search import EXACT
 from darkroom.training.recipe import Phase
 from helpers import run, training
@@ -131,7 +132,7 @@ def test_the_keys_that_decide_are_those_that_are_set():
     assert key_of("train_decoder@base", "precision", params) == "train_decoder.unets.base.training.precision"
     assert key_of("train_decoder@base", "threads", params) == "train_decoder.training.threads"  # of the whole stage
     assert key_of("train_clip", "compile", params) == "train_clip.training.compile"
-    found = laid(params, "train_decoder@base", {"compile": True, "workers": 1})
-    assert found["train_decoder"]["unets"]["base"]["training"] == {"compile": True} and found["run"] == {"workers": 1}
+    put(params, key_of("train_decoder@base", "compile", params), True)
+    assert params["train_decoder"]["unets"]["base"]["training"] == {"compile": True}
     committed = read_yaml(SOURCE / "params.yaml")
     assert key_of("train_decoder@base", "threads", committed) == "train_decoder.training.threads"

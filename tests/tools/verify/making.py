@@ -13,9 +13,9 @@ import yaml
 from darkroom.check.check import read_params
 from darkroom.cli import main
 from darkroom.data.catalog_writer import write_catalog
-from darkroom.data.in_place import write_in_place
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
+from darkroom.data.parts import write_part
 from darkroom.data.pipeline import outcomes
 from darkroom.data.sources.webdataset import Webdataset
 from data.making import RULES, SHARES, make_latents, make_part, policy, preparation
@@ -55,7 +55,7 @@ def index_in_place(part: str, path: Path | None, rules: Mapping[str, str] = RULE
     (SHARDS / part).mkdir(parents=True)
     found = outcomes(source, source.entries(0, None), how, processes=1, store=False)
     rule, metadata = policy(rules=rules), {"name": "webdataset", **source.metadata()}
-    write_in_place(SHARDS / part, part, found, source.tars, metadata, how, rule, mirror=False, logs=Path("logs"))
+    write_part(SHARDS / part, part, found, metadata, how, rule, 1, False, Path("logs"), source.tars)
 
 
 def rows_of(part: str, split: str) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.stages.catalog import summary as catalog_log
-from darkroom.tools.verify.summary import summary
+from darkroom.tools.verify.show import summary
 from darkroom.tools.verify.text import text_of
 from data.embeddings_made import make_embeddings
 from data.making import SHARES, Noise, make_part, pixels
@@ -250,8 +250,9 @@ def test_left_over_folders_are_named(made: Path) -> None:
     assert facts_of()["left_over"] == ["data/shards/second", "data/latents/second"]
 
 
-def test_many_classes(tmp_path: Path) -> None:
-    folder = make_part(tmp_path, "many", 0, 3)
+def test_many_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = make_part(Path("data/shards"), "many", 0, 3)
     (folder / "train/index.parquet").unlink()
     names = np.repeat(np.arange(25), np.arange(25) + 1)
     row = {"key": "k", "offset": 512, "size": 1, "sha256": bytes(32), "caption": None}
@@ -262,7 +263,7 @@ def test_many_classes(tmp_path: Path) -> None:
     metadata = {"images": len(rows), "shards": [{"name": "00000", "images": len(rows), "bytes": 9, "sha256": ""}]}
     manifest["splits"]["train"] |= {**metadata, "index_sha256": writer.close()}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    found = summary(["many"], ["train"], root=tmp_path)
+    found = summary(["many"], ["train"])
     assert list(found["classes"]["counts"].items())[:2] == [("c24", 25), ("c23", 24)]
     lines = text_of(found).splitlines()
     assert sum("#" in line for line in lines) == 20 and "  and 5 more" in lines

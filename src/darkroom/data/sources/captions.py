@@ -1,4 +1,4 @@
-"""Reads captions from texts of unknown encoding and from conversations; what is no text gives no caption."""
+"""Reads captions and labels from texts of unknown encoding and from conversations; what is no text gives none."""
 
 import codecs
 import json
@@ -9,6 +9,27 @@ from contextlib import suppress
 from typing import Any
 
 from darkroom.data.damage import Finding, Reason
+
+"""Limits on the size of the files of one sample."""
+
+LARGEST = 2**30  # maximum bytes of an image
+LONGEST = 2**24  # maximum bytes of a label, a caption or a JSON
+
+
+def label_of(text: str) -> str | None:
+    """Return a label without surrounding blanks and in Unicode form NFC; None where it is empty.
+
+    macOS writes an é in file names as two characters, other systems as one: both are the same class.
+    """
+    return unicodedata.normalize("NFC", text).strip() or None
+
+
+def split_repeats(folder: str) -> tuple[int | None, str]:
+    """Return repeat count and class of a folder REPEATS_CLASS, as kohya's trainers read it; None and its name: none."""
+    count, _, name = folder.partition("_")
+    named = name and count.isascii() and count.isdigit() and not count.startswith("0")
+    return (int(count), name) if named else (None, folder)
+
 
 _MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark it begins with

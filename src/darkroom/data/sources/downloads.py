@@ -2,7 +2,7 @@
 
 Its output is a folder of shards: `00000.tar` with the images, `00000.parquet` with the status of each address, and
 `00000_stats.json`, written last. A shard with stats is not downloaded again, so a killed download continues with the
-shards that were incomplete.
+shards that were incomplete. R. Beaumont, img2dataset, 2021.
 """
 
 import fcntl
@@ -13,10 +13,13 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from darkroom.data.sources import tether
 from darkroom.errors import DarkroomError
@@ -86,13 +89,17 @@ def shard(out: Path, number: int) -> Path:
 def statistics(out: Path, rows: int) -> dict[str, Any]:
     """Return the number of addresses, of downloaded images, and of failures by reason."""
     found: Counter[str] = Counter()
-    for number in range(-(-rows // SHARD)):
-        counts = json.loads(Path(f"{shard(out, number)}_stats.json").read_text())["status_dict"]
-        found.update({("" if message == "success" else error_category(message)): 0 for message in counts})
-        for message, count in counts.items():
-            found["" if message == "success" else error_category(message)] += count
+    for path in _stats(out, rows):
+        for message, count in json.loads(path.read_text())["status_dict"].items():
+            reason = "" if message == "success" else error_category(message)
+            found[reason] = found[reason] + count
     downloaded = found.pop("", 0)
     return {"addresses": rows, "downloaded": downloaded, "failed": dict(sorted(found.items()))}
+
+
+def _stats(out: Path, rows: int) -> list[Path]:
+    """Return the path of each shard's stats."""
+    return [Path(f"{shard(out, number)}_stats.json") for number in range(-(-rows // SHARD))]
 
 
 def download(table: Path, rows: int, out: Path, settings: Settings, program: str, processes: int) -> None:
@@ -115,8 +122,7 @@ def download(table: Path, rows: int, out: Path, settings: Settings, program: str
     out.mkdir(parents=True, exist_ok=True)
     with (out.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _forget_vain(out, rows)
-        if not (left := _left(out, rows)):
+        if not (left := _left(out, rows, vain=True)):
             print(f"all {rows:,} addresses were tried before: {out}")
             return
         found = shutil.which(program)
@@ -136,29 +142,20 @@ def download(table: Path, rows: int, out: Path, settings: Settings, program: str
             )
 
 
-def _forget_vain(out: Path, rows: int) -> None:
-    """Remove the stats of shards without any downloaded image, so that they are tried again.
+def _left(out: Path, rows: int, vain: bool = False) -> int:
+    """Return the number of shards without stats; incomplete stats are removed, so that the shard is tried again.
 
-    Usually the network was down. img2dataset writes stats then too, so a first try without a network would be the last.
+    vain: also remove those of shards without any downloaded image: usually the network was down. img2dataset writes
+        stats then too, so a first try without a network would be the last.
     """
-    for number in range(-(-rows // SHARD)):
-        path = Path(f"{shard(out, number)}_stats.json")
-        with suppress(FileNotFoundError, ValueError):
-            if not json.loads(path.read_text())["status_dict"].get("success"):
-                path.unlink()
-
-
-def _left(out: Path, rows: int) -> int:
-    """Return the number of missing shards; incomplete stats are removed."""
     left = 0
-    for number in range(-(-rows // SHARD)):
-        path = Path(f"{shard(out, number)}_stats.json")
+    for path in _stats(out, rows):
         try:
-            json.loads(path.read_text())
-        except FileNotFoundError:
-            left += 1
-        except ValueError:
-            path.unlink()
+            done = json.loads(path.read_text())["status_dict"].get("success") or not vain
+        except (FileNotFoundError, ValueError):
+            done = False
+        if not done:
+            path.unlink(missing_ok=True)
             left += 1
     return left
 
@@ -188,3 +185,69 @@ def _run(command: Sequence[str], lock: int) -> tuple[int, list[str]]:
         finally:
             process.stdin.close()
     return process.returncode, list(last)
+
+
+_COLUMNS = ["key", "status", "error_message"]
+
+
+@dataclass(frozen=True)
+class Log:
+    """The records of a shard.
+
+    name: the file with the records.
+    failed: the reason of each failed download, by key.
+    stored: the keys in the tar; None: the file does not list them.
+    count: the number of samples in the tar.
+    """
+
+    name: str
+    failed: dict[str, str]
+    stored: frozenset[str] | None
+    count: int
+
+
+def read_log(stem: str, read: Callable[[str], bytes | None]) -> Log | None:
+    """Return img2dataset's records of the shard `stem`.tar; None: there are none.
+
+    Args:
+        stem: the name of the shard without its extension.
+        read: returns the content of a file beside the shard, None where there is no such file.
+
+    Raises:
+        DarkroomError: a file of records cannot be read.
+    """
+    name = f"{stem}.parquet"
+    if (data := read(name)) is not None:
+        try:
+            table = pq.ParquetFile(pa.BufferReader(data))
+            if {"key", "status"} <= set(table.schema_arrow.names):
+                present = [column for column in _COLUMNS if column in table.schema_arrow.names]
+                return _of_rows(name, table.read(columns=present).to_pylist())
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(name, error) from error
+    name = f"{stem}_stats.json"
+    if (data := read(name)) is None:
+        return None
+    try:
+        stats = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(name, error) from error
+    count = stats.get("successes") if isinstance(stats, dict) else None
+    return Log(name, {}, None, count) if isinstance(count, int) else None
+
+
+def _of_rows(name: str, rows: list[dict[str, str | None]]) -> Log:
+    stored = frozenset(str(row["key"]) for row in rows if row["status"] == "success")
+    failed = {
+        str(row["key"]): f"{row['status']}: {error_category(row.get('error_message') or '')}"
+        for row in rows
+        if row["status"] != "success"
+    }
+    return Log(name, failed, stored, len(stored))
+
+
+def _unreadable(name: str, error: Exception) -> DarkroomError:
+    return DarkroomError(
+        f"{name} beside the shard cannot be read ({error}): restore it, or remove it to go without what img2dataset "
+        "says of failed downloads."
+    )

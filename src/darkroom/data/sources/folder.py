@@ -4,24 +4,20 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import encoded, key_of, shown
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.captions import caption_of
-from darkroom.data.sources.labels import label_of, split_repeats
-from darkroom.data.sources.limits import LARGEST, LONGEST
+from darkroom.data.sources.captions import LARGEST, LONGEST, caption_of, label_of, split_repeats
 from darkroom.data.sources.metadata import path_in, read_metadata
 from darkroom.data.sources.walk import ENDINGS, UnreadableSample, beside, split_ending, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Folder as Settings
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """The content of a folder.
 
     items: the paths of the images, and samples that cannot be read, in ascending order of their keys.
@@ -31,7 +27,7 @@ class Listing:
 
     items: list[str | UnreadableSample]
     metadata: dict[str, Any]
-    said: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    said: Mapping[str, tuple[str | None, str | None]]
 
 
 class Folder:
@@ -120,7 +116,7 @@ class Folder:
             )
         items: list[str | UnreadableSample] = [*found.images, *found.faults]
         if not wanted:
-            return Listing(sorted(items, key=_order), found.counts())
+            return Listing(sorted(items, key=_order), found.counts(), {})
         metadata = read_metadata(self._path, found, wanted)
         items += metadata.faults
         return Listing(sorted(items, key=_order), {**found.counts(), "metadata": metadata.counts()}, metadata.said)

@@ -4,17 +4,16 @@ The package `datasets` reads them (https://huggingface.co/docs/datasets): parque
 formats. It runs no code of a data set. Images are passed on as stored bytes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.captions import answer_of, caption_of
-from darkroom.data.sources.hub_images import content
-from darkroom.data.sources.hub_open import open_stream
-from darkroom.data.sources.labels import label_of
+from darkroom.data.sources.captions import answer_of, caption_of, label_of
+from darkroom.data.sources.hub_open import content, open_stream
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Hub as Settings
 
@@ -45,10 +44,8 @@ class Hub:
                 such configuration, split or column; then the message lists those that it has.
         """
         self._stream, self._facts, self._files = open_stream(settings, path)
-        features = self._stream.features
-        self._image = settings.image
-        self._label, self._label_of = settings.label, _labels(features, settings.label)
-        self._caption = settings.caption
+        self._image, self._label, self._caption = settings.image, settings.label, settings.caption
+        self._label_of = partial(_label, self._stream.features.get(settings.label), settings.label)
 
     def size(self) -> int | None:
         """Return None: the size in the metadata of a data set may be wrong."""
@@ -90,14 +87,14 @@ class Hub:
 
     def _entry(self, number: int, row: dict[str, Any]) -> Entry:
         image, name = content(row[self._image])
-        label, no_label = self._label_of(row[self._label]) if self._label else (None, None)
+        label, of_label = self._label_of(row[self._label]) if self._label else (None, ())
         caption, of_caption = caption_of(first_text(row[self._caption]).encode()) if self._caption else (None, ())
         short = self._files.short(name) if name else ""
         extension = Path(short).suffix[1:] or None
         return Entry(
             f"hub-{number:08d}",
             f"row {number}" + (f": {short}" if short else ""),
-            _Row(image, extension, label, caption, (*filter(None, [no_label]), *of_caption)),
+            _Row(image, extension, label, caption, (*of_label, *of_caption)),
         )
 
     def read(self, entry: Entry) -> Raw:
@@ -122,32 +119,15 @@ class Hub:
         return {"_files": self._files}
 
 
-_Told = tuple[str | None, Finding | None]
-
-
-def _labels(features: Any, column: str | None) -> Callable[[Any], _Told]:
-    """Return the function from a value of the column to a label: the class name where the column has names, or text."""
-    import datasets
-
-    missing = None, Finding(Reason.LABEL_MISSING, f"the column {column} is empty")
-    feature = features[column] if column else None
-    if isinstance(feature, datasets.ClassLabel):
-        names = feature.names
-
-        def named(value: int | None) -> _Told:
-            if value is None or value == -1:  # -1 marks images without a label in test sets of the Hub
-                return missing
-            if 0 <= value < len(names):
-                return names[value], None
-            return str(value), Finding(Reason.LABEL_OUT_OF_RANGE, f"{value} of {len(names)} classes")
-
-        return named
-
-    def said(value: Any) -> _Told:
-        text = None if value is None else label_of(str(value))
-        return missing if text is None else (text, None)
-
-    return said
+def _label(feature: Any, column: str | None, value: Any) -> tuple[str | None, tuple[Finding, ...]]:
+    """Return the label in a value of a column, the name of the class where the column has names, and findings."""
+    names = getattr(feature, "names", None)
+    if names is not None and value is not None and value != -1:  # -1 marks images without a label in test sets
+        if 0 <= value < len(names):
+            return names[value], ()
+        return str(value), (Finding(Reason.LABEL_OUT_OF_RANGE, f"{value} of {len(names)} classes"),)
+    text = None if value is None or names is not None else label_of(str(value))
+    return text, () if text else (Finding(Reason.LABEL_MISSING, f"the column {column} is empty"),)
 
 
 def first_text(value: Any) -> str:

@@ -1,13 +1,76 @@
-"""Opens data sets of the Hugging Face Hub, and turns its errors into messages that say what to do."""
+"""Opens data sets of the Hugging Face Hub and the files of their images, and says what to do about its errors."""
 
+import os
 import tempfile
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from darkroom.data.damage import DamageError, Reason
 from darkroom.data.sources.captions import SPEAKER
-from darkroom.data.sources.hub_images import Files
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Hub as Settings
+
+
+def content(value: Any) -> tuple[bytes | str | None, str | None]:
+    """Return the bytes or the address of an image from the value of its column, and its file name."""
+    if value is None:
+        return None, None
+    path = value.get("path")
+    data = value.get("bytes")
+    return (path if data is None else data), path
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one data set. Other files are refused: a table could name any file of this machine as an image.
+
+    name: the name of the data set, for messages.
+    root: the prefix of the addresses of its files: an absolute folder, or hf://datasets/NAME@COMMIT.
+    """
+
+    name: str
+    root: str
+
+    @property
+    def _local(self) -> bool:
+        return not self.root.startswith("hf://")
+
+    def short(self, address: str) -> str:
+        """Return an address relative to the data set, or its file name where it is outside of the data set."""
+        inner, _, archive = address.partition("::")
+        own = self._own(archive or inner)
+        if own is None:
+            return PurePosixPath(inner).name
+        return f"{own}: {inner.removeprefix('zip://')}" if archive else own
+
+    def _own(self, address: str) -> str | None:
+        path = os.path.normpath(Path(address).absolute()) if self._local else address
+        start = self.root.rstrip("/") + "/"
+        return path[len(start) :] if path.startswith(start) and ".." not in path.split("/") else None
+
+    def read(self, address: str) -> bytes:
+        """Return the content of a file, `zip://MEMBER::ARCHIVE` for one in an archive.
+
+        Raises:
+            DamageError: the file cannot be read, or is not a file of the data set.
+            DarkroomError: the Hub cannot be reached.
+        """
+        import fsspec
+
+        inner, _, archive = address.partition("::")
+        if "::" in archive or (archive and not inner.startswith("zip://")) or self._own(archive or inner) is None:
+            raise DamageError(Reason.UNREADABLE, "the row has no bytes, and its path is outside of the data set")
+        try:
+            with fsspec.open(address, "rb") as file:
+                return file.read()
+        except FileNotFoundError as error:
+            raise DamageError(Reason.MISSING, "the row names a file that is not there") from error
+        except Exception as error:  # errors of zipfile or the system; on the Hub also of the network
+            if not self._local:
+                raise DarkroomError(f"{address} cannot be read: {type(error).__name__}: {error}") from error
+            raise DamageError(Reason.UNREADABLE, type(error).__name__) from error
+
 
 _TIMEOUT = 20  # seconds for the Hub's first answer
 
@@ -68,36 +131,29 @@ def _named(names: Any) -> str:
 
 def _commit(settings: Settings) -> str:
     """Return the commit of the revision of a data set, by default of its newest one."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import (
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import HfApi, errors
 
     name = settings.dataset
     if Path(name).exists():  # `datasets` would read it in place of the Hub's, and DVC would not know
         raise DarkroomError(f"`hub.dataset` is {name}, which is also a folder here: give it as the part's `path`.")
     try:
         info = HfApi().dataset_info(name, revision=settings.revision, timeout=_TIMEOUT)
-    except HFValidationError as error:
+    except errors.HFValidationError as error:
         raise DarkroomError(f"`hub.dataset` is {name!r}, which is not a name of the Hub: write OWNER/NAME.") from error
-    except RevisionNotFoundError as error:
+    except errors.RevisionNotFoundError as error:
         raise DarkroomError(f"{name} has no revision `{settings.revision}`: see `hub.revision`.") from error
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise DarkroomError(
             f"the Hub has no data set {name}, or it is private or gated: check the name; where it needs an account, "
             "put a token of yours into the environment variable HF_TOKEN."
         ) from error
-    except OfflineModeIsEnabled as error:
-        raise DarkroomError(
-            f"{name} is on the Hub, and HF_HUB_OFFLINE forbids requests: unset that, or give the part a `path`."
-        ) from error
     except Exception as error:  # errors of any library that the Hub's client uses
+        offline = isinstance(error, errors.OfflineModeIsEnabled)
+        what = (
+            "HF_HUB_OFFLINE forbids requests" if offline else f"it cannot be reached ({type(error).__name__}: {error})"
+        )
         raise DarkroomError(
-            f"{name}: the Hugging Face Hub cannot be reached ({type(error).__name__}: {error}). Without internet, copy "
-            "the data set to a folder and name that as the part's `path`."
+            f"{name} is on the Hub, and {what}: unset that, or copy the data set and give the part a `path`."
         ) from error
     assert info.sha is not None  # the Hub always says it
     return info.sha

@@ -1,18 +1,164 @@
-"""Metadata tables on the images of a folder: each row is joined with a file, or listed."""
+"""Metadata tables on the images of a folder, in the convention of the Hub's ImageFolder.
 
+`metadata.jsonl`, `metadata.csv` or `metadata.parquet` lies in the folder of the images or above it. Its column
+`file_name` names a file, relative to the folder of the table; other columns describe the file.
+https://huggingface.co/docs/datasets/image_dataset#imagefolder
+
+As spreadsheets write them, tables may also be in UTF-16, and those of commas may have semicolons or tabs in place.
+"""
+
+import codecs
+import csv
+import json
+import math
 import os
 import posixpath
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.keys import encoded, shown
-from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
-from darkroom.data.sources.walk import Found, UnreadableSample
+from darkroom.data.sources.captions import LONGEST, answer_of
+from darkroom.data.sources.walk import TABLES, Found, UnreadableSample
 from darkroom.errors import DarkroomError
+
+FILE_NAME = "file_name"
+_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+
+# (row, values of the requested columns); a row is the line number in a text file, or the row number in a parquet file.
+TableRows = Iterator[tuple[int, list[Any]]]
+
+
+def read_table(
+    path: Path, name: str, wanted: Sequence[str], columns: set[str]
+) -> Iterator[tuple[int, list[str | None]]]:
+    """Yield for each row its number and the texts in the columns `wanted`, None where there is none.
+
+    Numbers become texts, whole numbers without a decimal point; null and NaN become None. Bytes that are not UTF-8
+    become lone surrogates. A conversation becomes its first answer.
+
+    Args:
+        path: the path of the table.
+        name: the name of the table in messages.
+        wanted: the names of the columns to read.
+        columns: a set to which the columns of the table are added.
+
+    Raises:
+        DarkroomError: the table cannot be read, lacks a column, or holds values other than texts and numbers; the
+            message names the table and its columns.
+    """
+    reader = _READERS[path.name.rpartition(".")[2]]
+    own: set[str] = set()
+    try:
+        for number, values in reader(path, wanted, own):
+            yield number, [_text(value, name, number, column) for value, column in zip(values, wanted, strict=True)]
+    except (OSError, ValueError, csv.Error) as error:  # errors of JSON and parquet are ValueErrors
+        what = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+        raise DarkroomError(f"the table {name} cannot be read: {what}. Repair or remove it.") from error
+    columns |= own
+    for column in wanted:
+        if column not in own:
+            there = ", ".join(f"`{shown(each)}`" for each in sorted(own)) or "none"
+            raise DarkroomError(
+                f"the table {name} has no column `{column}`; it has: {there}. `file_name` names the files; "
+                "`folder.label_column` and `folder.caption_column` in params.yaml name the others."
+            )
+
+
+def _opened(path: Path) -> TextIO:
+    """Return an open text in UTF-8, or in UTF-16: with its mark, or with a NUL among the first two bytes."""
+    with path.open("rb") as file:
+        first = file.read(2)
+    if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        encoding = "utf-16"
+    elif b"\0" in first:
+        encoding = "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
+    else:
+        encoding = "utf-8-sig"
+    return path.open(encoding=encoding, errors="surrogateescape", newline="")
+
+
+def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
+    with _opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"line {number} is not JSON ({error})") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} holds no object")
+            columns.update(row)
+            yield number, [row.get(column) for column in wanted]
+
+
+def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
+    with _opened(path) as file:
+        csv.field_size_limit(LONGEST)  # a setting of the process; its default, 128 KiB, is too short for some captions
+        first = file.readline()
+        separator = max(_SEPARATORS, key=lambda each: _fits(first, each))
+        reader = csv.reader(chain([first], file), delimiter=separator, strict=True)
+        header = next(reader, [])
+        columns.update(header)
+        places = [header.index(column) if column in header else None for column in wanted]
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise ValueError(
+                    f"line {reader.line_num} has {len(row)} fields, and the first line {len(header)}; "
+                    f'a text with a {_SEPARATORS[separator]} stands in "quotes"'
+                )
+            yield reader.line_num, [None if place is None or not row[place] else row[place] for place in places]
+
+
+def _fits(line: str, separator: str) -> tuple[bool, int]:
+    """Return whether a separator gives the first line a column `file_name`, and how many columns it gives."""
+    header = next(csv.reader([line], delimiter=separator), [])
+    return FILE_NAME in header, len(header)
+
+
+def _parquet(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        columns.update(file.schema_arrow.names)
+        there = [column for column in wanted if column in columns]
+        number = 0
+        for batch in file.iter_batches(columns=there, batch_size=10_000):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, [row.get(column) for column in wanted]
+
+
+_READERS: dict[str, Callable[[Path, Sequence[str], set[str]], TableRows]] = {
+    "jsonl": _jsonl,
+    "csv": _csv,
+    "parquet": _parquet,
+}
+
+
+def _text(value: Any, name: str, number: int, column: str) -> str | None:
+    value = answer_of(value)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return str(int(value)) if value.is_integer() else str(value)
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    raise DarkroomError(
+        f"the table {name}, row {number}: `{column}` holds {type(value).__name__}, and a text or a number is needed."
+    )
 
 
 @dataclass

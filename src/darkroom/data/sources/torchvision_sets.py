@@ -4,6 +4,8 @@ Data sets of image files are read as files, through their argument `loader`, so 
 is reported; others return pixels. The order is torchvision's, unless that is the order of the file system.
 """
 
+import difflib
+import inspect
 import operator
 import re
 from collections.abc import Iterator
@@ -15,12 +17,17 @@ from PIL import Image, UnidentifiedImageError
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import shown
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.torchvision_classes import arguments, find, parameters
-from darkroom.data.sources.torchvision_opening import downloads, open_or_download
+from darkroom.data.sources.torchvision_opening import downloads, open_or_download, parameters
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Torchvision as Settings
 from darkroom.params.section import PARAMS
 
+# Classes with the arguments of a classification data set that are none.
+_OTHER = {
+    *("CocoCaptions", "CocoDetection", "Cityscapes", "Flickr8k", "Flickr30k", "Kitti", "LFWPairs", "LSUNClass", "SBU"),
+    *("VOCDetection", "VOCSegmentation", "WIDERFace", "DatasetFolder", "ImageFolder", "VisionDataset"),
+}
+_GIVEN = {"root", "download", "transform", "target_transform", "transforms", "loader"}  # never options
 # These list folders without sorting: here their images are in the order of their paths.
 _UNSORTED = {"INaturalist", "Omniglot", "SUN397"}
 _NAMES = ("classes", "categories", "all_categories")  # attributes with the names of the labels
@@ -74,19 +81,19 @@ class Torchvision:
         if isinstance(entry.payload, DamageError):
             raise entry.payload
         image, target = entry.payload
+        extension = (Path(image).suffix[1:] or None) if self._in_files else None
         if self._in_files:
-            return self._raw(_bytes(self._root / image), target, Path(image).suffix[1:] or None)
-        return self._raw(image, target, None)
+            image = _bytes(self._root / image)
+        label, findings = self._label(target)
+        caption = self._settings.caption
+        text = None if caption is None or label is None else caption.format(label=label)
+        return Raw(image, label, text, extension, _identity(image), findings)
 
     def metadata(self) -> dict[str, Any]:
         """Return data set, split, options and the number of images."""
         settings = self._settings
-        return {
-            "dataset": settings.dataset,
-            "split": settings.split,
-            "options": dict(sorted(settings.options.items())),
-            "images": self._length,
-        }
+        options = dict(sorted(settings.options.items()))
+        return {"dataset": settings.dataset, "split": settings.split, "options": options, "images": self._length}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_data": None}
@@ -120,12 +127,6 @@ class Torchvision:
                     f"with `torchvision.options` {self._settings.options}: it is no classification set so."
                 ) from None
             return
-
-    def _raw(self, image: bytes | Image.Image, target: int | None, extension: str | None) -> Raw:
-        label, findings = self._label(target)
-        caption = self._settings.caption
-        said = None if caption is None or label is None else caption.format(label=label)
-        return Raw(image, label, said, extension, _identity(image), findings)
 
     def _label(self, target: int | None) -> tuple[str | None, tuple[Finding, ...]]:
         if target is None or target == _NO_LABEL:
@@ -183,3 +184,55 @@ def _damage(error: Exception, root: Path) -> DamageError:
     if isinstance(error, OSError) and error.strerror:
         return DamageError(Reason.UNREADABLE, error.strerror)
     return DamageError(Reason.TRUNCATED if "truncated" in detail.lower() else Reason.CORRUPT, detail)
+
+
+def find(name: str) -> type:
+    """Return the class of a classification data set.
+
+    Raises:
+        DarkroomError: there is no data set of this name, or it is for another task; the message suggests near names.
+    """
+    from torchvision import datasets
+
+    sets = [each for each in datasets.__all__ if inspect.isclass(getattr(datasets, each))]
+    if name not in sets:
+        by_case = {each.lower(): each for each in sets}
+        near = [by_case[each] for each in difflib.get_close_matches(name.lower(), by_case, n=3)]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sets)}."
+        raise DarkroomError(f"{PARAMS}: torchvision has no data set `{name}`; {hint}")
+    cls: type = getattr(datasets, name)
+    if name in _OTHER or not {"root", "transform", "target_transform"} <= set(parameters(cls)):
+        raise DarkroomError(f"{PARAMS}: `torchvision.dataset` is {name}, which is no classification set.")
+    return cls
+
+
+def arguments(cls: type, settings: Settings) -> dict[str, Any]:
+    """Return the arguments of a class apart from the folder: the split by the name that the class uses, and options.
+
+    Raises:
+        DarkroomError: the class has no such split or option, or needs another option.
+    """
+    name, split = cls.__name__, settings.split
+    takes = {each: parameter for each, parameter in parameters(cls).items() if each not in _GIVEN}
+    found: dict[str, Any] = {}
+    said = f"`torchvision.split` is {'null' if split is None else split}"
+    if "train" in takes:
+        if split not in ("train", "test"):
+            raise DarkroomError(f"{PARAMS}: {name} has the splits train and test; {said}.")
+        found["train"] = split == "train"
+    elif "split" in takes:
+        if split is None:
+            raise DarkroomError(f"{PARAMS}: {name} has splits; {said} and must name one.")
+        found["split"] = split
+    elif split is not None:
+        raise DarkroomError(f"{PARAMS}: {name} has no splits; {said} and must be null.")
+    options = {each: parameter for each, parameter in takes.items() if each not in found}
+    for option in settings.options:
+        if option not in options:
+            near = difflib.get_close_matches(option, options, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"it takes: {', '.join(options) or 'none'}."
+            raise DarkroomError(f"{PARAMS}: {name} takes no `{option}` under `torchvision.options`; {hint}")
+    for option, parameter in options.items():
+        if parameter.default is parameter.empty and option not in settings.options:
+            raise DarkroomError(f"{PARAMS}: {name} needs `{option}` under `torchvision.options`.")
+    return {**found, **settings.options}

@@ -9,26 +9,94 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.captions import caption_of
+from darkroom.data.sources.captions import caption_of, label_of
 from darkroom.data.sources.downloads import SHARD, download, error_category, shard, statistics
-from darkroom.data.sources.labels import label_of
-from darkroom.data.sources.url_table import Table, as_bytes
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Urls as Settings
 from darkroom.params.run import Run
+
+
+class Table:
+    """A table with some columns selected, as texts, bytes or numbers."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        """Open a table; of parquet no row is read yet.
+
+        Raises:
+            DarkroomError: the table is missing, neither parquet nor csv, or lacks a column; then the message lists the
+                columns that it has.
+        """
+        self._path, self._columns = path, list(columns)
+        self._csv: pa.Table | None = None
+        kind = path.suffix.lower()
+        if kind not in (".parquet", ".csv"):
+            raise DarkroomError(f"{path}: the path of a part with the source `urls` must be a file .parquet or .csv.")
+        try:
+            if kind == ".csv":
+                with pa.csv.open_csv(path) as reader:
+                    self._require(reader.schema)
+                # As bytes: a label may be 007, and texts need not be UTF-8.
+                kinds = {name: pa.binary() for name in columns}
+                convert = pa.csv.ConvertOptions(include_columns=self._columns, column_types=kinds)
+                parse = pa.csv.ParseOptions(newlines_in_values=True)
+                self._csv = pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
+                self.rows = self._csv.num_rows
+            else:
+                with pq.ParquetFile(path) as file:
+                    self._require(file.schema_arrow)
+                    self.rows = file.metadata.num_rows
+        except FileNotFoundError as error:
+            raise DarkroomError(f"{path}, a table of addresses, is missing: see `path` of the part.") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DarkroomError(f"{path} cannot be read as a table: {' '.join(str(error).split())[:300]}") from error
+
+    def _require(self, schema: pa.Schema) -> None:
+        for column in self._columns:
+            if column not in schema.names:
+                names = ", ".join(f"`{name}`" for name in schema.names)
+                raise DarkroomError(
+                    f"{self._path} has no column `{column}`: it has {names}. See `urls` in params.yaml."
+                )
+            if pa.types.is_nested(kind := schema.field(column).type):
+                raise DarkroomError(f"{self._path}: `{column}` holds {kind}, and a text or a number is needed.")
+
+    def slice(self, start: int, stop: int) -> pa.Table:
+        """Return some rows; of parquet only their row groups are read."""
+        if self._csv is not None:
+            return self._csv.slice(start, stop - start)
+        with pq.ParquetFile(self._path) as file:
+            counts = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+            ends = list(accumulate(counts))
+            groups = [n for n, end in enumerate(ends) if end > start and end - counts[n] < stop]
+            first = ends[groups[0]] - counts[groups[0]] if groups else start
+            return file.read_row_groups(groups, columns=self._columns).slice(start - first, stop - start)
+
+
+def as_bytes(value: Any) -> bytes | None:
+    """Return a value of a table as the bytes of a text; None for no value. Whole numbers have no decimal point."""
+    if value is None or isinstance(value, bytes):
+        return value or None
+    if isinstance(value, float):
+        if value != value:
+            return None
+        value = int(value) if value.is_integer() else value
+    return str(value).encode() or None
+
 
 _SAFE = "%:/?#[]@!$&'()*+,;=~"  # characters with a meaning in an address; others become %XX, as in browsers
 _BATCH = 10_000  # addresses in memory while the table is written

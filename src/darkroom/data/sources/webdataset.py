@@ -1,6 +1,9 @@
 """Existing shards, in the layout of webdataset and img2dataset: a folder of tars, or tars behind URLs."""
 
-from collections.abc import Iterator
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,20 +11,105 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from darkroom.data.damage import DamageError, Finding, Reason
-from darkroom.data.files import OpenFiles
 from darkroom.data.keys import key_of, shown
 from darkroom.data.sample import Entry, Extent, Raw
-from darkroom.data.sources.annotations import Annotations
-from darkroom.data.sources.img2dataset import Log, read_log
-from darkroom.data.sources.limits import LARGEST, LONGEST
+from darkroom.data.sources.captions import LARGEST, LONGEST, answer_of, caption_of, label_of
+from darkroom.data.sources.downloads import Log, read_log
 from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_of
-from darkroom.data.sources.tar_samples import Sample, samples, split_name
 from darkroom.data.sources.walk import ENDINGS
-from darkroom.data.tar_files import TarFiles
-from darkroom.data.tars import DamagedTarError, Member, compression, members
+from darkroom.data.tar_files import OpenFiles, TarFiles
+from darkroom.data.tars import DamagedTarError, Member, Sample, compression, members, samples, split_name
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Webdataset as Settings
 from darkroom.remote import is_remote, local_path
+
+_JSON = "json:"
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+Findings = tuple[Finding, ...]
+
+
+class Annotations:
+    """Reads labels and captions by the settings of the section `webdataset`."""
+
+    def __init__(self, label: str | None, caption: str | None, classes: Sequence[str] | None) -> None:
+        self._label, self._caption, self._classes = label, caption, classes
+        named = [setting for setting in (label, caption) if setting is not None]
+        self.endings = {"json" if setting.startswith(_JSON) else setting.lower() for setting in named}
+
+    def label(self, texts: Mapping[str, bytes]) -> tuple[str | None, Findings]:
+        """Return the label from the content of members, by their extensions, and findings."""
+        if self._label is None:
+            return None, ()
+        try:
+            text = _label_text(_value(self._label, texts))
+        except ValueError as error:
+            return None, (Finding(Reason.LABEL_MISSING, str(error)),)
+        if self._classes is None:
+            return text, ()
+        if _INTEGER.fullmatch(text) and 0 <= int(text) < len(self._classes):
+            return self._classes[int(text)], ()
+        if text in self._classes and not _INTEGER.fullmatch(text):
+            return text, ()
+        return text, (Finding(Reason.LABEL_OUT_OF_RANGE, f"{text} is none of the {len(self._classes)} classes"),)
+
+    def caption(self, texts: Mapping[str, bytes]) -> tuple[str | None, Findings]:
+        """Return the caption from the content of members, by their extensions, and findings."""
+        if self._caption is None:
+            return None, ()
+        try:
+            value = answer_of(_value(self._caption, texts))
+        except ValueError as error:
+            return None, (Finding(Reason.CAPTION_MISSING, str(error)),)
+        if isinstance(value, bytes):
+            return caption_of(value)
+        if not isinstance(value, str):
+            return None, (Finding(Reason.CAPTION_MISSING, f"{self._caption} is neither text nor conversation"),)
+        # JSON may hold halves of characters (\ud83d alone), which no file can.
+        text, findings = caption_of(value.encode("utf-8", "replace"))
+        halved = Finding(Reason.CAPTION_NOT_UTF8, "halves of characters, read as `?`")
+        return text, findings if _whole(value) else (*findings, halved)
+
+
+def _value(setting: str, texts: Mapping[str, bytes]) -> Any:
+    """Return the value of a setting: the bytes of a member, or a field of its JSON. Raises ValueError with a reason."""
+    name = setting.removeprefix(_JSON)
+    ending = setting.lower() if name == setting else "json"
+    if ending not in texts:
+        raise ValueError(f"no {ending} among its members")
+    if name == setting:
+        return texts[ending]
+    try:
+        metadata = json.loads(texts[ending])
+    except (ValueError, RecursionError):
+        raise ValueError("its json member is not JSON") from None
+    if not isinstance(metadata, dict) or metadata.get(name) is None:
+        raise ValueError(f"its json member has no {name}")
+    return metadata[name]
+
+
+def _label_text(value: Any) -> str:
+    """Return a label as text. Raises ValueError with a reason."""
+    if isinstance(value, bytes):
+        try:
+            value = value.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise ValueError("the label is not UTF-8") from None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError("the label is neither text nor number")
+    text = label_of(str(value))
+    if text is None:
+        raise ValueError("the label is empty")
+    if not _whole(text):
+        raise ValueError("the label holds halves of characters")
+    return text
+
+
+def _whole(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
 
 _OPEN = 16  # maximum number of open tars: an open tar stays in the cache
 _MOST = 10**6  # maximum number of samples that are listed as missing where only their count is known

@@ -153,10 +153,10 @@ def _outdated(results: Results) -> str:
 
 def stale() -> bool:
     """Return whether DVC finds something out of date in the working tree, whose scores then are older than it."""
-    from darkroom.dag.status import observe
+    from darkroom.dag.repo import observe
 
-    with suppress(DarkroomError), observe() as status:  # an error: no repository of DVC, so there is nothing to say
-        return bool(status.changed)
+    with suppress(DarkroomError):  # no repository of DVC, so there is nothing to say
+        return bool(observe().changed)
     return False
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from darkroom.artifacts.manifest import sha256_file
 from darkroom.check.check import check, check_sources
-from darkroom.dag.dvc_cache import lost_of
 from darkroom.dag.lock_file import LOCK as LOCK_FILE
-from darkroom.dag.lock_file import damage, recorded
+from darkroom.dag.lock_file import damage, lost_of, recorded
 from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
+from darkroom.terminal.numbers import bytes_of
+from darkroom.tools.doctor.examine import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root, stable_root
 
 LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")
@@ -127,25 +127,23 @@ def cache() -> Iterator[Finding]:
 
 def remotes() -> Iterator[Finding]:
     """Check that DVC compares what it downloads from each remote with its hash."""
-    from dvc.exceptions import DvcException
-    from dvc.repo import Repo
+    from darkroom.dag import repo
 
     try:
-        with Repo() as repo:
-            settings, shared = repo.config["remote"], repo.config.load_config_to_level("local").get("remote", {})
-    except DvcException as error:
-        yield problem("remotes", f"DVC cannot read its settings here: {error}.")
+        known = repo.remotes()
+    except DarkroomError as error:
+        yield problem("remotes", f"{error}.")
         return
-    trusted = [name for name, values in settings.items() if not values.get("verify")]
-    for name in trusted:
-        place = "" if name in shared else "--local "
+    trusted = {name: shared for name, (verified, shared) in known.items() if not verified}
+    for name, shared in trusted.items():
+        place = "" if shared else "--local "
         yield note(
             "remotes",
             f"a plain `dvc pull` does not check the objects of {name} for damage: `dvc remote modify {place}{name} "
             "verify true` makes it compare their hashes.",
         )
     if not trusted:
-        yield ok("remotes", f"{', '.join(settings)}: `dvc pull` compares hashes" if settings else "none of DVC's")
+        yield ok("remotes", f"{', '.join(known)}: `dvc pull` compares hashes" if known else "none of DVC's")
 
 
 def interrupted() -> Iterator[Finding]:
@@ -199,7 +197,7 @@ def _in_use(folder: Path) -> bool:
 
 
 def _size(folder: Path) -> str:
-    return f"{sum(file.stat().st_size for file in folder.rglob('*') if file.is_file()) / 1e6:,.1f} MB"
+    return bytes_of(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
 
 
 def states() -> Iterator[Finding]:

@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.params.stage import processes, threads
+from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.cores import core_count
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
+from darkroom.tools.doctor.examine import Finding, note, ok, problem
 from darkroom.training.state import root
 
 NEEDED, SCARCE = 1e9, 10e9  # free bytes that the demo needs, and that larger work may need
-
-
-def gigabytes(count: float) -> str:
-    """Return a number of bytes in gigabytes, 10⁹ bytes, with one decimal."""
-    return f"{count / 1e9:,.1f} GB"
 
 
 def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
@@ -34,7 +30,7 @@ def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
         metadata = torch.cuda.get_device_properties(number)
         bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: take `precision: fp16`"
         free, total = torch.cuda.mem_get_info(number)
-        yield ok("cuda", f"{number}: {metadata.name}, {gigabytes(free)} of {gigabytes(total)} free, {bf16}")
+        yield ok("cuda", f"{number}: {metadata.name}, {bytes_of(free)} of {bytes_of(total)} free, {bf16}")
         if torch.version.cuda and not has_kernels(torch.cuda.get_arch_list(), metadata.major, metadata.minor):
             yield note(
                 "cuda",
@@ -93,10 +89,9 @@ def _existing(path: Path) -> Path:
 def _cache() -> Path | None:
     """Return the folder of DVC's cache; None where DVC fails."""
     try:
-        from dvc.repo import Repo
+        from darkroom.dag.repo import cache_folder
 
-        with Repo() as repo:
-            return Path(str(repo.cache.local.path))
+        return cache_folder()
     except Exception:  # the findings on the clone report errors of git or DVC
         return None
 
@@ -109,13 +104,11 @@ def disk() -> Iterator[Finding]:
             continue
         place = _existing(folder)
         free = shutil.disk_usage(place).free
-        text = f"{gigabytes(free)} free in {place}"
+        text = f"{bytes_of(free)} free in {place}"
         if not os.access(place, os.W_OK):
             yield problem(subject, f"{place} is not writable: make it so, or clone to another place.")
         elif free < NEEDED:
-            yield problem(
-                subject, f"{text}: free some space, at least {gigabytes(NEEDED)}; `dvc gc --workspace` helps."
-            )
+            yield problem(subject, f"{text}: free some space, at least {bytes_of(NEEDED)}; `dvc gc --workspace` helps.")
         elif free < SCARCE:
             yield note(subject, f"{text}: enough for the demo; `darkroom plan` says what your parameters need.")
         else:

@@ -1,4 +1,4 @@
-"""The page of an exported generator: what it is, its data, its scores, and how it is loaded."""
+"""The page of an exported generator or tokenizer: what it is, its data, its scores, and how it is loaded."""
 
 import json
 import re
@@ -12,6 +12,9 @@ from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.network import DiT
+from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
+from darkroom.models.tokenizers.kl.network import KLAutoencoder
+from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer
 
 _LOADED = {
     "diffusers": """from diffusers import DiffusionPipeline
@@ -32,6 +35,28 @@ folder = {folder!r}
 config = json.loads(Path(folder, "config.json").read_text())
 weights = load_file(f"{{folder}}/model.safetensors")
 print(len(weights), "tensors of a DiT of width", config["width"])""",
+}
+TOKENIZER_WEIGHTS = "vae.pt"
+_LOADED_TOKENIZER = {
+    "dalle": """import torch
+from dalle_pytorch import DiscreteVAE
+
+saved = torch.load({weights!r}, weights_only=True)
+vae = DiscreteVAE(**saved["hparams"])
+vae.load_state_dict(saved["weights"])""",
+    "muse": """from muse_maskgit_pytorch import VQGanVAE
+
+vae = VQGanVAE(
+    dim={config.width}, channels={config.image_channels}, layers={config.layers}, codebook_size={config.codebook_size},
+    encdec_num_resnet_blocks={blocks}, encdec_resnet_groups={config.norm_groups}, use_vgg_and_gan=False{spherical},
+)
+vae.load({weights!r})  # images from 0 to 1; the file holds no discriminator""",
+    "diffusers": """from diffusers import AutoencoderKL
+
+vae = AutoencoderKL.from_pretrained({folder!r})  # images from -1 to 1""",
+    "safetensors": """from safetensors.torch import load_file
+
+weights = load_file({tensors!r})  # train_tokenizer.training.init.folder takes this folder""",
 }
 _TAGS = {
     "class": "class-conditional",
@@ -67,7 +92,7 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
     classes = ", ".join(map(escaped, manifest["classes"][:10])) + (", …" if len(manifest["classes"]) > 10 else "")
     tag = _TAGS[config.condition]
     lines = [
-        *header(licence, form, tags=["dit", f"{tag}-image-generation"]),
+        *_header(licence, form, tags=["dit", f"{tag}-image-generation"]),
         "",
         f"# {'An' if tag.startswith('u') else 'A'} {tag} diffusion transformer",
         "",
@@ -80,13 +105,7 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
         f"- Training: {_seen(manifest)}; {'averaged weights' if weights == 'ema' else 'weights of the last step'}.",
         f"- Normalisation of latents{', done by `vae` here' if form == 'diffusers' else ''}: mean "
         f"{_rounded(manifest['latent_mean'])}, deviation {_rounded(manifest['latent_std'])}.",
-        f"- License: {escaped(licence)}. Weights that were fine-tuned from others stay under the license of those.",
-        "",
-        "## Load it",
-        "",
-        "```python",
-        example,
-        "```",
+        *_loading(licence, example),
         "",
         _READS[form],
         "",
@@ -95,7 +114,42 @@ def card(form: str, folder: str, licence: str, model: DiT, manifest: Mapping[str
     return "\n".join(lines).rstrip() + "\n"
 
 
-def header(licence: str, form: str, **more: Any) -> list[str]:
+def tokenizer_card(form: str, folder: str, licence: str, model: Any, facts: Mapping[str, Any]) -> str:
+    """Return the page of a tokenizer; `facts` holds its kind, and of its manifest the shapes and the images seen."""
+    image, latent = (" x ".join(map(str, facts.get(name, ["?"]))) for name in ("image_shape", "latent_shape"))
+    seen = facts.get("images_seen")
+    kind = {DiscreteVAE: "dalle", VQGANTokenizer: "muse"}[type(model)] if form == "pt" else form
+    file = "diffusion_pytorch_model" if isinstance(model, KLAutoencoder) else "model"
+    values: dict[str, Any] = {
+        "folder": folder,
+        "weights": f"{folder}/{TOKENIZER_WEIGHTS}",
+        "tensors": f"{folder}/{file}.safetensors",
+    }
+    if isinstance(model, VQGANTokenizer):
+        blocks = (*[0] * (model.config.layers - 1), model.config.residual_blocks)
+        spherical = ", lfq_kwargs={'spherical': True}" if model.config.quantiser == "bsq" else ""
+        values |= {"config": model.config, "blocks": blocks, "spherical": spherical}
+    lines = [
+        *_header(licence, form),
+        "",
+        f"# An image tokenizer of the kind `{facts['kind']}`",
+        "",
+        f"- Parameters: {sum(p.numel() for p in model.parameters()):,}.",
+        f"- Images: {image}; latents: {latent}.",
+        f"- Training: {f'{seen:,} images seen' if seen else 'none here, weights as they were given'}.",
+        *_loading(licence, _LOADED_TOKENIZER[kind].format(**values)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _loading(licence: str, example: str) -> list[str]:
+    return [
+        f"- License: {escaped(licence)}. Weights that were fine-tuned from others stay under the license of those.",
+        *("", "## Load it", "", "```python", example, "```"),
+    ]
+
+
+def _header(licence: str, form: str, **more: Any) -> list[str]:
     """Return the lines of the Hub's header: YAML, whatever the license is called."""
     values = {"license": licence} | ({"library_name": "diffusers"} if form == "diffusers" else {}) | more
     return ["---", *yaml.safe_dump(values, sort_keys=False, default_flow_style=None).splitlines(), "---"]

@@ -1,4 +1,4 @@
-"""`darkroom export`: models/generator in a format that others read, with a page that says what it is."""
+"""`darkroom export`: models/generator or models/tokenizer in a format that others read, with a page about it."""
 
 import json
 import os
@@ -9,15 +9,18 @@ from typing import Any
 import torch
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.manifest import ArtifactError
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.models import generator_manifest
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import switch_of
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import sit_from_ours, to_published
+from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
+from darkroom.models.tokenizers.kl.network import KLAutoencoder
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.tools.export.card import card
+from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer
+from darkroom.tools.export.card import TOKENIZER_WEIGHTS, card, tokenizer_card
 from darkroom.tools.places import require_no_output
 
 FORMATS = ("diffusers", "pt", "safetensors")
@@ -38,9 +41,7 @@ def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
         DarkroomError: there is no DiT, it has no raw weights, the folder is there, or the format cannot hold the
             network; names the key.
     """
-    if out.exists():
-        raise DarkroomError(f"{out} is there already: remove it, or name another folder with --out.")
-    require_no_output(f"--out {out}", out)
+    _require_new(out)
     manifest = generator_manifest(MODEL)
     if (kind := manifest["generator_kind"]) not in _KINDS:
         raise DarkroomError(f"{MODEL} is of the kind `{kind}`, and a DiT alone can be exported.")
@@ -67,6 +68,16 @@ def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
             model.save_pretrained(folder)
         _write_facts(folder, manifest)
         (folder / "README.md").write_text(card(form, os.fspath(out), licence, model, manifest, weights))
+    return _written(out, form)
+
+
+def _require_new(out: Path) -> None:
+    if out.exists():
+        raise DarkroomError(f"{out} is there already: remove it, or name another folder with --out.")
+    require_no_output(f"--out {out}", out)
+
+
+def _written(out: Path, form: str) -> str:
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return f"{out}: {form}, {size / 1e6:,.1f} MB; {out}/README.md says how it is loaded"
 
@@ -89,3 +100,39 @@ def _write_facts(folder: Path, manifest: dict[str, Any]) -> None:
     of_conditions = ("condition", "clip", "normalised", "context_length")  # other than the class
     facts = {name: manifest[name] for name in (*names, *of_conditions) if name in manifest}
     (folder / "darkroom.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+
+
+def export_tokenizer(out: Path, form: str, licence: str) -> str:
+    """Write the averaged weights of models/tokenizer into a new folder, and return a line that says so.
+
+    Args:
+        out: the folder, which must not be there.
+        form: diffusers, of a KL autoencoder; pt, of `dvae` what dalle-pytorch loads, of `vqgan` what MUSE's code does;
+            safetensors, of each kind.
+        licence: as the Hub names it, for the page.
+
+    Raises:
+        DarkroomError: there is no tokenizer, the folder is there, or the format cannot hold it; names the key.
+    """
+    _require_new(out)
+    manifest = open_artifact(TOKENIZER, "tokenizer")
+    kind, model = manifest["tokenizer_kind"], load_tokenizer(TOKENIZER)[0]
+    formats = ["safetensors"]
+    formats += ["diffusers"] if isinstance(model, KLAutoencoder) else []
+    formats += ["pt"] if isinstance(model, DiscreteVAE | VQGANTokenizer) else []
+    if form not in formats:
+        raise DarkroomError(
+            f"{TOKENIZER} is of the kind `{kind}`, which the format {form} has no place for: take --format "
+            f"{' or '.join(formats)}."
+        )
+    with atomic_folder(out) as folder:
+        if form == "pt" and isinstance(model, DiscreteVAE | VQGANTokenizer):
+            torch.save(model.original(), folder / TOKENIZER_WEIGHTS)
+        else:
+            model.save_pretrained(folder)
+        facts: dict[str, Any] = {
+            name: manifest[name] for name in ("image_shape", "latent_shape", "images_seen") if name in manifest
+        }
+        (folder / "darkroom.json").write_text(json.dumps({"tokenizer_kind": kind, **facts}, indent=2) + "\n")
+        (folder / "README.md").write_text(tokenizer_card(form, os.fspath(out), licence, model, {"kind": kind, **facts}))
+    return _written(out, form)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from darkroom.data.decoding import CONVERT
 from darkroom.data.keys import shown
-from darkroom.data.sources.labels import split_repeats
-from darkroom.data.sources.metadata import path_in
-from darkroom.data.sources.table import FILE_NAME, TABLES, read_table
-from darkroom.data.sources.walk import Found, beside, walk
+from darkroom.data.sources.captions import split_repeats
+from darkroom.data.sources.metadata import FILE_NAME, path_in, read_table
+from darkroom.data.sources.walk import TABLES, Found, beside, walk
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Folder
 from darkroom.tools.init.columns import IMAGES, Chosen, choose
@@ -58,8 +57,7 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         notes.append(why)
     if repeats:
         settings["repeats"] = True
-        why = "training does not use them, and a class has its name without the count (`folder.repeats`)"
-        notes.append(f"Folders are named with repeat counts, {repeats}: {why}.")
+        notes.append(f"Folders are named with repeat counts, {repeats}: training does not use them (`folder.repeats`).")
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif (part := _texts_beside(root, found)) > _TEXTS:
@@ -74,11 +72,11 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
 
 def _others(found: Found) -> str:
     """Return what a folder without images holds, in words."""
-    said = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(5)]
-    for aside, what in ((found.hidden, "that are hidden"), (found.system, "in folders of the system")):
-        said += [f"{aside.images:,} images {what}"] if aside.images else []
-    said += [f"{len(found.faults):,} that cannot be read"] if found.faults else []
-    return f", but {', '.join(said)}" if said else ""
+    counts = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(5)]
+    aside = found.hidden.images + found.system.images
+    counts += [f"{aside:,} images that are hidden or in folders of the system"] if aside else []
+    counts += [f"{len(found.faults):,} that cannot be read"] if found.faults else []
+    return f", but {', '.join(counts)}" if counts else ""
 
 
 def _other_tables(root: Path) -> list[str]:
@@ -97,10 +95,12 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
     folders = [path.split("/")[:-1] for path in images]
     inside = [path for path in folders if path]
     level, why = _level(inside)
-    if len(inside) >= _MOST * len(folders):
+    if level == "none" or len(inside) >= _MOST * len(folders):
         return level, why
-    count = f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must"
-    return "none", "" if level == "none" else f"{count}: move the others into folders of their classes."
+    return "none", (
+        f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must: move "
+        "the others into folders of their classes."
+    )
 
 
 def _repeats(images: Iterable[str], label: str) -> str:
@@ -129,10 +129,8 @@ def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
         splits = sorted(name for name in names if name.lower() in _SPLITS)
         if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < IMAGES * len(names):
             continue
-        why = f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}."
-        if splits:
-            why += f" So {', '.join(splits)} is read as one, too: move its images into folders of their classes."
-        return level, why
+        also = f" So {', '.join(splits)} is read as one, too: move its images into others." if splits else ""
+        return level, f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}.{also}"
     few = len(levels["parent"]) > 1 and not {name.lower() for name in levels["parent"]} <= _SPLITS
     return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are no classes." if few else ""
 
@@ -174,10 +172,9 @@ def _columns(root: Path, found: Found, known: bool) -> Chosen:
         return chosen
     if chosen.label or chosen.caption:
         raise DarkroomError(
-            f"the table {others[0]} has no column `{FILE_NAME}`, which the others have: call the column with the paths "
-            "of the images so, or rename the table."
+            f"the table {others[0]} has no column `{FILE_NAME}`, which the others have: add it, or rename the table."
         )
-    note = f"Not read: {', '.join(others)}, without a column `{FILE_NAME}` of the paths of the images."
+    note = f"Not read: {', '.join(others)}, without a column `{FILE_NAME}`."
     return replace(chosen, on_caption=(*chosen.on_caption, note))
 
 

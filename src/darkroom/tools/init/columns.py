@@ -1,7 +1,20 @@
-"""Which columns of a table hold classes and captions: by their names, and by what stands in them."""
+"""Which columns of a table, of a data set of the Hub, or of the JSON in tars hold classes and captions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from darkroom.data.sources.captions import answer_of
+from darkroom.data.sources.hub import first_text
+from darkroom.data.sources.hub_open import holds_texts, open_split
+from darkroom.data.sources.tar_names import in_folder, shown_tar
+from darkroom.data.tar_files import TarFiles
+from darkroom.data.tars import Sample, compression, members, samples
+from darkroom.errors import DarkroomError
+from darkroom.params.parts import Hub
 
 # The names that people give them, in lower case; the first that fits.
 LABELS = ("label", "class", "category", "label_name", "class_name", "labels", "classes", "species", "breed", "style")
@@ -31,13 +44,10 @@ class Chosen:
 
 
 def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = False, key: str = _OF_FOLDER) -> Chosen:
-    """Return the columns of a table that hold classes and captions.
+    """Return the columns of a table that hold classes and captions, and sentences on it, which call it `where`.
 
-    Args:
-        table: the values of each column, row by row.
-        where: what the table is called in sentences.
-        key: of params.yaml, that names another column of classes.
-        known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
+    known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
+    key: of params.yaml, that names another column of classes.
     """
     caption = column_of([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
         [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
@@ -51,20 +61,19 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = 
         unfit |= dict.fromkeys(booleans, "true and false say less than the names of the folders")
     label = column_of([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
     on_label, on_caption = list[str](), list[str]()
+    others = ", ".join(f"`{name}`" for name in unknown if name != label)
     if label is not None:
-        others = [name for name in unknown if name != label]
-        more = f"; {_listed(others)} would do, too: `{key}`" if others else ""
+        more = f"; {others} would do, too: `{key}`" if others else ""
         on_label.append(f"Classes are of the column `{label}` of {where}{more}.")
     elif unknown:
-        how = "name the column that does `label` in the table" if key == _OF_FOLDER else f"name one as `{key}`"
-        on_label.append(f"{_listed(unknown)} of {where} may hold classes: {how}, and run this again.")
+        on_label.append(f"{others} of {where} may hold classes: name one as `{key}`, and run this again.")
     if caption is not None:
         on_caption.append(f"Captions are of the column `{caption}` of {where}.")
-    named = [name for name in rest if column_of([name], CAPTIONS) and name != label]
-    unused = {name: why for name in named if (why := _no_text(rest[name]))}
-    on_caption += [f"The column `{name}` of {where} holds no captions: {why}." for name, why in unused.items()]
-    unused = {name: why for name, why in unfit.items() if column_of([name], LABELS)}
-    on_label += [f"The column `{name}` of {where} holds no classes: {why}." for name, why in unused.items()]
+    for name, values in rest.items():
+        if column_of([name], CAPTIONS) and name != label and (why := _no_text(values)):
+            on_caption.append(f"The column `{name}` of {where} holds no captions: {why}.")
+        if column_of([name], LABELS) and name in unfit:
+            on_label.append(f"The column `{name}` of {where} holds no classes: {unfit[name]}.")
     return Chosen(label, caption, tuple(on_label), tuple(on_caption))
 
 
@@ -77,11 +86,6 @@ def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:
 def _only(names: Sequence[str]) -> str | None:
     """Return the name where there is one alone."""
     return names[0] if len(names) == 1 else None
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as they stand in a sentence."""
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _said(values: Sequence[str | None]) -> list[str]:
@@ -121,3 +125,93 @@ def _is_boolean(values: Sequence[str | None]) -> bool:
 def _is_number(values: Sequence[str | None]) -> bool:
     """Return whether all values are numbers, whole or with a decimal point."""
     return all(value.strip().lstrip("-").replace(".", "", 1).isdigit() for value in _said(values))
+
+
+_ROWS = 300  # whose texts are looked at
+
+
+def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Return the columns of a split that differ from the defaults, by the keys of `hub`, and sentences on them.
+
+    Columns whose type is that of class names are classes, whatever they are called; others are judged by their names
+    and by what stands in the first rows.
+
+    `path` is a folder in the Hub's layout, None where the data set is on the Hub; `own` are keys that a person has set,
+    which nothing is said of.
+
+    Raises:
+        DarkroomError: the data set cannot be opened.
+    """
+    stream, _, files = open_split(settings, path)
+    import datasets
+
+    features: dict[str, Any] = stream.features
+    named = {getattr(settings, key) for key in own & {"image", "label", "caption"}}
+    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    classes = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
+    texts = [name for name, feature in features.items() if holds_texts(feature) and name not in named]
+    rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
+    table = {name: [first_text(row[name]) for row in rows] for name in texts}
+    where = f"{files.name} (by its first {len(rows)} rows)"
+    chosen = choose(table, where, known=bool(classes), key="hub.label")
+    found = {"label": chosen.label, "caption": chosen.caption}
+    notes = [*(() if "label" in own else chosen.on_label), *(() if "caption" in own else chosen.on_caption)]
+    if classes and "label" not in own:
+        found["label"] = column_of(classes, LABELS) or classes[0]
+        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}.")
+    if settings.image not in features and len(images) == 1:
+        found["image"] = images[0]
+    return {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}, tuple(notes)
+
+
+_MEMBERS = 3000  # of the first tar, that are looked at
+_JSON = 500  # samples whose JSON is read
+_MOST = 0.8  # fraction of the samples that must have a member, for this to be the rule
+_LABELS = ("cls", "label", "class")
+_CAPTIONS = ("txt", "caption", "text")
+
+
+def tar_settings(path: Path) -> dict[str, Any]:
+    """Return the settings that fit a folder of tars, or a tar: members or fields of the JSON for classes and captions.
+
+    Raises:
+        DarkroomError: the first tar cannot be read.
+    """
+    files = TarFiles(in_folder(path))
+    shard = shown_tar(files.names[0])
+    try:
+        plain, packed = files(0), compression(files.stored(0)) is not None
+        found = samples(islice(members(plain, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
+        rows = _json(plain, found)
+    except OSError as error:
+        raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = choose({name: [row.get(name) for row in rows] for name in names}, "JSON")
+    label = _ending(found, _LABELS) or (f"json:{columns.label}" if columns.label else None)
+    caption = _ending(found, _CAPTIONS) or (f"json:{columns.caption}" if columns.caption else None)
+    return {"label": label, "caption": caption, **({"repack": True} if packed else {})}
+
+
+def _ending(found: list[Sample], endings: tuple[str, ...]) -> str | None:
+    """Return the first ending that most samples have as a member."""
+    return next(
+        (each for each in endings if sum(each in sample for _, sample in found) >= max(1, _MOST * len(found))), None
+    )
+
+
+def _json(plain: Path, found: list[Sample]) -> list[dict[str, str | None]]:
+    """Return the texts and numbers in the JSON of some samples, as texts."""
+    rows: list[dict[str, str | None]] = []
+    with plain.open("rb") as file:
+        for _, sample in found[:_JSON]:
+            if (member := sample.get("json")) is None:
+                continue
+            file.seek(member.offset)
+            try:
+                row = json.loads(file.read(member.size))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                values = {name: answer_of(value) for name, value in row.items()}
+                rows.append({key: str(each) for key, each in values.items() if isinstance(each, str | int | float)})
+    return rows

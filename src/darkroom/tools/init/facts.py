@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from PIL import Image
 
-from darkroom.data.colours import eight_bits
-from darkroom.data.damage import DamageError, Finding, Reason
+from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
 from darkroom.data.decoding import CONVERT, open_image
-from darkroom.data.preparing import upright_size
-from darkroom.data.quarantine import EXCUSED
+from darkroom.data.preparing import eight_bits, upright_size
 from darkroom.data.sample import Entry, Raw
 from darkroom.errors import DarkroomError
 from darkroom.terminal.terminal import each_with_progress
@@ -150,7 +148,8 @@ def look(subject: Subject) -> Facts:
             if error.detail.endswith(CONVERT):
                 convert[error.detail.partition(":")[0]] += 1
             excused += error.reason in EXCUSED
-    if not (usable := [one for one in seen.values() if one is not None]):
+    usable = [one for one in seen.values() if one is not None]
+    if not usable:
         said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
         what = f"{convert.most_common(1)[0][0]} is {CONVERT}." if convert else "is it the right source?"
         raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): {what}")

@@ -1,6 +1,6 @@
 """Measures this machine by the DAG in miniature, with networks of one size or two."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
-from darkroom.tools.init.allotting import FEW, MARGIN, allot
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
@@ -18,6 +17,10 @@ from darkroom.tools.plan.plan import Planned, planned
 from darkroom.tools.plan.schedule import Job, ends, side_by_side
 from darkroom.tools.quiet import quiet
 
+MARGIN = 0.92  # fraction of the time asked for that is used
+FEW = 0.4  # fraction of what is enough, below which smaller networks are tried
+_STEP = 1.06  # factor by which one training is lengthened at a time
+_LEAST = 0.1  # fraction of what would be enough, below which no training goes
 _LOG = Path("logs/init.log")
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
 EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
@@ -29,6 +32,37 @@ _MANY = 2.5  # times what is enough, above which larger networks are tried; belo
 
 class _TooLargeError(DarkroomError):
     """Networks of this size do not fit into the memory of this machine."""
+
+
+def allot(
+    ends: Callable[[Mapping[str, float]], float],
+    measured: Mapping[str, int],
+    enough: Mapping[str, int],
+    longest: Mapping[str, int],
+    seconds: float,
+) -> dict[str, int]:
+    """Return the images of each training: as many as fit into the time, in the proportion of what would be enough.
+
+    Begins with the least of each, and lengthens whichever is furthest behind the others while the whole still ends in
+    time. Two trainings run side by side, so one that nothing waits for comes out longer than its proportion.
+
+    `ends` gives the seconds of the whole DAG by the factor of each training's length in terms of `measured`. Lengths
+    are multiples of each training's batch. Where even the least does not fit, the least.
+    """
+    lengths = {name: min(_LEAST * enough[name], longest[name]) for name in measured}
+
+    def late(lengths: Mapping[str, float]) -> bool:
+        return ends({name: lengths[name] / measured[name] for name in measured}) > seconds
+
+    open_ = set(lengths) if not late(lengths) else set()
+    while open_:
+        name = min(sorted(open_), key=lambda each: lengths[each] / enough[each])
+        longer = {**lengths, name: lengths[name] * _STEP}
+        if longer[name] > longest[name] or late(longer):
+            open_.discard(name)
+        else:
+            lengths = longer
+    return {name: max(2, int(images / BATCH[name])) * BATCH[name] for name, images in lengths.items()}
 
 
 @dataclass(frozen=True)
@@ -176,10 +210,6 @@ def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 
     Tars can only be read whole, and how many images they have is known behind that; of many copies few would be left;
     large photographs would take minutes to read. Of so few scenes that a split might lack some there are more.
-
-    Args:
-        source: the entry.
-        facts: of the images.
     """
     if source["source"] != "webdataset" and facts.images > facts.found / 2 and facts.seconds <= _QUICK:
         return dict(source)

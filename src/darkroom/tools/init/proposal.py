@@ -8,23 +8,22 @@ from typing import Any
 
 from darkroom.data.splits import split_of
 from darkroom.metrics.score import FEWEST
+from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
+from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling
 from darkroom.models.generators.sample_settings import Common
+from darkroom.models.prior.sample_settings import SampleText
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.section import NO_FILE
+from darkroom.tools.editing import leaves
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.reasons import Choice
 from darkroom.tools.init.tiers import SHORT, TIERS, TRAININGS, Tier
-from darkroom.tools.init.unclip import UNET, context_length, decoder, unclip
-from darkroom.tools.preset import leaves
+from darkroom.tools.init.writing import Choice
 
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
-_SCHEDULES = {"wsd": "constant, with a decay at the end: more images may be added later"}
-# Of small matrices Muon takes a third to a half as long as the passes (docs/training.md).
-_OPTIMIZERS = {"adamw": "in equal time as good as Muon", "muon": ""}
 # On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
 _CONVOLUTIONS = ("train_tokenizer", "train_decoder")
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
@@ -41,7 +40,7 @@ _TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
 # A generator is scored so often while it trains, by so many images of so many steps: some 5 % of its time.
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # of a training whose matrices are small
-_DIT = "train_generator.dit.model"
+_DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 
 
@@ -122,22 +121,14 @@ def longest(training: str, facts: Facts, tier: Tier) -> int:
 
 
 def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
-    """Return the settings, by dotted key of params.yaml.
-
-    Args:
-        facts: of the source.
-        wish: of the person.
-        tier: the sizes of the networks.
-        machine: the machine.
-        lengths: images of each training.
-    """
+    """Return the settings, by dotted key of params.yaml, with trainings of so many images."""
     size = wish.size or min(tier.size, _size_of(facts))
     return {
         **_data(facts, wish, size),
         **_training(facts, wish, machine, lengths),
         **_tokenizer(tier, size),
         **_generator(facts, wish, tier, lengths),
-        **(unclip(facts, tier, size, size // _FACTOR) if wish.unclip else _no_unclip(facts, wish, size)),
+        **(_unclip(facts, tier, size, size // _FACTOR) if wish.unclip else _no_unclip(facts, wish, size)),
     }
 
 
@@ -147,27 +138,21 @@ def _size_of(facts: Facts) -> int:
 
 
 def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
-    colours = "L" if facts.grey >= 0.99 else "RGB"
+    colours, (low, middle, high) = "L" if facts.grey >= 0.99 else "RGB", facts.side
+    why = "as asked" if wish.size else "as large as most" if size == _size_of(facts) else "what the time allows"
+    why = "they are enlarged" if size > middle and not wish.size else why
     found = {
         f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.found:,} images"),
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
-        "ingest.image_size": Choice(size, _size_reason(facts, wish, size)),
-        "ingest.channels": Choice(
-            colours,
-            ("the images are grey" if colours == "L" else "the images have colours")
-            + ("; what is transparent becomes white" if facts.transparent else ""),
+        "ingest.image_size": Choice(
+            size, f"the shorter sides of the images are {low} to {high}, median {middle}: {why}"
         ),
+        "ingest.channels": Choice(colours, "the images are grey" if colours == "L" else "the images have colours"),
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
         "train_tokenizer.parts": Choice(None, "all"),
         "report.title": Choice(None),
     }
-    for name, fraction in splits(facts.images).items():
-        why = (
-            "reconstructed, and the real images of the noise floor: about 600, where these are 3 to 20% of all"
-            if name == "test"
-            else ""
-        )
-        found[f"ingest.splits.{name}"] = Choice(fraction, why)
+    found |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
     found["ingest.split_seed"] = split_seed(facts, wish)
     if not facts.classes:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
@@ -186,50 +171,30 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     return found
 
 
-def _size_reason(facts: Facts, wish: Wish, size: int) -> str:
-    low, middle, high = facts.side
-    sides = f"{middle}" if low == high else f"{low} to {high}, median {middle}"
-    if wish.size:
-        why = "as asked"
-    elif size > middle:
-        why = "images are enlarged"
-    else:
-        why = "as large as most images" if size == _size_of(facts) else "what the time allows"
-    return f"pixels, height and width; {why}. The shorter sides of the images have {sides}"
-
-
 def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
     on_gpu = machine.gpu and machine.bf16
     found = {"training.precision": Choice("bf16", "this GPU computes in it") if on_gpu else Choice("fp32")}
     train = training_images(facts)
+    cores = machine.threads if machine.gpu or wish.unclip else machine.cores  # else one training after another
+    threads = min(cores, _MOST_THREADS)
     for name in trainings(wish):
         default, batch, images = TRAININGS[name], BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
         keys = {
-            "optimizer": Choice(default.optimizer, _OPTIMIZERS[default.optimizer]),
+            "optimizer": Choice(default.optimizer),
             "images": Choice(images, f"each of the {train:,.0f} training images {images / train:,.3g} times"),
             "batch": Choice(batch),
             "learning_rate": Choice(default.learning_rate),
-            "schedule": Choice(default.schedule, _SCHEDULES.get(default.schedule, "")),
+            "schedule": Choice(default.schedule),
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),
             "validate_every": Choice(_rounded(images / 10, batch)),
-            "threads": Choice(*_threads(name, wish, machine)),
+            "threads": Choice(threads),
         }
         if machine.bf16 and not machine.gpu and name in _CONVOLUTIONS:
             keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
         found |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
     return found
-
-
-def _threads(training: str, wish: Wish, machine: Machine) -> tuple[int, str]:
-    """Return the CPU threads of a training, and why where they are not those of two side by side."""
-    if machine.gpu or wish.unclip:
-        return min(machine.threads, _MOST_THREADS), ""
-    why = "CPU threads: all cores, one training after another"
-    if machine.cores > _MOST_THREADS:
-        why = f"CPU threads: {_MOST_THREADS} at most, as the matrices are small"
-    return min(machine.cores, _MOST_THREADS), why
 
 
 def _tokenizer(tier: Tier, size: int) -> dict[str, Choice]:
@@ -292,7 +257,7 @@ def _captions(facts: Facts) -> dict[str, Choice]:
     return {
         "train_generator.captions": Choice("data/shards", f"{facts.captioned:.0%} of the images have a caption"),
         f"{_DIT}.condition": Choice("caption", "its text encoder learns with it, from these captions alone"),
-        f"{_DIT}.context_length": context_length(facts),
+        f"{_DIT}.context_length": _context_length(facts),
         "train_generator.dit.diffusion.word_dropout": Choice(
             0.2, "a caption names its image: less is learned by heart"
         ),
@@ -313,9 +278,64 @@ def _no_unclip(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     why = f"{cause or 'there are no captions for it'}: no CLIP, no prior, and no decoder"
     embeddings = Choice("data/embeddings", "made by CLIP: without it this is not trained")
     # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
-    return {"train_clip.source": Choice("none", why), **decoder(size), f"{UNET}.embeddings": embeddings}
+    return {"train_clip.source": Choice("none", why), **_decoder(size), f"{UNET}.embeddings": embeddings}
 
 
 def _rounded(images: float, batch: int) -> int:
     """Return a number of images as whole batches, one at least."""
     return max(batch, round(images / batch) * batch)
+
+
+def _unclip(facts: Facts, tier: Tier, size: int, positions: int) -> dict[str, Choice]:
+    """Return CLIP, one U-Net of latents, which have so many positions a side, and what is sampled of it."""
+    return {
+        "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
+        "train_clip.long_captions": Choice("truncate"),
+        "train_clip.trained.model.context_length": _context_length(facts),
+        **_image_network(size),
+        "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),
+        "train_decoder.latents": Choice("data/latents"),
+        "train_decoder.training.ema_decay": Choice(TRAININGS["train_decoder"].ema_decay),
+        **_decoder(positions),
+        f"{UNET}.model.channels": Choice([*tier.unet]),
+        f"{UNET}.model.attention": Choice([False] + [True] * (len(tier.unet) - 1)),
+        "sample_decoder.images": Choice(SampleDecoder().images),
+        "sample_decoder.common.solver": Choice(UNetSampling().solver),
+        "sample_text.images": Choice(SampleText().images),
+    }
+
+
+def _decoder(size: int) -> dict[str, Choice]:
+    """Return the decoder's one U-Net; what it has no key for is the default, chosen for it."""
+    return {
+        f"{UNET}.size": Choice(size),
+        f"{UNET}.embeddings": Choice("data/embeddings"),
+        f"{UNET}.clip": Choice(NO_FILE),
+        f"{UNET}.weights": Choice(NO_FILE),
+        "sample_decoder.unets.base.guidance": Choice(UNetSampling().guidance),
+        "sample_decoder.pictures.inpainted": Choice(0, "in-painting is of Gaussian diffusion"),
+    }
+
+
+def _image_network(size: int) -> dict[str, Choice]:
+    """Return CLIP's network of images: it sees no more pixels than they have, a residual one multiples of 32."""
+    model, default = "train_clip.trained.model", ClipModel()
+    if size < RESNET_STEP:
+        return {
+            f"{model}.image_network": Choice("vit"),
+            f"{model}.image_size": Choice(size),
+            f"{model}.image_width": Choice(HEAD),
+            f"{model}.image_layers": Choice(2),
+        }
+    return {
+        f"{model}.image_network": Choice(default.image_network, "it learns from fewer images"),
+        f"{model}.image_size": Choice(size // RESNET_STEP * RESNET_STEP),
+        f"{model}.image_width": Choice(default.image_width),
+        f"{model}.image_layers": Choice(default.image_layers),
+    }
+
+
+def _context_length(facts: Facts) -> Choice:
+    """Return how many tokens of a caption are read."""
+    tokens = min(77, max(16, -(-(facts.tokens or 77) // 8) * 8))
+    return Choice(tokens, f"99 % of the captions have {facts.tokens} tokens at most")

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.dag.hashable import inside, printable, require_hashable
-from darkroom.dag.stages import STAGES
 from darkroom.data.sources import Source, open_source
 from darkroom.data.sources.tar_names import ENDINGS
 from darkroom.data.sources.walk import walk
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import SECTIONS, Hub, Part
 from darkroom.params.section import NO_FILE, PARAMS, validate
-from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
+from darkroom.params.stage import read_yaml, related
 from darkroom.tools.init.annotations import folder_settings
-from darkroom.tools.init.hub_columns import hub_settings
-from darkroom.tools.init.tars import tar_settings
+from darkroom.tools.init.columns import hub_settings, tar_settings
+from darkroom.tools.plan.miniature import outputs
 
 SCENES = 8000  # of `shapes`, which has no end
 _NAMES = "digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, or webdataset tars"
@@ -43,13 +42,10 @@ class Subject:
 
 
 def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
-    """Return the source that a person means.
+    """Return the source that a person means by a folder or the name of a source.
 
-    What params.yaml says of a source by its name counts, and is written into the part where `begun` lacks it.
-
-    Args:
-        source: a folder, or the name of a source.
-        begun: the settings that are written over; None: params.yaml.
+    What params.yaml says of a source by its name counts, and is written into the part where `begun`, the settings that
+    are written over (None: params.yaml), lack it.
 
     Raises:
         DarkroomError: it is neither a folder nor the name of a source, or cannot be opened, or is the repository's own.
@@ -62,7 +58,7 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
         label, part, notes = _folder(path)
     elif path.is_dir() or (path.is_file() and path.name.endswith(ENDINGS)):
         part = Part(source="webdataset", path=_written(path), settings=tar_settings(path))
-        label = part_name(name_of(path))
+        label = part_name(Path(os.path.abspath(path)).name)  # noqa: PTH100, a link keeps its name
     elif kind in ("digits", "shapes") and not name:
         part, label = Part(source=kind, stop=SCENES if kind == "shapes" else None), kind  # type: ignore[arg-type]
     elif kind == "torchvision" and name:
@@ -84,9 +80,7 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     of_file = (values.get(part.source) or {}) if part.source != "folder" else {}
     validated = validate(section, {**of_file, **part.settings}, f"parts.{label}.settings")
     kept = (values if begun is None else begun).get(part.source) or {}
-    lost = {
-        key: value for key, value in of_file.items() if key not in part.settings and (key, value) not in kept.items()
-    }
+    lost = {key: value for key, value in of_file.items() if (key, value) not in kept.items()}
     part = part.model_copy(update={"settings": {**lost, **part.settings}})
     return Subject(label, part, open_source(part, validated), notes)
 
@@ -97,36 +91,23 @@ def _folder(path: Path) -> tuple[str, Part, tuple[str, ...]]:
     hint = require_hashable({path: "darkroom init"}).strip()
     settings, notes = folder_settings(path)
     part = Part(source="folder", path=_written(path), settings=settings.model_dump(exclude_defaults=True))
-    return part_name(name_of(path)), part, (*notes, *([hint] if hint else []))
+    name = Path(os.path.abspath(path)).name  # noqa: PTH100, a link keeps its name
+    return part_name(name), part, (*notes, *([hint] if hint else []))
 
 
 def require_own(path: Path) -> None:
-    """Refuse a folder that holds the repository, or is of it: what stages write would be read as images.
-
-    Raises:
-        DarkroomError: it is.
-    """
+    """Refuse a folder that holds the repository, or is of it: what stages write would be read as images."""
     here, there = Path.cwd().resolve(), path.resolve()
     if here.is_relative_to(there):
         raise DarkroomError(f"{path} holds this repository: put the images into a folder of their own, and name that.")
     if not there.is_relative_to(here):
         return
     inside = there.relative_to(here).as_posix()
-    if inside.split("/")[0] in _OWN or any(related(inside, output) for output in _outputs()):
+    if inside.split("/")[0] in _OWN or any(related(inside, str(output)) for output in outputs()):
         raise DarkroomError(
             f"{path} is a folder of this repository in which stages write: put the images into a folder of their own, "
             "say data/raw, or leave them where they were, and name that."
         )
-
-
-def _outputs() -> set[str]:
-    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
-    return {
-        path
-        for stage in STAGES
-        for item in items(params, dvc, stage)
-        for path in paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
-    }
 
 
 def _holds_tars(path: Path) -> bool:
@@ -149,11 +130,6 @@ def _written(path: Path) -> str:
     if printable(text) != text:
         raise DarkroomError(f"{printable(text)}: params.yaml cannot hold this name: rename the folder.")
     return text
-
-
-def name_of(path: Path) -> str:
-    """Return the last name of a path as the person wrote it."""
-    return Path(os.path.abspath(path)).name  # noqa: PTH100, a link keeps its name
 
 
 def entry(subject: Subject, images: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
-from darkroom.tools.init.reasons import Choice
+from darkroom.tools.init.writing import Choice
 from darkroom.tools.tune.places import key_of
 from darkroom.tools.tune.search import EXACT
 from darkroom.tools.tune.trials import Tuned, trials

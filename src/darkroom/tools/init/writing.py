@@ -2,35 +2,49 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import StringIO
+from functools import cache
 from pathlib import Path
-from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import CommentMark
-from ruamel.yaml.tokens import CommentToken
+from typing import Any, NamedTuple
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.check.check import check, validated
+from darkroom.check.check import check, validated, whole
 from darkroom.dag.hashable import printable
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.tools.init.reasons import Choice, usual_reason
+from darkroom.tools.editing import commented, laid_over, put
 from darkroom.tools.init.request import Request
-from darkroom.tools.preset import laid_over
+from darkroom.tools.params.keys import ENTRY, keys
 
 MARK = "# Written by `darkroom init"
 BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was before the first `darkroom init`
 LAST = Path(".darkroom/params-before-last-init.yaml")  # and as it was before the last one
 DRY = Path(".darkroom/params-before-dry-run.yaml")  # and while one runs that writes nothing
 _END = "# What it began from follows; reasons stand behind the values that it chose."
-_COLUMN = 26  # in which the comments of params.yaml begin
 _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
+
+
+class Choice(NamedTuple):
+    """The value of a key, and why it is this one, in a few words; "": its description says enough."""
+
+    value: Any
+    reason: str = ""
+
+
+@cache
+def _descriptions() -> dict[str, str]:
+    return {key.name: key.description for key in keys(whole())}
+
+
+def usual_reason(key: str) -> str:
+    """Return the description of a dotted key, up to a semicolon."""
+    for over in _ENTRIES:
+        if key.startswith(f"{over}."):
+            key = f"{over}.{ENTRY}.{key.removeprefix(over).split('.', 2)[-1]}"
+    return _descriptions().get(key, "").partition(";")[0].rstrip(".")
 
 
 def begin_from() -> tuple[str, list[str]]:
@@ -101,106 +115,18 @@ def text_of(before: str, choices: Mapping[str, Choice], head: str = f"{MARK}`.")
     Raises:
         DarkroomError: what comes out is not valid.
     """
-    new: dict[str, Any] = {key: choice.value for key, choice in choices.items()}
-    entries = {over: found for over in _ENTRIES if (found := _entries(new, over))}
-    yaml = YAML()
-    yaml.default_flow_style = False
-    document = yaml.load(before)
-    for over, found in entries.items():
-        *path, last = over.split(".")
-        _replace(_at(document, path), last, found)
-    out = StringIO()
-    yaml.dump(document, out)
-    rest = {key: value for key, value in new.items() if not any(key.startswith(f"{over}.") for over in entries)}
+    new = {key: choice.value for key, choice in choices.items()}
+    blocks: dict[str, Any] = {}
+    for over in _ENTRIES:
+        for key in [key for key in new if key.startswith(f"{over}.")]:
+            put(blocks.setdefault(over, {}), key.removeprefix(f"{over}."), new.pop(key))
     # A key that is new in its section is put first, so the last one goes first.
-    text = laid_over(out.getvalue(), dict(reversed(rest.items())))
-    text = _commented(text, {key: choice.reason for key, choice in choices.items()})
+    text = laid_over(before, {**blocks, **dict(reversed(new.items()))})
+    text = commented(
+        text, {key: each.reason for key, each in choices.items()}, {key: usual_reason(key) for key in choices}
+    )
     first, *others = head.split("\n")
     comments = [printable(line) for line in (first, *(f"# {line}".rstrip() for line in others))]
     text = "\n".join([*comments, "#", _END, text])
     check(parse_yaml(text, PARAMS))
     return text
-
-
-def _at(document: Any, path: Sequence[str]) -> Any:
-    for name in path:
-        document = document[name]
-    return document
-
-
-def _entries(new: Mapping[str, Any], over: str) -> dict[str, Any]:
-    """Return the chosen parts or U-Nets as nested mappings."""
-    found: dict[str, Any] = {}
-    for key, value in new.items():
-        if key.startswith(f"{over}."):
-            *path, last = key.removeprefix(f"{over}.").split(".")
-            place = found
-            for name in path:
-                place = place.setdefault(name, {})
-            place[last] = value
-    return found
-
-
-def _replace(holder: CommentedMap, name: str, entries: Mapping[str, Any]) -> None:
-    """Put other entries in the place of those of a mapping; the comments behind its last line stay behind."""
-    behind = _behind(holder[name])
-    new = _mapping(entries)
-    holder[name] = new
-    if behind:
-        last = new
-        while isinstance(last[list(last)[-1]], CommentedMap) and last[list(last)[-1]]:
-            last = last[list(last)[-1]]
-        last.ca.items[list(last)[-1]] = [None, None, CommentToken(f"\n{behind}", CommentMark(0), None), None]
-
-
-def _mapping(values: Mapping[str, Any]) -> CommentedMap:
-    return CommentedMap(
-        (name, _mapping(value) if isinstance(value, Mapping) else value) for name, value in values.items()
-    )
-
-
-def _behind(value: Any) -> str:
-    """Return the lines of comments and empty lines behind the last line of a nested value."""
-    comments = None
-    while isinstance(value, CommentedMap | CommentedSeq) and len(value):
-        last = list(value)[-1] if isinstance(value, CommentedMap) else len(value) - 1
-        comments, value = (value.ca.items.get(last), isinstance(value, CommentedMap)), value[last]
-    if comments is None or comments[0] is None:
-        return ""
-    token = comments[0][2 if comments[1] else 0]
-    return token.value.partition("\n")[2] if token is not None else ""
-
-
-def _commented(text: str, reasons: Mapping[str, str]) -> str:
-    """Return a document with comments behind the values of some keys; "": the usual one, where none stands there."""
-    yaml = YAML()
-    yaml.default_flow_style = False
-    yaml.width = 4096
-    document = yaml.load(text)
-    for key, reason in reasons.items():
-        *path, last = key.split(".")
-        place = document
-        for part in path:
-            place = place[part]
-        if last in place and not isinstance(place[last], list | dict):
-            _comment(place, last, reason, usual_reason(key))
-    out = StringIO()
-    yaml.dump(document, out)
-    return out.getvalue()
-
-
-def _comment(place: CommentedMap, key: str, reason: str, usual: str) -> None:
-    """Put a comment behind a value, in place of the one that stands there; what follows in other lines stays."""
-    tokens = place.ca.items.get(key)
-    token = tokens[2] if tokens is not None else None
-    if not reason and (not usual or (token is not None and token.value.startswith("#"))):
-        return
-    reason = reason or usual
-    said = f"# {reason}\n"
-    if token is None:
-        place.ca.items[key] = [None, None, CommentToken(said, CommentMark(_COLUMN), None), None]
-    elif token.value.startswith("#"):
-        token.value = said + token.value.partition("\n")[2]
-    else:  # lines that stand behind a value without a comment
-        rest = token.value.removeprefix("\n")
-        place.ca.items[key] = [None, None, CommentToken(said + rest, CommentMark(_COLUMN), None), None]

@@ -1,8 +1,7 @@
 """`darkroom invert`: checks a request before torch is imported, inverts the images, and writes what comes of it."""
 
-from dataclasses import dataclass, fields
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from darkroom.artifacts.models import generator_manifest
 from darkroom.check.check import validated
@@ -18,44 +17,10 @@ from darkroom.tools.sample.command import grid_path, require_models
 PLACE = Path("logs/invert")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line says.
-
-    split, images, keys: which stored images; keys go before a number.
-    files: image files in place of stored images.
-    labels, text: classes or captions in place of the images' own.
-    to_label, to_text: the edits.
-    steps, solver: None: `sample_generator`'s steps, and the first solver that goes both ways.
-    guidance: on the way to noise and back.
-    edit_guidance: of the edits; None: `sample_generator`'s.
-    weights: as of `darkroom sample`.
-    out: the path of the grid.
-    """
-
-    split: str
-    images: int
-    keys: list[str]
-    files: list[str]
-    labels: list[str]
-    text: list[str]
-    to_label: list[str]
-    to_text: list[str]
-    steps: str | None
-    solver: str | None
-    guidance: float
-    edit_guidance: float | None
-    weights: str | None
-    out: str | None
-
-    @classmethod
-    def of(cls, options: Any) -> "Request":
-        """Return the request of parsed arguments."""
-        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})
-
-
-def invert(request: Request) -> str:
+def invert(request: Namespace) -> str:
     """Invert images, write a grid, a table and the noise, and return the table for the terminal.
+
+    `request` holds the options of the command line, which `darkroom invert --help` describes.
 
     Raises:
         DarkroomError: a value does not fit, a model or an image is missing, or the generator cannot be inverted.

@@ -1,5 +1,6 @@
 """Images to noise and back, and what was lost on the way."""
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from PIL import Image
 from safetensors.torch import save
 from torch import Tensor
 
-from darkroom.data.captioned_grid import captioned_grid
+from darkroom.data.grid import captioned_grid
 from darkroom.data.images import ImageSpec
 from darkroom.device import set_up_device
 from darkroom.diffusion.denoiser import Guidance
@@ -31,7 +32,6 @@ from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.params.section import validate
 from darkroom.stages.encode_latents import encoder
 from darkroom.terminal.numbers import aligned
-from darkroom.tools.invert.command import Request
 from darkroom.tools.invert.subjects import Conditions, edits, of_files, own_conditions, stored
 from darkroom.tools.sample.classes import MODEL
 
@@ -56,7 +56,7 @@ class Inverted:
 
 
 def inverted(
-    request: Request, manifest: Mapping[str, Any], sections: Any, run: Any, latents: EncodeLatents
+    request: Namespace, manifest: Mapping[str, Any], sections: Any, run: Any, latents: EncodeLatents
 ) -> Inverted:
     """Invert what is asked for.
 
@@ -64,7 +64,7 @@ def inverted(
     images: batches are of one size, and the number of threads that of `sample_generator`.
 
     Args:
-        request: what the command line says.
+        request: the options of the command line.
         manifest: of the generator.
         sections: `sample_generator`, with the guidance of edits.
         run: the section `run`.
@@ -123,7 +123,7 @@ def _guided(sections: Any, kind: str, guidance: float) -> Any:
     return sections.model_copy(update={kind: section.model_copy(update={"guidance": guidance})})
 
 
-def _solver(request: Request, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
+def _solver(request: Namespace, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
     """Return how images go to noise and back: `sample_generator`'s section with a solver that has a way back.
 
     Raises:
@@ -178,16 +178,15 @@ def _each(sampler: DiTSampler, values: Tensor, conditions: Conditions, function:
 
 def _table(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> str:
     """Return lines for the terminal, the last one of the means."""
-    rows = [["image", "condition", *_COLUMNS]]
-    for name, word, values in zip(
-        [*names, "mean"], [*words, ""], [*numbers.tolist(), numbers.mean(0).tolist()], strict=True
-    ):
-        rows.append([name, word[:30], f"{values[0]:.1f}", f"{values[1]:.1f}", f"{values[2]:.4f}", f"{values[3]:.3f}"])
+    rows = [("image", "condition", *_COLUMNS)]
+    values = [*numbers.tolist(), numbers.mean(0).tolist()]
+    for name, word, (one, other, error, std) in zip([*names, "mean"], [*words, ""], values, strict=True):
+        rows.append((name, word[:30], f"{one:.1f}", f"{other:.1f}", f"{error:.4f}", f"{std:.3f}"))
     return "\n".join(aligned(rows, left=(0, 1)))
 
 
 def _tsv(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> str:
-    lines = ["\t".join(["image", "condition", *_COLUMNS])]
+    rows: list[tuple[str, ...]] = [("image", "condition", *_COLUMNS)]
     for name, word, values in zip(names, words, numbers.tolist(), strict=True):
-        lines.append("\t".join([name, " ".join(word.split()), *(f"{value:.6g}" for value in values)]))
-    return "\n".join(lines) + "\n"
+        rows.append((name, " ".join(word.split()), *(f"{value:.6g}" for value in values)))
+    return "".join("\t".join(row) + "\n" for row in rows)

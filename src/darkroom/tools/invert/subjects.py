@@ -79,20 +79,12 @@ def of_files(files: Sequence[str], spec: ImageSpec) -> Subjects:
     return Subjects(torch.from_numpy(images), [Path(file).name for file in files], nothing, nothing)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Conditions
-
-
 def own_conditions(
     subjects: Subjects, manifest: Mapping[str, Any], labels: Sequence[str], texts: Sequence[str]
 ) -> tuple[Conditions, list[str]]:
     """Return the conditions that images are carried to noise under, and a word for each.
 
-    Args:
-        subjects: the images.
-        manifest: of the generator.
-        labels: classes that go before the images' own: one for all, or one an image.
-        texts: captions, likewise.
+    `labels` and `texts` go before the images' own: one for all, or one an image.
 
     Raises:
         DarkroomError: an image has no class or caption and none is given, or there is no such class.

@@ -11,10 +11,9 @@ from darkroom.errors import DarkroomError
 from darkroom.params.fits import new_name
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
+from darkroom.tools.editing import DEFAULT_VALUE, value_of
 from darkroom.tools.params.keys import ENTRY, REQUIRED, Key, keys
 from darkroom.tools.preset import flag
-
-_ABSENT = object()
 
 
 def params(prefix: str | None, everything: bool) -> str:
@@ -35,7 +34,7 @@ def params(prefix: str | None, everything: bool) -> str:
     if not found:
         raise DarkroomError(f"{PARAMS} has no key `{prefix}`{_hint(str(prefix), known)}")
     leaves = [(name, key) for name, key in found if not key.is_section]
-    standing = [(name, key) for name, key in leaves if value_of(raw, name) is not _ABSENT]
+    standing = [(name, key) for name, key in leaves if value_of(raw, name) is not DEFAULT_VALUE]
     chosen = leaves if everything or not standing else standing
     lines = [line for name, key in chosen for line in _lines(name, key, raw, values)]
     if len(chosen) < len(leaves):
@@ -58,18 +57,9 @@ def _hint(wanted: str, known: list[str]) -> str:
     return f"; did you mean {' or '.join(f'`{each}`' for each in near[:3])}?" if near else "."
 
 
-def value_of(values: Any, key: str) -> Any:
-    """Return the value under a dotted key, or a mark of its own where there is none."""
-    for name in key.split("."):
-        if not isinstance(values, Mapping) or name not in values:
-            return _ABSENT
-        values = values[name]
-    return values
-
-
 def shown(value: Any) -> str:
     """Return a value as one line of YAML."""
-    if value is None or value is _ABSENT:
+    if value is None or value is DEFAULT_VALUE:
         return "null"
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
 
@@ -86,16 +76,16 @@ def _names(name: str, raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lines(name: str, key: Key, raw: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    stands = value_of(raw, name) is not _ABSENT
+    stands = value_of(raw, name) is not DEFAULT_VALUE
     stage, _, own = name.partition(".training.")
-    shared = value_of(raw.get("training") or {}, own) if stage in TRAININGS and own else _ABSENT
+    shared = value_of(raw.get("training") or {}, own) if stage in TRAININGS and own else DEFAULT_VALUE
     if name.startswith("training."):
         value = value_of(raw, name)
-        default = "default of each training" if value is _ABSENT else f"default {_default(key)}"
+        default = "default of each training" if value is DEFAULT_VALUE else f"default {_default(key)}"
     else:
         value = value_of(values, name)
-        default = f"default {_default(key) if shared is _ABSENT else f'{shown(shared)} (`training.{own}`)'}"
-    text = shown(key.default if value is _ABSENT else value)
+        default = f"default {_default(key) if shared is DEFAULT_VALUE else f'{shown(shared)} (`training.{own}`)'}"
+    text = shown(key.default if value is DEFAULT_VALUE else value)
     yield f"{' ' if stands else '-'} {name}: {text}"
     yield f"      {default}; {key.allowed}"
     yield f"      {key.description}"
@@ -107,4 +97,4 @@ def _default(key: Key) -> str:
 
 def _override(key: str, value: Any, raw: Mapping[str, Any]) -> str:
     """Return the option that sets a key for an experiment: Hydra adds one that is not in the file only with `++`."""
-    return f"dvc exp run {flag(key, value, there=value_of(raw, key) is not _ABSENT)}"
+    return f"dvc exp run {flag(key, value, there=value_of(raw, key) is not DEFAULT_VALUE)}"

@@ -22,7 +22,7 @@ from darkroom.tools.plan.libraries import loading_seconds
 from darkroom.tools.plan.meter import Meter, clock
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError
-from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan
+from darkroom.tools.plan.table import SKIPPED, StagePlan
 from darkroom.training.guards import is_out_of_memory
 from darkroom.training.state import declared
 

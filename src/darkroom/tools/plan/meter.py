@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
 from darkroom.tools.plan.counter import Counter
@@ -51,10 +50,8 @@ class Meter:
         self.flops = self.peak = 0
         self.spared = 0.0
         self._tensors: dict[int, Tensor] = {}  # the parameters and buffers of all networks
-        self._networks: list[nn.Module] = []
-        self._calls: dict[tuple[int, str], _Calls] = {}
+        self._calls: dict[tuple[nn.Module, str], _Calls] = {}
         self._depth = 0  # of the networks that call each other
-        self._running: tuple[Counter, float, tuple[int, str], int] | None = None  # the call that is counted
 
     @property
     def parameters(self) -> int | None:
@@ -71,82 +68,55 @@ class Meter:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Follow all networks inside the block."""
-        hooks = register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave)
+        plain = nn.Module.__call__
+
+        def call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
+            self._depth += 1
+            try:
+                if self._depth > 1 or torch.is_grad_enabled() or isinstance(network, torch.jit.ScriptModule):
+                    return plain(network, *inputs, **named)
+                return self._answer(network, lambda: plain(network, *inputs, **named), (inputs, named))
+            finally:
+                self._depth -= 1
+
+        nn.Module.__call__ = call  # type: ignore[method-assign]
         try:
             yield
         finally:
-            for hook in hooks:
-                hook.remove()
+            nn.Module.__call__ = plain  # type: ignore[method-assign]
             self.forget()
 
     def forget(self) -> None:
         """Let all networks answer for themselves again: other weights are as fast, and their answers differ."""
-        for network in self._networks:
-            vars(network).pop("forward", None)  # the class has its own
-        self._networks.clear()
         self._calls.clear()
-        self._depth = 0
 
-    def _enter(self, network: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self._depth += 1
-        if self._depth > 1 or torch.is_grad_enabled() or isinstance(network, torch.jit.ScriptModule):
-            return
-        if "forward" not in vars(network):  # this call has begun; the stand-in answers from the next one on
-            self._networks.append(network)
-            self._tensors |= {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-            self._start(network, inputs, {})
-            network.forward = self._stand_in(network, network.forward)
-
-    def _leave(self, network: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
-        self._depth -= 1
-        if self._depth == 0 and self._running is not None:
-            self._stop()
-
-    def _start(self, network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        given = [leaf for leaf in tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
-        counter = Counter([*network.parameters(), *network.buffers(), *given])
-        held = sum(tensor.nbytes for tensor in given)
-        self._running = counter, clock(), _key(network, inputs, named), held
-        counter.__enter__()
-
-    def _stop(self) -> None:
-        assert self._running is not None
-        (counter, began, key, held), self._running = self._running, None
-        counter.__exit__(None, None, None)
-        self.flops += counter.flops
-        self.peak = max(self.peak, counter.peak + held)
-        self._calls[key] = _Calls(counter.flops, clock() - began)
-
-    def _stand_in(self, network: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what answers in the place of a network's own `forward`."""
-
-        def answer(*inputs: Any, **named: Any) -> Any:
-            if self._depth > 1 or torch.is_grad_enabled():
-                return forward(*inputs, **named)
-            calls = self._calls.get(_key(network, inputs, named))
-            if calls is None:
-                self._start(network, inputs, named)
-                result = forward(*inputs, **named)
-                self._stop()
-                return result
-            self.flops += calls.flops
-            if calls.timed < TIMED and calls.seconds < LONG:
-                began = clock()
-                calls.answer = forward(*inputs, **named)
-                seconds = clock() - began
-                if not calls.timed:
-                    self.spared += seconds - calls.counted
-                calls.seconds = min(calls.seconds, seconds) if calls.timed else seconds
-                calls.timed += 1
-            else:
-                self.spared += calls.seconds
-            return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, calls.answer)
-
-        return answer
-
-
-def _key(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[int, str]:
-    return id(network), repr(tree_map(_shape, (inputs, named)))
+    def _answer(self, network: nn.Module, forward: Callable[[], Any], given: Any) -> Any:
+        """Return what a network answers: counted the first time, timed the next ones, then what it answered last."""
+        key = network, repr(tree_map(_shape, given))
+        calls = self._calls.get(key)
+        if calls is None:
+            own = [*network.parameters(), *network.buffers()]
+            inputs = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
+            self._tensors |= {id(tensor): tensor for tensor in own}
+            began = clock()
+            with Counter([*own, *inputs]) as counter:
+                result = forward()
+            self.flops += counter.flops
+            self.peak = max(self.peak, counter.peak + sum(tensor.nbytes for tensor in inputs))
+            self._calls[key] = _Calls(counter.flops, clock() - began)
+            return result
+        self.flops += calls.flops
+        if calls.timed < TIMED and calls.seconds < LONG:
+            began = clock()
+            calls.answer = forward()
+            seconds = clock() - began
+            if not calls.timed:
+                self.spared += seconds - calls.counted
+            calls.seconds = min(calls.seconds, seconds) if calls.timed else seconds
+            calls.timed += 1
+        else:
+            self.spared += calls.seconds
+        return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, calls.answer)
 
 
 def _shape(value: Any) -> Any:

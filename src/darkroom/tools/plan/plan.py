@@ -13,6 +13,7 @@ from typing import Any
 
 from darkroom.check.check import check, read_params
 from darkroom.dag.history import RUNS, Run, last_runs
+from darkroom.dag.repo import lock_seconds
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -22,10 +23,9 @@ from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
-from darkroom.tools.plan.stage_plan import SKIPPED, StagePlan, grown
-from darkroom.tools.plan.stale import Dag, ask_dvc, lock_seconds
-from darkroom.tools.plan.table import UNKNOWN, Whole, as_json, as_text
-from darkroom.training.compiled import keep_compiled
+from darkroom.tools.plan.stale import Dag, ask_dvc
+from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_json, as_text, grown
+from darkroom.training.state import keep_compiled
 
 REHEARSE = "darkroom.tools.plan.body:rehearse"
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
@@ -98,11 +98,6 @@ def in_miniature(
     return found
 
 
-def _comparable(last: Mapping[str, Run], dag: Dag) -> dict[str, Run]:
-    """Return the last runs of stages that will read what they read then: nothing above them is out of date."""
-    return {name: run for name, run in last.items() if not dag.needs.get(name, set()) & dag.stale}
-
-
 def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     """Give each plan its final seconds, and return how many times their own work the measured calls took.
 
@@ -120,27 +115,15 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     return load
 
 
-def _jobs(plans: Sequence[StagePlan], params: Mapping[str, Any], between: float) -> dict[str, Job]:
-    """Return each stage as Snakemake runs it."""
-    single = _gpu(params)
-    return {plan.stage: Job(plan.seconds + between, _cpus(plan.stage, params), plan.gpu and single) for plan in plans}
-
-
 def _whole(
-    plans: Sequence[StagePlan],
-    jobs: Mapping[str, Job],
-    dag: Dag,
-    start: float,
-    asked: float,
-    write: float,
-    load: float,
+    plans: Sequence[StagePlan], jobs: Mapping[str, Job], dag: Dag, overhead: tuple[float, float, float], load: float
 ) -> Whole:
     """Return what the stages take together, in either engine.
 
     `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock; Snakemake starts DVC
     with each.
     """
-    cores = core_count()
+    cores, (start, asked, write) = core_count(), overhead
     bodies = sum(plan.seconds for plan in plans)
     return Whole(
         bodies=bodies,
@@ -152,45 +135,26 @@ def _whole(
     )
 
 
-def _data(parts: Mapping[str, tuple[int, int]], scale: int) -> list[str]:
-    """Return on how many images stages ran, as a sentence."""
-    total = sum(count for _, count in parts.values())
-    if scale == 1:
-        return [f"{total:,} images; each stage ran on all of them, trainings for a few optimizer steps"]
-    return [
-        f"{total:,} images; each stage ran on one of {scale:,} and on one of {2 * scale:,}, and what it takes for all "
-        "is a line through two points; trainings ran for a few optimizer steps"
-    ]
-
-
-def _assumptions(keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
-    """Return what every plan assumes, in sentences without a full stop."""
+def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
+    """Return what a plan assumes, in sentences without a full stop."""
+    images = "all of them" if scale == 1 else f"one of {scale:,} and one of {2 * scale:,}, with a line through both"
     earlier = [plan.stage for plan in found if plan.source == "last run"]
-    return [
-        "a time is of a stage's body, as its last line says it; DVC and the start of a process take "
-        f"{whole.between:.1f} s more under Snakemake",
-        *(
-            [
-                f"{len(earlier)} times are of the last run, with these parameters on this machine, and not measured: "
-                f"{', '.join(earlier)}"
-            ]
-            if earlier
-            else []
-        ),
+    sentences = [
+        f"{total:,} images; each stage ran on {images}, trainings for a few optimizer steps",
+        f"a time is of a stage's body; DVC and the start of a process take {whole.between:.1f} s more under Snakemake",
         "memory is of the tensors of one process, without libraries",
-        f"disk counts outputs twice, in the checkout and in DVC's cache, and a training's state {keep + 1} times: "
-        "`run.keep`, and the one being written",
+        f"disk counts outputs twice, in the checkout and in DVC's cache, and a training's state {keep + 1} times",
         "FLOPs count a multiplication and an addition as two; forward + backward where there is a backward pass",
         "several processes share a batch without loss, and checkpoints are written in the background",
-        *(
-            [
-                f"others use this machine now: what was measured took {whole.load:.1f} times its own work; times are "
-                f"of the work, as on a quiet machine, and with this load {whole.load:.1f} times as long"
-            ]
-            if whole.load > _BUSY
-            else []
-        ),
     ]
+    if earlier:
+        sentences.append(f"{len(earlier)} times are of the last run with these parameters here: {', '.join(earlier)}")
+    if whole.load > _BUSY:
+        sentences.append(
+            f"others use this machine now: what was measured took {whole.load:.1f} times its own work; times are as on "
+            f"a quiet machine, and with this load {whole.load:.1f} times as long"
+        )
+    return sentences
 
 
 @dataclass(frozen=True)
@@ -239,7 +203,8 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         if not chosen:
             return None
         parts = count_images(dag.stale)
-        scale = -(-sum(count for _, count in parts.values()) // IMAGES)
+        total = sum(count for _, count in parts.values())
+        scale = -(-total // IMAGES)
         found: list[dict[str, StagePlan]] = []
         for fewer in (scale, 2 * scale) if scale > 1 else (1,):
             ready = ingested(parts, dag.stale | set(chosen)) if scale == 1 else set()
@@ -248,28 +213,21 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         plans = [grown(found[0][name], found[-1][name], scale) for name in chosen]
     keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
     last = last_runs(RUNS, machine(), keys)
-    load = _settle(plans, _comparable(last, dag) if history else {})
+    # A run is comparable where nothing above the stage is out of date: it will read what it read then.
+    comparable = {name: run for name, run in last.items() if history and not dag.needs.get(name, set()) & dag.stale}
+    load = _settle(plans, comparable)
     for each in plans:
         each.stale = each.stage in dag.stale
         each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
-    jobs = _jobs(plans, params, start + asked + write)
-    whole = _whole(plans, jobs, dag, start, asked, write, load)
-    assumed = [*_data(parts, scale), *_assumptions(params["run"]["keep"], whole, plans)]
+    single, between = _gpu(params), start + asked + write
+    jobs = {each.stage: Job(each.seconds + between, _cpus(each.stage, params), each.gpu and single) for each in plans}
+    whole = _whole(plans, jobs, dag, (start, asked, write), load)
+    assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans)
     return Planned(plans, whole, {name: run.seconds for name, run in last.items()}, assumed, dag.needs, jobs)
 
 
 def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = False, history: bool = True) -> str:
-    """Return the plan of the stages that are out of date, of those named, or of all, as a table or as JSON.
-
-    Args:
-        names: stages.
-        everything: all stages, stale or not.
-        in_json: JSON instead of a table.
-        history: take the time of a stage that ran here under the same conditions from its last run.
-
-    Raises:
-        DarkroomError: as `planned`.
-    """
+    """Return what `planned` finds as a table or as JSON. Raises as it."""
     found = planned(names, everything, history)
     if found is None and not in_json:
         return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."

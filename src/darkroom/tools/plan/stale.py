@@ -1,15 +1,10 @@
 """What DVC says of the DAG: its stages, what each needs, and which are out of date."""
 
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-from dvc.utils.serialize import dump_yaml, load_yaml
 
 from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.repo import observe
 from darkroom.dag.stages import STAGES
-from darkroom.dag.status import observe
 
 
 @dataclass(frozen=True)
@@ -39,19 +34,8 @@ def ask_dvc() -> Dag:
     Raises:
         DarkroomError: DVC cannot read the repository.
     """
-    with observe() as status:
-        known = status.stages.keys() - {CODE}
-        needs = {name: status.needs(name) & known for name in known}
-        running = {name: text for name in known if (text := status.runs(name))}
-        return Dag(sorted(known, key=_place), status.stale & known, needs, running)
-
-
-def lock_seconds(path: Path = Path("dvc.lock")) -> float:
-    """Return the seconds of writing a copy of dvc.lock, as DVC does behind each stage."""
-    if not path.is_file():
-        return 0.0
-    lock = load_yaml(path)
-    with TemporaryDirectory(prefix="darkroom-plan-") as folder:
-        began = time.process_time()
-        dump_yaml(str(Path(folder) / path.name), lock)
-        return time.process_time() - began
+    status = observe()
+    known = status.stages.keys() - {CODE}
+    needs = {name: status.needs(name) & known for name in known}
+    running = {name: text for name in known if (text := status.runs(name))}
+    return Dag(sorted(known, key=_place), status.stale & known, needs, running)

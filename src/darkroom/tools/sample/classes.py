@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,14 +13,14 @@ from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.fits import fits
-from darkroom.models.generators.kind_settings import READ, TEXTS
+from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.sample_settings import SampleGenerator
 from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.run import Run
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
-from darkroom.tools.preset import leaves
+from darkroom.tools.editing import leaves
 from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:
@@ -114,22 +115,17 @@ def class_pictures(
     """Return where the grid goes, and its rows: each class with its images, uint8 (N, C, H, W).
 
     Image k of a class is a function of the class, the seed and k, bit for bit: each class has batches of its own, all
-    of one size.
-
-    Args:
-        words: names or numbers of classes; several in one word are separated by commas.
-        images: of each.
-        overrides: of params.yaml.
-        target: the path of the grid, from the names of the classes and the seed; raises before anything is sampled.
+    of one size. `words` are names or numbers of classes, several in one word separated by commas; `target` returns the
+    path of the grid from the names of the classes and the seed, and raises before anything is sampled.
 
     Raises:
         DarkroomError: there is no such class, no generator, or a value does not fit.
     """
     settings, model = settings_of(overrides), model_of(overrides.weights)
     manifest = generator_manifest(model)
-    if (condition := manifest.get("condition", "class")) != "class":
-        other = "give --text" if condition in TEXTS else "make its images with `dvc repro sample_generator`"
-        raise DarkroomError(f"{model} was trained with the condition {condition}, and knows no labels: {other}.")
+    if (read := manifest.get("condition", "class")) != "class":
+        other = "give --text" if read in TEXTS else "make its images with `dvc repro sample_generator`"
+        raise DarkroomError(f"{model} was trained with the condition {read}, and knows no labels: {other}.")
     classes = [str(name) for name in manifest["classes"]]
     chosen = numbers_of(words, classes)
     names = [classes[number] for number in chosen]
@@ -137,12 +133,9 @@ def class_pictures(
     def asked() -> "list[Asked]":
         import numpy as np
 
-        from darkroom.models.generators.conditions import Asked, asked_classes
+        from darkroom.models.generators.conditions import asked_classes
 
-        def one(number: int) -> Asked:
-            return asked_classes(lambda numbers: np.full_like(numbers, number))
-
-        return [one(number) for number in chosen]
+        return [asked_classes(partial(np.full_like, fill_value=each)) for each in chosen]
 
     return _pictures(settings, model, images, overrides, names, target, asked)
 
@@ -158,9 +151,9 @@ def text_pictures(
     """
     settings, model = settings_of(overrides), model_of(overrides.weights)
     manifest = generator_manifest(model)
-    if (condition := manifest.get("condition", "class")) not in TEXTS:
+    if (read := manifest.get("condition", "class")) not in TEXTS:
         raise DarkroomError(
-            f"{model} was trained with the condition {condition}, and reads no texts: set "
+            f"{model} was trained with the condition {read}, and reads no texts: set "
             "`train_generator.dit.model.condition` to caption, text or tokens and train it again, or take --by decoder."
         )
 
@@ -185,28 +178,15 @@ def model_of(weights: str | None) -> Path:
 
 def reads_texts() -> bool:
     """Return whether models/generator was trained on texts, or, where it is not there, would be by params.yaml."""
-    return (_condition() or _planned()) in TEXTS
-
-
-def reads_clip() -> bool:
-    """Return whether models/generator is there and was trained on what CLIP says."""
-    return _condition() in READ
-
-
-def reads_classes() -> bool:
-    """Return whether models/generator is there and was trained on classes."""
-    return _condition() == "class"
-
-
-def _condition() -> str | None:
-    there = (MODEL / "manifest.json").is_file()
-    return open_artifact(MODEL, GENERATOR).get("condition", "class") if there else None
-
-
-def _planned() -> str | None:
-    """Return the condition of the generator that params.yaml trains, if it stands there."""
     values = dict(leaves(read_yaml(PARAMS)))
-    return values.get(f"train_generator.{values.get('train_generator.kind')}.model.condition")
+    planned = values.get(f"train_generator.{values.get('train_generator.kind')}.model.condition")
+    return (condition() or planned) in TEXTS
+
+
+def condition() -> str | None:
+    """Return the condition that models/generator was trained on; None: it is not there."""
+    there = (MODEL / NAME).is_file()
+    return open_artifact(MODEL, GENERATOR).get("condition", "class") if there else None
 
 
 def _pictures(

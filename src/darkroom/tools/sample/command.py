@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 from darkroom.data.texts import read_texts
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
+from darkroom.models.generators.kind_settings import READ
 from darkroom.models.prior.sample_settings import Params
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.tools.places import require_picture
-from darkroom.tools.sample.classes import Overrides, class_pictures, reads_classes, reads_clip, text_pictures
+from darkroom.tools.sample.classes import Overrides, class_pictures, condition, text_pictures
 
 if TYPE_CHECKING:
     from darkroom.tools.bands import Named
@@ -58,7 +59,7 @@ def sample(
     try:
         require_models(["clip", "decoder", *(["prior"] if texts else [])])
     except DarkroomError as error:
-        if not texts or not reads_classes():
+        if not texts or condition() != "class":
             raise
         raise DarkroomError(f"{error} models/generator draws classes: --labels.") from None
     target = grid_path(texts, files, params.sample_text.seed, out)
@@ -88,7 +89,7 @@ def sample_generator(
     if images < 1 or (overrides.seed is not None and overrides.seed < 0):
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
-    require_models(["tokenizer", *generator, *(["clip"] if reads_clip() else [])])
+    require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
     pictures = class_pictures if kind == "class" else text_pictures
     target, rows = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
     return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
@@ -96,8 +97,7 @@ def sample_generator(
 
 def _written(target: Path, rows: "Sequence[Named]") -> str:
     """Write the grid, and return its rows for the terminal, where that shows pictures."""
-    from darkroom.data.captioned_grid import captioned_grid
-    from darkroom.data.grid import save_png
+    from darkroom.data.grid import captioned_grid, save_png
     from darkroom.tools.bands import drawn_here
 
     save_png(target, captioned_grid([images for _, images in rows], [name for name, _ in rows], columns=1))

@@ -43,16 +43,10 @@ def pictures(
     Raises:
         DarkroomError: a text is too long, a file cannot be read, or models do not fit each other.
     """
-    small = params.model_copy(
-        update={
-            "sample_decoder": params.sample_decoder.model_copy(
-                update={"batch": _BATCH, "seed": params.sample_text.seed}
-            ),
-            "sample_text": params.sample_text.model_copy(
-                update={"prior": params.sample_text.prior.model_copy(update={"batch": _BATCH})}
-            ),
-        }
-    )
+    decoding = params.sample_decoder.model_copy(update={"batch": _BATCH, "seed": params.sample_text.seed})
+    prior = params.sample_text.prior.model_copy(update={"batch": _BATCH})
+    texts_of = params.sample_text.model_copy(update={"prior": prior})
+    small = params.model_copy(update={"sample_decoder": decoding, "sample_text": texts_of})
     device = set_up_device(params.sample_text.threads, params.run.device)
     clip = load_clip().to(device)
     rows: list[NDArray[np.uint8]] = []

@@ -26,12 +26,9 @@ from darkroom.report.scores import error_of
 from darkroom.terminal.numbers import aligned
 from darkroom.tools.cores import core_count
 from darkroom.tools.score.conventions import CONVENTIONS, Convention
-from darkroom.tools.score.fits import fitting, size
-from darkroom.tools.score.measure import BLOCKS, LEAST, Floor, measure, noise_floor, require_enough
-from darkroom.tools.score.nearest import NEIGHBOURS, Neighbours, neighbours
-from darkroom.tools.score.page import Head, Row, page
-from darkroom.tools.score.seen import Seen, copies, see
-from darkroom.tools.score.sides import Side, open_side
+from darkroom.tools.score.measure import BLOCKS, LEAST, Floor, Seen, copies, measure, noise_floor, require_enough, see
+from darkroom.tools.score.page import NEIGHBOURS, Head, Neighbours, Row, neighbours, page
+from darkroom.tools.score.sides import Side, fitting, open_side, size
 
 _NAMED = ("inception", "dinov2", "clip")
 _FOLDERS = {"extractor": "in_domain", "tokenizer": "tokenizer"}  # by the kind in their manifest

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,8 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.data.damage import DamageError
-from darkroom.data.decoding import open_image
+from darkroom.data.decoding import FORMATS, open_image
 from darkroom.data.draw import drawn
-from darkroom.data.formats import FORMATS
 from darkroom.data.images import ImageSpec
 from darkroom.data.layout import KIND as SHARDS
 from darkroom.data.preparing import Preparation, prepare
@@ -31,29 +31,47 @@ _NAMED = 3  # damaged files in a message
 CHANNELS = {1: "grey", 3: "colour", 4: "transparent"}
 
 
-class Images(Protocol):
-    """A set of images of one shape."""
+class Images:
+    """A set of images of one shape, in a fixed order.
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W), C of 1, 3 or 4."""
-        ...
+    shape: (C, H, W), C of 1, 3 or 4.
+    """
+
+    shape: tuple[int, int, int]
+
+    def __init__(self, count: int) -> None:
+        self._rows: Sequence[int] = range(count)
 
     def __len__(self) -> int:
-        """Return the number of images."""
-        ...
+        return len(self._rows)
+
+    def draw(self, count: int) -> None:
+        """Keep at most `count` images, by a seeded draw, in their order."""
+        if count < len(self):
+            self._rows = sorted(drawn(len(self), count))
 
     def name(self, row: int) -> str:
         """Return what image `row` is called in messages."""
-        ...
-
-    def check(self, rows: Sequence[int] | None = None) -> None:
-        """Raise a DarkroomError where images, or those of `rows`, are damaged, as far as that is cheap to know."""
-        ...
+        return self._name(self._rows[row])
 
     def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
-        """Yield images, uint8 (n, C, H, W), n at most `size`: all, or those of ascending `rows`."""
-        ...
+        """Yield images, uint8 (n, C, H, W), n at most `size`: all, or those of ascending `rows`.
+
+        Raises:
+            DarkroomError: one cannot be read, or has another shape than the first; names the file.
+        """
+        pixels = self._read(self._rows if rows is None else [self._rows[row] for row in rows])
+        while group := list(islice(pixels, size)):
+            yield np.stack(group)
+
+    def check(self) -> None:
+        """Raise a DarkroomError where images are damaged, as far as that is cheap to know."""
+
+    def _name(self, number: int) -> str:
+        raise NotImplementedError
+
+    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
+        raise NotImplementedError
 
 
 class Entry(NamedTuple):
@@ -108,7 +126,7 @@ def prepared(image: Image.Image, size: int) -> Pixels:
     return np.ascontiguousarray(np.asarray(prepare(image, how, "")).transpose(2, 0, 1))
 
 
-class Files:
+class Files(Images):
     """Images in files or in tars, in the order of `entries`.
 
     Args:
@@ -117,39 +135,22 @@ class Files:
     """
 
     def __init__(self, entries: Sequence[Entry], size: int | None = None) -> None:
+        super().__init__(len(entries))
         self._entries, self._size = entries, size
         channels, height, width = decode(entries[0]).shape if size is None else (3, size, size)
         self.shape = channels, height, width
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def name(self, row: int) -> str:
-        """Return the name of a file."""
-        return self._entries[row].name
-
-    def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
-        """Yield images: see `Images`.
-
-        Raises:
-            DarkroomError: one cannot be read, or has another shape than the first; names the file.
-        """
-        chosen = range(len(self)) if rows is None else rows
-        for first in range(0, len(chosen), size):
-            yield np.stack([self._one(row) for row in chosen[first : first + size]])
-
-    def check(self, rows: Sequence[int] | None = None) -> None:
-        """Decode all images, or those of `rows`, unless that takes long: then damage is found when an image is scored.
+    def check(self) -> None:
+        """Decode all images, unless that takes long: then damage is found when an image is scored.
 
         Raises:
             DarkroomError: some cannot be used; says how many and names the first ones.
         """
-        chosen = range(len(self)) if rows is None else rows
-        files = {self._entries[row].path for row in chosen}
+        files = {self._entries[row].path for row in self._rows}
         if sum(path.stat().st_size for path in files if path.is_file()) > _CHEAP:
             return
         found = []
-        for row in each_with_progress(chosen, len(chosen), "reading images"):
+        for row in each_with_progress(self._rows, len(self), "reading images"):
             try:
                 self._one(row)
             except DarkroomError as error:
@@ -160,12 +161,18 @@ class Files:
             named = "; ".join(str(error).split(": a set is of")[0].rstrip(".") for error in found[:_NAMED])
             rest = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             raise DarkroomError(
-                f"{len(found)} of {len(chosen)} images cannot be used: {named}{rest}: mend them or take them away; "
+                f"{len(found)} of {len(self)} images cannot be used: {named}{rest}: mend them or take them away; "
                 "--size N makes images of several sizes and colours one set."
             )
 
-    def _one(self, row: int) -> Pixels:
-        entry = self._entries[row]
+    def _name(self, number: int) -> str:
+        return self._entries[number].name
+
+    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
+        return map(self._one, numbers)
+
+    def _one(self, number: int) -> Pixels:
+        entry = self._entries[number]
         pixels = decode(entry, self._size)
         if pixels.shape != self.shape:
             one, other = pixels.shape, self.shape
@@ -173,60 +180,10 @@ class Files:
             if one[1:] == other[1:]:
                 what = CHANNELS[one[0]], CHANNELS[other[0]]
             raise DarkroomError(
-                f"{entry.name} is {what[0]} and {self.name(0)} is {what[1]}: a set is of one size and of one kind of "
+                f"{entry.name} is {what[0]} and {self._name(0)} is {what[1]}: a set is of one size and of one kind of "
                 "colour, so give --size N, which crops and resizes all images to N x N pixels of RGB, or convert them."
             )
         return pixels
-
-
-class Sized:
-    """Images of another set, each made RGB of `size` pixels a side by `prepared`."""
-
-    def __init__(self, images: Images, size: int) -> None:
-        self._images, self._size = images, size
-        self.shape = (3, size, size)
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def name(self, row: int) -> str:
-        """Return what the set calls it."""
-        return self._images.name(row)
-
-    def check(self, rows: Sequence[int] | None = None) -> None:
-        """Check the set: see `Images`."""
-        self._images.check(rows)
-
-    def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
-        """Yield images: see `Images`."""
-        for group in self._images.batches(size, rows):
-            shown = (pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0) for pixels in group)
-            yield np.stack([prepared(Image.fromarray(np.ascontiguousarray(one)), self._size) for one in shown])
-
-
-class Drawn:
-    """Some images of a set, by a seeded draw, in the order of the set."""
-
-    def __init__(self, images: Images, count: int) -> None:
-        self._images = images
-        self._rows = sorted(drawn(len(images), count))
-        self.shape = images.shape
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def name(self, row: int) -> str:
-        """Return what the set calls it."""
-        return self._images.name(self._rows[row])
-
-    def check(self, rows: Sequence[int] | None = None) -> None:
-        """Check the images of the draw: see `Images`."""
-        self._images.check(self._rows if rows is None else [self._rows[row] for row in rows])
-
-    def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
-        """Yield images: see `Images`."""
-        chosen = self._rows if rows is None else [self._rows[row] for row in rows]
-        yield from self._images.batches(size, chosen)
 
 
 def in_folder(folder: Path, size: int | None = None) -> Files:

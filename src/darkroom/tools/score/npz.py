@@ -12,10 +12,11 @@ from typing import IO, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.moments import Moments
-from darkroom.tools.score.images import CHANNELS, Pixels
+from darkroom.tools.score.images import CHANNELS, Images, Pixels, prepared
 
 _STATISTICS = {"mu": "sigma", "mu_s": "sigma_s"}
 _NEGATIVE = 1e-4  # of the largest eigenvalue: below minus this it is no rounding, also in float32
@@ -56,53 +57,46 @@ def _array(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[IO[bytes], tup
         yield file, shape, fortran, dtype
 
 
-class Stored:
-    """Images in an .npz, `arr_0`, uint8 (N, H, W, C), read piece by piece: the file may be larger than the memory."""
+class Stored(Images):
+    """Images in an .npz, `arr_0`, uint8 (N, H, W, C), read piece by piece: the file may be larger than the memory.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Damage is found when the archive is read, by its checksum. `size`: see `Files`.
+    """
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        self._path, self._size = path, size
         with _archive(path) as archive, _array(archive, "arr_0") as (_, shape, fortran, dtype):
             pass
         if dtype != np.uint8 or len(shape) != 4 or shape[3] not in CHANNELS or fortran:
             raise DarkroomError(
                 f"{path} holds `arr_0` of {dtype} {shape}, and images are uint8 (N, H, W, C) with C of 1, 3 or 4."
             )
-        self._count, self.shape = shape[0], (shape[3], shape[1], shape[2])
+        super().__init__(shape[0])
+        self._count, self._stored = shape[0], shape[1:]
+        self.shape = (shape[3], shape[1], shape[2]) if size is None else (3, size, size)
 
-    def __len__(self) -> int:
-        return self._count
+    def _name(self, number: int) -> str:
+        return f"{self._path}, image {number}"
 
-    def name(self, row: int) -> str:
-        """Return the file and the row."""
-        return f"{self._path}, image {row}"
-
-    def check(self, rows: Sequence[int] | None = None) -> None:
-        """Nothing: damage is found when the archive is read, by its checksum."""
-
-    def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
-        """Yield images: see `Images`.
-
-        Raises:
-            DarkroomError: the file is damaged.
-        """
-        channels, height, width = self.shape
-        wanted = None if rows is None else set(rows)
-        held: list[Pixels] = []
+    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
+        wanted = set(numbers)
         with _archive(self._path) as archive, _array(archive, "arr_0") as (file, *_):
-            for row in range(self._count):
-                data = file.read(channels * height * width)
-                if wanted is None or row in wanted:
-                    pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
-                    held.append(pixels.transpose(2, 0, 1))
-                if len(held) == size:
-                    yield np.stack(held)
-                    held = []
-        if held:
-            yield np.stack(held)
+            for number in range(self._count):
+                data = file.read(math.prod(self._stored))
+                if number in wanted:
+                    pixels = np.frombuffer(data, np.uint8).reshape(self._stored)
+                    if self._size is None:
+                        yield pixels.transpose(2, 0, 1)
+                    else:
+                        yield prepared(
+                            Image.fromarray(pixels.squeeze(2) if self._stored[2] == 1 else pixels), self._size
+                        )
 
 
-def read_npz(path: Path) -> tuple[Stored | None, dict[str, Moments]]:
+def read_npz(path: Path, size: int | None = None) -> tuple[Stored | None, dict[str, Moments]]:
     """Return the images of an .npz, None where it holds none, and its statistics by the name of their mean.
+
+    `size`: see `Files`.
 
     Raises:
         DarkroomError: it holds neither, is damaged, or holds statistics that no images have; names the file.
@@ -120,7 +114,7 @@ def read_npz(path: Path) -> tuple[Stored | None, dict[str, Moments]]:
             "and `sigma`."
         )
     statistics = {name: _moments(path, name, *both) for name, both in found.items()}
-    return Stored(path) if "arr_0" in keys else None, statistics
+    return Stored(path, size) if "arr_0" in keys else None, statistics
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:

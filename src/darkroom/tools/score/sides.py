@@ -1,11 +1,13 @@
-"""One side of `darkroom score`: images, published statistics, or both in one .npz."""
+"""The sides of `darkroom score`: images, published statistics, or both in one .npz; and whether two fit."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.moments import Moments
-from darkroom.tools.score.images import Drawn, Files, Images, Sized, in_folder, in_tar
+from darkroom.models.evaluators.load import Extractor
+from darkroom.tools.score.images import CHANNELS, Files, Images, in_folder, in_tar
 from darkroom.tools.score.npz import read_npz
 
 
@@ -36,9 +38,8 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
     elif not path.is_file():
         raise DarkroomError(f"{path} is neither a folder nor a file.")
     elif path.suffix == ".npz":
-        images, statistics = read_npz(path)
-        sized = images if images is None or size is None else Sized(images, size)
-        side = Side(path, sized, statistics.get("mu"), statistics.get("mu_s"))
+        images, statistics = read_npz(path, size)
+        side = Side(path, images, statistics.get("mu"), statistics.get("mu_s"))
     elif path.suffix == ".tar":
         entries = in_tar(path)
         if not entries:
@@ -46,6 +47,51 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
         side = Side(path, Files(entries, size))
     else:
         raise DarkroomError(f"{path} is neither a folder, nor a .tar, nor an .npz.")
-    if limit is not None and side.images is not None and len(side.images) > limit:
-        return Side(path, Drawn(side.images, limit), side.pool, side.spatial)
+    if limit is not None and side.images is not None:
+        side.images.draw(limit)
     return side
+
+
+def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequence[int] | None) -> Side:
+    """Return the reference as the extractor called `name` compares with it.
+
+    Statistics beside images are Inception's, as ADM publishes them: for another network they are left out.
+
+    Args:
+        made: the samples.
+        real: the reference.
+        name: of the extractor.
+        extractor: it.
+        shape: (C, H, W) of the images that it was trained on; None: it resizes images.
+
+    Raises:
+        DarkroomError: grey images beside colour ones, images of another shape than the extractor's, or statistics of
+            features of another length.
+    """
+    sides = [(side.path, side.images.shape) for side in (made, real) if side.images is not None]
+    for path, found in sides:
+        if shape is not None and list(found) != list(shape):
+            raise DarkroomError(
+                f"{path} holds images of {size(found)}, and the extractor was trained on {size(shape)}: crop or "
+                "convert them first, or name another --extractor."
+            )
+    grey = {path: found[0] == 1 for path, found in sides}
+    if len(set(grey.values())) == 2:
+        one, other = sorted(grey, key=lambda path: not grey[path])
+        raise DarkroomError(f"{one} holds grey images and {other} does not: convert one of the sets.")
+    if name != "inception" and real.images is not None:
+        real = replace(real, pool=None, spatial=None)
+    widths = getattr(extractor.network, "widths", (extractor.dim, None))
+    for what, moments, wanted in (("mu", real.pool, extractor.dim), ("mu_s", real.spatial, widths[1])):
+        if moments is not None and wanted is not None and len(moments.mean) != wanted:
+            raise DarkroomError(
+                f"{real.path} holds statistics `{what}` of {len(moments.mean)} features, and {name} has {wanted}: they "
+                "are another extractor's."
+            )
+    return real
+
+
+def size(shape: Sequence[int]) -> str:
+    """Return a shape (C, H, W) for people."""
+    channels, height, width = shape
+    return f"{height} x {width} pixels, {CHANNELS[channels]}"

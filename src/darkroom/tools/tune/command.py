@@ -1,7 +1,7 @@
 """`darkroom tune`: tries the switches of a training on this machine, and says or writes those that pay."""
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, bytes_of, time_of
-from darkroom.tools.preset import laid_over, shown
+from darkroom.tools.editing import laid_over
+from darkroom.tools.preset import shown
 from darkroom.tools.tune.places import is_shared, key_of
 from darkroom.tools.tune.search import NOTHING, TOLERANCE, Tried, label
 from darkroom.tools.tune.trials import Tuned, trials
@@ -102,13 +103,13 @@ def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[
     if not found:
         yield "No training was tried."
         return
-    new: dict[str, Any] = {}
+    new, before = dict[str, Any](), PARAMS.read_text(encoding="utf-8")
     wanted, alone = _wanted(found, known)
     for stage, key, value in alone:
         yield f"{key}: {shown(value)} would pay for {stage}. Others share it, and were not all tried or do not take it."
     for key, value in wanted.items():
         try:
-            check(parse_yaml(_text({**new, key: value}), PARAMS))
+            check(parse_yaml(laid_over(before, {**new, key: value}), PARAMS))
         except DarkroomError as error:
             yield f"{key}: {shown(value)} would pay, and is not allowed here: {error}"
         else:
@@ -120,12 +121,8 @@ def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[
     if not write:
         yield "`--write` sets them; trainings whose settings change run again."
         return
-    write_bytes(PARAMS, _text(new).encode())
+    write_bytes(PARAMS, laid_over(before, new).encode())
     yield "params.yaml has them now. The trainings whose settings changed run again."
-
-
-def _text(new: Mapping[str, Any]) -> str:
-    return laid_over(PARAMS.read_text(encoding="utf-8"), new)
 
 
 def _wanted(found: Sequence[Tuned], known: Sequence[str]) -> tuple[dict[str, Any], list[tuple[str, str, Any]]]:

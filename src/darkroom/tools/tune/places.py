@@ -32,16 +32,3 @@ def key_of(name: str, key: str, params: Mapping[str, Any]) -> str:
     kind = section.get("kind", section.get("source"))
     own = (section.get(kind) or {}).get("training") or {} if isinstance(kind, str) else {}
     return f"{stage}.{kind}.training.{key}" if key in own else f"{stage}.training.{key}"
-
-
-def laid(values: dict[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay changes of a training over what a stage is given, and return that."""
-    for key, value in changes.items():
-        *path, last = key_of(name, key, values).split(".")
-        place = values
-        for part in path:
-            if not isinstance(place.get(part), dict):
-                place[part] = {}
-            place = place[part]
-        place[last] = value
-    return values

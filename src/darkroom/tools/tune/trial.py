@@ -23,9 +23,10 @@ from darkroom.params.run import Run
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.params.training import Training
+from darkroom.tools.editing import put
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
-from darkroom.tools.tune.places import KEYS, RUN_KEYS, laid
+from darkroom.tools.tune.places import KEYS, RUN_KEYS, key_of
 from darkroom.tools.tune.search import NOTHING, Changes, Found
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.start import Places, open_training
@@ -113,7 +114,9 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> F
     enter(on.folder, download=False)
     trial = Trial(None if changes is None else exact, psutil.Process().memory_info().rss)
     try:
-        values = laid(given(stage, item or None), name, changes or {})
+        values = given(stage, item or None)
+        for key, value in (changes or {}).items():
+            put(values, key_of(name, key, values), value)
         params = small(validate(schema(stage), values), on.parts, on.scale)
         body = importlib.import_module(f"darkroom.stages.{stage}").run
         body(params, *filter(None, [item]), train=trial.train)

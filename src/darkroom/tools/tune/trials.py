@@ -18,7 +18,7 @@ from darkroom.tools.plan.table import UNKNOWN
 from darkroom.tools.quiet import quiet
 from darkroom.tools.tune.places import KEYS
 from darkroom.tools.tune.search import AS_IT_IS, COMPILES, Changes, Found, Tried, search
-from darkroom.training.compiled import keep_compiled
+from darkroom.training.state import keep_compiled
 
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
 

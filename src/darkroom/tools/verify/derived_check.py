@@ -1,113 +1,104 @@
-"""Checks the latents or embeddings of a part: every file, and that row i belongs to image i."""
+"""Checks what is made of the parts: latents and embeddings, the catalog and the selection."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from darkroom.artifacts.manifest import NAME, ArtifactError, manifest_hash, sha256_file
+from darkroom.artifacts.manifest import NAME, manifest_hash
+from darkroom.data.catalog import CATALOG, SELECTION, SELECTION_KIND
+from darkroom.data.catalog import KIND as CATALOG_KIND
+from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.embedding_file import file_name
+from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.index import EMBEDDINGS, LATENTS
 from darkroom.data.index import NAME as INDEX
 from darkroom.data.latent_file import CODEBOOK
 from darkroom.data.latent_file import KIND as LATENTS_KIND
-from darkroom.tools.verify.indexes import read_index
-from darkroom.tools.verify.manifests import Derived, DerivedSplit, Embeddings, Latents, sealed, stored_splits
-from darkroom.tools.verify.problems import Problem, remake, unreliable
+from darkroom.data.latents import LATENT_PARTS
+from darkroom.data.layout import SHARDS
+from darkroom.errors import DarkroomError
+from darkroom.tools.verify.part_check import Result, read_index
+from darkroom.tools.verify.problems import Problem, check_hash, remake, sealed
 
-Kind = TypeVar("Kind", bound=Derived)
+_AGAIN = "make it again with `dvc repro catalog`"
 
 
-@dataclass(frozen=True)
-class Layout(Generic[Kind]):
-    """The folder layout of a kind of artifact.
+class Derived(NamedTuple):
+    """What is made of the images of a part, a row for each image.
 
+    root: the folder with a folder for each part.
     kind: the kind in the manifest.
-    manifest: the type of the manifest.
     schema: the schema of the index of a split.
-    stage: the stage that makes the artifact.
+    maker: what it is made with; the manifest holds its fingerprint under this name in lower case.
+    stage: the stage that makes it.
     again: the remedy where the images have changed, as an imperative.
-    files: returns the path and the hash of all files except indexes and manifest.
     """
 
+    root: Path
     kind: str
-    manifest: type[Kind]
     schema: pa.Schema
+    maker: str
     stage: str
     again: str
-    files: Callable[[Kind, Path], list[tuple[Path, str]]]
 
 
-@dataclass
-class Found(Generic[Kind]):
-    """The result of the check of a part; `rows`: the number of latents or embeddings."""
-
-    faults: list[Problem] = field(default_factory=list)
-    rows: int = 0
-    bytes: int = 0
-    manifest: Kind | None = None
+MADE = (
+    Derived(LATENT_PARTS, LATENTS_KIND, LATENTS, "tokenizer", "encode_latents", "encode them again"),
+    Derived(EMBEDDING_PARTS, EMBEDDINGS_KIND, EMBEDDINGS, "CLIP", "embed_clip", "make them again"),
+)
 
 
-def check_derived(
-    layout: Layout[Kind],
-    folder: Path,
-    name: str,
-    shards: Path | None,
-    indexes: Mapping[str, pa.Table],
-    processors: int,
-) -> Found[Kind]:
-    """Check every byte of the latents or embeddings of a part; nothing where the folder does not exist.
+def check_derived(made: Derived, name: str, images: Result, processors: int) -> Result:
+    """Check every byte of the latents or embeddings of a part; nothing where they are not there.
 
     Args:
-        layout: the layout of the kind of artifact.
-        folder: data/latents/PART or data/embeddings/PART.
+        made: what is checked.
         name: the name of the part.
-        shards: data/shards/PART; None where its manifest is damaged, which is reported elsewhere.
-        indexes: the index of each split of the image shards that is valid.
+        images: the result of the check of its images.
         processors: the number of threads that read files.
     """
-    result: Found[Kind] = Found()
+    folder = made.root / name
     if not folder.is_dir():
-        return result
-    damaged = remake(folder, f"{layout.stage}@{name}")
-    again = f"{layout.again} with `dvc repro {layout.stage}@{name}`"
-    try:
-        _, manifest = sealed(folder, layout.kind, layout.manifest)
-    except ArtifactError as error:
-        result.faults.append(unreliable(folder, error, damaged))
-        return result
-    result.manifest = manifest
+        return Result()
+    damaged = remake(folder, f"{made.stage}@{name}")
+    again = f"{made.again} with `dvc repro {made.stage}@{name}`"
+    manifest = sealed(folder, made.kind, damaged)
+    if isinstance(manifest, Problem):
+        return Result([manifest])
+    result = Result(manifest=manifest)
     result.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if manifest.part != name:
-        result.faults.append(Problem(folder / NAME, "is of another part", again, detail=manifest.part))
-    if shards is not None and manifest.shards != manifest_hash(shards):
-        result.faults.append(Problem(folder / NAME, f"says that they were made from other images than {shards}", again))
-    for split, metadata in stored_splits(manifest).items():
-        result.rows += sum(entry.images for entry in metadata.shards)
-        result.faults += _index(layout, folder / split, metadata, indexes.get(split), damaged, again)
+    if manifest["part"] != name:
+        result.faults.append(Problem(folder / NAME, "is of another part", again, detail=manifest["part"]))
+    if images.manifest is not None and manifest["shards"] != manifest_hash(SHARDS / name):
+        what = f"says that they were made from other images than {SHARDS / name}"
+        result.faults.append(Problem(folder / NAME, what, again))
+    splits = {split: metadata for split, metadata in manifest["splits"].items() if metadata.get("stored", True)}
+    for split, metadata in splits.items():
+        result.images += sum(entry["images"] for entry in metadata["shards"])
+        table = read_index(folder / split, made.schema, metadata, damaged)
+        if isinstance(table, Problem):
+            result.faults.append(table)
+            continue
+        if metadata["images"] != table.num_rows:
+            result.faults.append(Problem(folder / NAME, "has other counts than its index", damaged, detail=split))
+        if (rows := images.indexes.get(split)) is not None:
+            result.faults += _other_rows(folder / split / INDEX, table, rows, again)
+    files = {folder / CODEBOOK: manifest["codebook"]["sha256"]} if manifest.get("codebook") else {}
+    for split, metadata in splits.items():
+        for entry in metadata["shards"]:
+            hashes = entry["sha256"]  # of latents one, of embeddings one for each kind of file
+            if isinstance(hashes, str):
+                files[folder / split / f"{entry['name']}.safetensors"] = hashes
+            else:
+                files |= {folder / split / file_name(what, entry["name"]): sha for what, sha in hashes.items()}
     with ThreadPoolExecutor(max(1, processors)) as pool:
-        for fault in pool.map(lambda file: _file(file[0], file[1], damaged), layout.files(manifest, folder)):
-            result.faults += [] if fault is None else [fault]
+        for found in pool.map(lambda file: check_hash(file[0], file[1], damaged), files.items()):
+            result.faults += found
     return result
-
-
-def _index(
-    layout: Layout[Kind], folder: Path, metadata: DerivedSplit[Any], images: pa.Table | None, damaged: str, again: str
-) -> Iterator[Problem]:
-    """Yield the errors of the index of a split, whose image shards have the index `images`."""
-    shards = [entry.images for entry in metadata.shards]
-    table = read_index(folder, layout.schema, shards, metadata.index_sha256, damaged)
-    if isinstance(table, Problem):
-        yield table
-        return
-    if metadata.images != table.num_rows:
-        yield Problem(folder.parent / NAME, "has other counts than its index", damaged, detail=folder.name)
-    if images is not None:
-        yield from _other_rows(folder / INDEX, table, images, again)
 
 
 def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> Iterator[Problem]:
@@ -127,32 +118,45 @@ def _other_rows(path: Path, made: pa.Table, images: pa.Table, remedy: str) -> It
                 yield Problem(path, what, remedy, made["key"][row].as_py(), detail)
 
 
-def _file(path: Path, sha256: str, remedy: str) -> Problem | None:
-    """Return the error of a file; None: the file is valid."""
-    if not path.is_file():
-        return Problem(path, "is missing", remedy)
-    if sha256_file(path) != sha256:
-        return Problem(path, "is damaged: its sha256 is not that of the manifest", remedy)
-    return None
+def check_catalog(parts: Sequence[str], checked: Sequence[str], sound: bool) -> Iterator[Problem]:
+    """Yield the errors of data/catalog, which exists.
+
+    Args:
+        parts: all parts in params.yaml.
+        checked: the requested parts whose manifest is valid.
+        sound: whether all parts are valid, so that the catalog can be computed again and compared.
+    """
+    manifest = sealed(CATALOG, CATALOG_KIND, remake(CATALOG, "catalog"))
+    if isinstance(manifest, Problem):
+        yield manifest
+        return
+    known: Mapping[str, Any] = {part["name"]: part["sha256"] for part in manifest["parts"]}
+    if list(known) != list(parts):
+        detail = f"{', '.join(known)}; params.yaml: {', '.join(parts)}"
+        yield Problem(CATALOG / NAME, "is of other parts than params.yaml names", _AGAIN, detail=detail)
+        return
+    others = [part for part in checked if manifest_hash(SHARDS / part) != known[part]]
+    for part in others:
+        what = "is not the manifest that the catalog was made from"
+        yield Problem(SHARDS / part / NAME, what, f"{remake(SHARDS / part, f'ingest@{part}')}, then {_AGAIN}")
+    if not sound or others:
+        return
+    try:
+        facts = catalog_facts(parts)
+    except DarkroomError as error:
+        yield Problem(CATALOG / NAME, "cannot be compared with its parts", _AGAIN, detail=str(error).rstrip("."))
+        return
+    for name, value in facts.items():
+        if manifest.get(name) != value:
+            yield Problem(CATALOG / NAME, f"has other `{name}` than its parts", _AGAIN)
 
 
-def _latent_files(manifest: Latents, folder: Path) -> list[tuple[Path, str]]:
-    files = [
-        (folder / split / f"{entry.name}.safetensors", entry.sha256)
-        for split, metadata in stored_splits(manifest).items()
-        for entry in metadata.shards
-    ]
-    return files if manifest.codebook is None else [*files, (folder / CODEBOOK, manifest.codebook.sha256)]
-
-
-def _embedding_files(manifest: Embeddings, folder: Path) -> list[tuple[Path, str]]:
-    return [
-        (folder / split / file_name(what, entry.name), sha256)
-        for split, metadata in stored_splits(manifest).items()
-        for entry in metadata.shards
-        for what, sha256 in entry.sha256.items()
-    ]
-
-
-LATENT_LAYOUT = Layout(LATENTS_KIND, Latents, LATENTS, "encode_latents", "encode them again", _latent_files)
-EMBEDDING_LAYOUT = Layout(EMBEDDINGS_KIND, Embeddings, EMBEDDINGS, "embed_clip", "make them again", _embedding_files)
+def check_selection(checked: Sequence[str]) -> Iterator[Problem]:
+    """Yield the errors of data/selection, which exists; `checked` as for `check_catalog`."""
+    manifest = sealed(SELECTION, SELECTION_KIND, remake(SELECTION, "catalog"))
+    if isinstance(manifest, Problem):
+        yield manifest
+        return
+    for part in manifest["parts"]:
+        if part["name"] in checked and manifest_hash(SHARDS / part["name"]) != part["sha256"]:
+            yield Problem(SELECTION / NAME, "was made from another part", _AGAIN, detail=part["name"])

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from darkroom.dag.dvc_cache import folders, uncached
-from darkroom.dag.lock_file import LOCK, damage, recorded
+from darkroom.dag.lock_file import LOCK, damage, folders, recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, address, items, read_yaml

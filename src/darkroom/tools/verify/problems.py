@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from darkroom.artifacts.manifest import NAME, ArtifactError
+from darkroom.artifacts.manifest import NAME, ArtifactError, check_seal, read_manifest, sha256_file
 
 _LISTED = 20  # errors of one kind in one file that are listed; the others are counted
 
@@ -45,12 +46,6 @@ def lines(faults: Iterable[Problem]) -> Iterator[str]:
             yield f"{path}: {count - _LISTED:,} more images of which each {what}."
 
 
-def unreliable(folder: Path, error: ArtifactError, remedy: str) -> Problem:
-    """Return the error of a manifest that is missing, damaged or of another structure."""
-    text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
-    return Problem(folder / NAME, "cannot be relied on", remedy, detail=text)
-
-
 def remake(path: Path, stage: str) -> str:
     """Return the remedy for a damaged file in an output of a stage.
 
@@ -59,3 +54,22 @@ def remake(path: Path, stage: str) -> str:
         stage: the stage that makes it, by its name in DVC: STAGE or STAGE@ITEM.
     """
     return f"delete it and restore it with `dvc checkout {path}`, or make it again with `dvc repro {stage}`"
+
+
+def sealed(folder: Path, kind: str, remedy: str) -> dict[str, Any] | Problem:
+    """Return a manifest after checking that its bytes have not changed, or its error."""
+    try:
+        check_seal(folder)
+        return read_manifest(folder, kind)
+    except ArtifactError as error:
+        text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
+        return Problem(folder / NAME, "cannot be relied on", remedy, detail=text)
+
+
+def check_hash(path: Path, sha256: str, remedy: str) -> list[Problem]:
+    """Return the error of a file whose hash the manifest holds, if there is one."""
+    if not path.is_file():
+        return [Problem(path, "is missing", remedy)]
+    if sha256_file(path) != sha256:
+        return [Problem(path, "is damaged: its sha256 is not that of the manifest", remedy)]
+    return []

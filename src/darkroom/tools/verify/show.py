@@ -1,26 +1,50 @@
-"""`darkroom data show`: a summary of the data, as text or JSON, and a grid of images."""
+"""`darkroom data show`: a summary of the data, as text or JSON, and a grid of images.
+
+The summary is computed from columns of the indexes alone.
+"""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import NAME as MANIFEST
-from darkroom.data.catalog_writer import data_grid, grid_columns, shown_rows
+from darkroom.artifacts.manifest import NAME, read_manifest
+from darkroom.data.catalog import class_warnings
+from darkroom.data.catalog_writer import (
+    data_grid,
+    find_duplicates,
+    find_shared_keys,
+    grid_columns,
+    natural_order,
+    shown_rows,
+)
+from darkroom.data.damage import SCHEMA, Action, read_quarantine
+from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
+from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.grid import evenly_spaced, save_png
-from darkroom.data.layout import SHARDS
-from darkroom.data.quarantine import NAME as LIST
+from darkroom.data.index import IMAGES, Index
+from darkroom.data.index import NAME as LIST
+from darkroom.data.latent_file import KIND as LATENTS_KIND
+from darkroom.data.latents import LATENT_PARTS
+from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.reader import ImageShards
+from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.tools.places import require_picture
 from darkroom.tools.verify.params import left_over, read_params, require_known
-from darkroom.tools.verify.summary import failed_ingests, summary
 from darkroom.tools.verify.text import failed_text, text_of
 
 LOGS = Path("logs")
+_EXAMPLES = 5  # number of captions shown
+_FIRST = 3  # number of samples shown for each reason
 
 
 def show(names: Sequence[str], split: str | None, grid: Path, images: int, every_row: bool, as_json: bool) -> str:
@@ -65,7 +89,7 @@ def show(names: Sequence[str], split: str | None, grid: Path, images: int, every
 
 def _failed(part: str) -> bool:
     """Return whether the latest `ingest` of a part ended with a list of samples of which none could be used."""
-    written, listed = SHARDS / part / MANIFEST, LOGS / f"ingest-{part}" / LIST
+    written, listed = SHARDS / part / NAME, LOGS / f"ingest-{part}" / LIST
     return listed.is_file() and not (written.is_file() and written.stat().st_mtime > listed.stat().st_mtime)
 
 
@@ -86,3 +110,159 @@ def _grid(parts: Sequence[str], splits: Sequence[str], path: Path, images: int) 
     columns = grid_columns(len(pictures))
     rows = [names[first : first + columns] for first in range(0, len(names), columns)]
     return {"file": str(path), "images": len(pictures), "rows": rows}
+
+
+def summary(parts: Sequence[str], splits: Sequence[str], every_row: bool = False) -> dict[str, Any]:
+    """Return a summary of some parts, as JSON values.
+
+    Args:
+        parts: the names of the parts.
+        splits: the splits of the images; quarantined samples have no split, and are listed for the whole part.
+        every_row: whether to list every row of quarantine.parquet, not only the first rows of each reason.
+
+    Returns:
+        parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine, passed_over), images,
+        classes, class_warnings (of all splits), sizes, captions, quarantine, latents (for each part that has any: form,
+        shape, dtype, codes), embeddings (for each part that has any: names, dim, encoding_shape, dtype, normalised,
+        splits), and duplicates and shared_keys over all splits.
+
+    Raises:
+        ArtifactError: a part is missing or damaged; the message names the file.
+    """
+    manifests = {part: read_manifest(SHARDS / part, KIND) for part in parts}
+    folders = {
+        SHARDS / part / split: manifest["splits"][split] for part, manifest in manifests.items() for split in splits
+    }
+    index = Index(folders, IMAGES)
+    sizes = [
+        np.full(sum(manifest["splits"][split]["images"] for split in splits), manifest["image"]["size"], np.int64)
+        for manifest in manifests.values()
+    ]
+    lists = {part: read_quarantine(SHARDS / part, manifest) for part, manifest in manifests.items()}
+    return {
+        "splits": list(splits),
+        "parts": [_part(name, manifest, splits) for name, manifest in manifests.items()],
+        "images": len(index.column("label")),
+        "classes": _classes(index.column("label")),
+        "class_warnings": class_warnings(_by_split(manifests)),
+        "sizes": _sizes(index, np.concatenate(sizes)),
+        "captions": _captions(index),
+        "quarantine": _listed(lists, every_row),
+        "latents": list(_latents(parts)),
+        "embeddings": list(_embeddings(parts)),
+        "duplicates": find_duplicates(manifests, SHARDS),
+        "shared_keys": find_shared_keys(manifests, SHARDS),
+    }
+
+
+def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict[str, Any]:
+    chosen = {split: manifest["splits"][split] for split in splits}
+    tars = {
+        (entry.get("tar", split), entry["name"]): entry
+        for split, metadata in chosen.items()
+        for entry in metadata["shards"]
+    }
+    return {
+        "name": name,
+        "source": manifest["source"].get("name", "?"),
+        "images": {split: metadata["images"] for split, metadata in chosen.items()},
+        "shards": len(tars),
+        "bytes": sum(entry["bytes"] for entry in tars.values()),
+        "image": manifest["image"],
+        "in_place": manifest["in_place"],
+        "mirror": manifest["mirror"],
+        "quarantine": {action.value: manifest["quarantine"][action.value] for action in Action},
+        "passed_over": passed_over(manifest["source"]),
+    }
+
+
+def _latents(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the format of the latents of each part that has any."""
+    for folder in (LATENT_PARTS / name for name in names):
+        if (folder / NAME).is_file():
+            manifest = read_manifest(folder, LATENTS_KIND)
+            codebook = manifest.get("codebook")
+            codes = codebook and codebook["size"]
+            yield {"part": folder.name, "form": "distribution", **manifest["latent"], "codes": codes}
+
+
+def _embeddings(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the format of the embeddings of each part that has any."""
+    for folder in (EMBEDDING_PARTS / name for name in names):
+        if (folder / NAME).is_file() and (manifest := read_manifest(folder, EMBEDDINGS_KIND))["clip"]:
+            metadata = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
+            stored = [split for split, each in manifest["splits"].items() if each["stored"]]
+            yield {"part": folder.name, **metadata, "splits": stored}
+
+
+def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:
+    """Return the image count of each class in descending order; imbalance: the largest over the smallest."""
+    pairs = {str(pair["values"]): pair["counts"] for pair in labels.drop_null().value_counts().to_pylist()}
+    counts = {name: pairs[name] for name in natural_order(pairs)}
+    ranked = dict(sorted(counts.items(), key=lambda pair: -pair[1]))
+    most, least = max(counts.values(), default=0), min(counts.values(), default=0)
+    return {"unlabelled": labels.null_count, "imbalance": most / least if least else None, "counts": ranked}
+
+
+def _by_split(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Counter[str]]:
+    """Return for each split the number of images of each class, over all parts."""
+    found = {split: Counter[str]() for split in SPLITS}
+    for manifest in manifests.values():
+        for split, counts in found.items():
+            counts.update(manifest["splits"][split]["labels"])
+    return found
+
+
+def _spread(values: Any) -> list[Any] | None:
+    """Return minimum, median and maximum of some numbers; None where there are none."""
+    return np.percentile(values, (0, 50, 100), method="lower").tolist() if len(values) else None
+
+
+def _sizes(index: Index, sizes: Any) -> dict[str, Any]:
+    """Return statistics of the originals: the shorter side in pixels, width over height, and enlarged images."""
+    width, height = index.numbers("original_width"), index.numbers("original_height")
+    shorter = np.minimum(width, height)
+    return {
+        "shorter_side": _spread(shorter),
+        "aspect_ratio": _spread(width / np.maximum(height, 1)),
+        "enlarged": int((shorter < sizes).sum()),
+    }
+
+
+def _captions(index: Index) -> dict[str, Any]:
+    captions = index.column("caption")
+    there = captions.drop_null()
+    rows = pc.indices_nonzero(pc.is_valid(captions))
+    shown = [rows[place].as_py() for place in evenly_spaced(_EXAMPLES, len(there))]
+    return {
+        "images": len(there),
+        "without": captions.null_count,
+        "words": _spread(np.concatenate([np.empty(0, np.int64), *map(_words, there.chunks)])),
+        "characters": _spread(pc.utf8_length(there).to_numpy()),
+        "examples": [{"key": index.column("key")[row].as_py(), "caption": captions[row].as_py()} for row in shown],
+    }
+
+
+def _words(texts: pa.Array) -> NDArray[np.int64]:
+    """Return the number of words of each text, (N,); three times as fast as a regular expression."""
+    return np.fromiter((len(text.split()) for text in texts.to_pylist()), np.int64, len(texts))
+
+
+def failed_ingests(parts: Sequence[str], logs: Path, every_row: bool) -> list[dict[str, Any]]:
+    """Return the same as `_listed` of parts that `ingest` did not write, from the lists that it left in `logs`."""
+    tables = {part: pq.read_table(logs / f"ingest-{part}" / LIST, schema=SCHEMA) for part in parts}
+    return _listed(tables, every_row)
+
+
+def _listed(tables: Mapping[str, pa.Table], every_row: bool) -> list[dict[str, Any]]:
+    """Return for each part, action and reason the number of samples, and the first of them, or all."""
+    found, order = [], [action.value for action in Action]
+    for part, table in tables.items():
+        counts = Counter(zip(table["action"].to_pylist(), table["reason"].to_pylist(), strict=True))
+        for action, reason in sorted(counts, key=lambda pair: (order.index(pair[0]), pair[1])):
+            both = pc.and_(pc.equal(table["action"], action), pc.equal(table["reason"], reason))
+            rows = table.filter(both).select(["key", "source", "detail"])
+            first = (rows if every_row else rows.slice(0, _FIRST)).to_pylist()
+            samples = counts[action, reason]
+            found.append({"part": part, "action": action, "reason": reason, "samples": samples, "first": first})
+    return found

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import fsspec
 import pyarrow as pa
@@ -13,9 +13,10 @@ import pyarrow as pa
 from darkroom.errors import DarkroomError
 from darkroom.remote import is_remote, local_path, redacted, telling
 from darkroom.tools.verify.problems import Problem
-from darkroom.tools.verify.tars import Gap, Hashed, Member, walk
 
 _BUFFER = 1 << 20
+_BLOCK = tarfile.BLOCKSIZE
+_WITHOUT_DATA = {tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE}
 _FACTS = ("key", "label", "caption", "width", "height", "original_width", "original_height")
 
 
@@ -55,6 +56,66 @@ class Checked:
         return self.images
 
 
+class Member(NamedTuple):
+    """A member: whether it is a `plain` file, the offset and expected size of its data, and the data, maybe cut off."""
+
+    name: str
+    plain: bool
+    offset: int
+    size: int
+    data: bytes
+
+
+class Gap(NamedTuple):
+    """An offset without a valid header where one is expected."""
+
+    offset: int
+    what: str
+
+
+class Hashed:
+    """A stream that is hashed and counted while it is read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self.digest, self.bytes = stream, hashlib.sha256(), 0
+
+    def read(self, count: int) -> bytes:
+        """Return `count` bytes, fewer at the end of the stream."""
+        data = self._stream.read(count)
+        self.digest.update(data)
+        self.bytes += len(data)
+        return data
+
+
+def walk(stream: Hashed) -> Iterator[Member | Gap]:
+    """Yield the members and gaps of a tar, in one pass over all of its bytes.
+
+    After a damaged header it continues with the next block that has the checksum of a header; `tarfile` would stop
+    there in silence, and `darkroom.data.tars` refuses the tar.
+    """
+    lost = ended = False
+    while block := stream.read(_BLOCK):
+        at = stream.bytes - len(block)
+        if block == bytes(_BLOCK):
+            ended = True
+            continue
+        try:
+            info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except (tarfile.HeaderError, ValueError) as error:
+            if not lost:
+                yield Gap(at, str(error))
+            lost, ended = True, False
+            continue
+        if ended:
+            yield Gap(at - _BLOCK, "empty header")
+        lost = ended = False
+        size = 0 if info.type in _WITHOUT_DATA else max(0, info.size)
+        data = stream.read(-(-size // _BLOCK) * _BLOCK)[:size]
+        yield Member(info.name, info.isreg(), at + _BLOCK, info.size, data)
+    if not ended:
+        yield Gap(stream.bytes, "it is cut off")
+
+
 def check_tar(job: Job) -> Checked:
     """Check a tar; see `Job`. A remote tar is read from its URL, not from the cache."""
     images = 0 if job.rows is None else job.rows.num_rows
@@ -74,96 +135,71 @@ def check_tar(job: Job) -> Checked:
 def _checked(job: Job, stream: BinaryIO, images: int) -> Checked:
     hashed = Hashed(stream)
     rows = None if job.rows is None else job.rows.to_pylist()
-    contents = _Stored(job, rows) if job.extension else _InPlace(job, rows)
-    faults = [fault for item in walk(hashed) for fault in contents.faults(item)]
-    faults += contents.missing()
+    faults = list(_faults(job, rows, walk(hashed)))
     whole = []
     if job.bytes != hashed.bytes:
         detail = f"{hashed.bytes:,} bytes, and the manifest says {job.bytes:,}"
         whole.append(Problem(job.shown, "has another size", job.remedy, detail=detail))
-    elif job.sha256 != hashed.sha256:
+    elif job.sha256 != hashed.digest.hexdigest():
         whole.append(Problem(job.shown, "is damaged: its sha256 is not that of the manifest", job.remedy))
     return Checked(whole + faults, hashed.bytes, images)
 
 
-class _InPlace:
-    """The images of a tar that Darkroom did not write: each at its offset in the index, with the indexed bytes."""
+def _faults(job: Job, rows: list[dict[str, Any]] | None, items: Iterable[Member | Gap]) -> Iterator[Problem]:
+    """Yield the errors of the members of a tar.
 
-    def __init__(self, job: Job, rows: list[dict[str, Any]] | None) -> None:
-        self._job = job
-        self._rows: dict[int, list[dict[str, Any]]] = {}  # by offset, which hard links share
-        for row in rows or []:
-            self._rows.setdefault(row["offset"], []).append(row)
-
-    def faults(self, item: Member | Gap) -> Iterator[Problem]:
-        """Yield the errors of a member."""
-        if isinstance(item, Member):
-            for row in self._rows.pop(item.offset, []):
-                yield from _image_faults(self._job, row, item)
-
-    def missing(self) -> Iterator[Problem]:
-        """Yield an error for each image of the index that was not found."""
-        for row in chain.from_iterable(self._rows.values()):
-            yield Problem(self._job.shown, "is not where the index says", self._job.remedy, row["key"])
-
-
-class _Stored:
-    """The members of a tar that Darkroom wrote: for each row its image, metadata, label and caption."""
-
-    def __init__(self, job: Job, rows: list[dict[str, Any]] | None) -> None:
-        self._job, self._known = job, rows is not None
-        self._rows = {row["key"]: row for row in rows or []}
-        self._awaited = {name for row in rows or [] for name in _names(row, job.extension)}
-
-    def faults(self, item: Member | Gap) -> Iterator[Problem]:
-        """Yield the errors of a member, or of a gap where a header is missing."""
-        place, remedy = self._job.shown, self._job.remedy
+    A tar that Darkroom wrote holds for each row its image, metadata, label and caption, and nothing else. In a tar that
+    is indexed in place, only the images count, each at its offset, which hard links share.
+    """
+    stored = job.extension is not None
+    awaited: dict[str | int, list[tuple[dict[str, Any], str | None]]] = {}
+    for row in rows or []:
+        if stored:
+            awaited |= {f"{row['key']}.{extension}": [(row, extension)] for extension in _extensions(row, job)}
+        else:
+            awaited.setdefault(row["offset"], []).append((row, None))
+    for item in items:
         if isinstance(item, Gap):
-            yield Problem(
-                place, "has no header where one must be", remedy, detail=f"at byte {item.offset:,}, {item.what}"
-            )
-            return
-        if not item.plain:
-            yield Problem(place, "has a member that is no file", remedy, detail=item.name)
-        if not self._known:
-            return
-        if item.name not in self._awaited:
-            yield Problem(place, "has a member that is not in the index, or twice", remedy, detail=item.name)
-            return
-        self._awaited.remove(item.name)
-        key, _, extension = item.name.rpartition(".")
-        row = self._rows[key]
-        if extension == self._job.extension:
-            yield from _image_faults(self._job, row, item)
-        elif len(item.data) < item.size or not _agrees(row, extension, item.data):
-            yield Problem(place, f"has another .{extension} than the index says", remedy, key)
-
-    def missing(self) -> Iterator[Problem]:
-        """Yield an error for each member of the index that was not found."""
-        for name in sorted(self._awaited):
-            key, _, extension = name.rpartition(".")
-            yield Problem(self._job.shown, f"has no .{extension}, or its header is damaged", self._job.remedy, key)
+            if stored:
+                detail = f"at byte {item.offset:,}, {item.what}"
+                yield Problem(job.shown, "has no header where one must be", job.remedy, detail=detail)
+            continue
+        found = awaited.pop(item.name if stored else item.offset, [])
+        if stored and not item.plain:
+            yield Problem(job.shown, "has a member that is no file", job.remedy, detail=item.name)
+        if stored and rows is not None and not found:
+            yield Problem(job.shown, "has a member that is not in the index, or twice", job.remedy, detail=item.name)
+        for row, extension in found:
+            yield from (Problem(job.shown, what, job.remedy, row["key"]) for what in _differences(row, extension, item))
+    for name in sorted(awaited, key=str):
+        for row, extension in awaited[name]:
+            what = f"has no .{extension}, or its header is damaged" if stored else "is not where the index says"
+            yield Problem(job.shown, what, job.remedy, row["key"])
 
 
-def _names(row: dict[str, Any], image: str | None) -> Iterator[str]:
-    yield f"{row['key']}.json"
-    yield f"{row['key']}.{image}"
+def _extensions(row: dict[str, Any], job: Job) -> Iterator[str]:
+    yield from ("json", str(job.extension))
     if row["label"] is not None:
-        yield f"{row['key']}.cls"
+        yield "cls"
     if row["caption"] is not None:
-        yield f"{row['key']}.txt"
+        yield "txt"
 
 
-def _image_faults(job: Job, row: dict[str, Any], item: Member) -> Iterator[Problem]:
+def _differences(row: dict[str, Any], extension: str | None, item: Member) -> Iterator[str]:
+    """Yield what differs between a member and its row of the index."""
+    if extension in ("json", "cls", "txt"):
+        if len(item.data) < item.size or not _agrees(row, extension, item.data):
+            yield f"has another .{extension} than the index says"
+        return
     if (item.offset, item.size) != (row["offset"], row["size"]):
-        yield Problem(job.shown, "is not where the index says", job.remedy, row["key"])
+        yield "is not where the index says"
     if hashlib.sha256(item.data).digest() != row["sha256"]:
-        yield Problem(job.shown, "is damaged: its sha256 is not that of the index", job.remedy, row["key"])
+        yield "is damaged: its sha256 is not that of the index"
 
 
 def _agrees(row: dict[str, Any], extension: str, data: bytes) -> bool:
     """Return whether the annotations beside an image equal those of the index."""
-    if extension in ("cls", "txt"):
+    if extension != "json":
         return data == str(row["label" if extension == "cls" else "caption"]).encode()
     try:
         metadata = json.loads(data)

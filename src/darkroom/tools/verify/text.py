@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from darkroom.data.passed_over import passed_over_text
+from darkroom.dag.hashable import printable
+from darkroom.data.sources.walk import passed_over_text
 from darkroom.terminal.numbers import aligned, bytes_of
 
 _CLASSES = 20  # number of classes with a bar
@@ -15,7 +16,7 @@ _WIDEST = 100  # maximum characters of a caption, a label or a path
 
 
 def text_of(metadata: Mapping[str, Any]) -> str:
-    """Return a summary (`darkroom.tools.verify.summary`) as lines of text."""
+    """Return a summary (`darkroom.tools.verify.show.summary`) as lines of text."""
     blocks = [
         _parts(metadata),
         _classes(metadata),
@@ -32,18 +33,17 @@ def text_of(metadata: Mapping[str, Any]) -> str:
 
 def _parts(metadata: Mapping[str, Any]) -> Iterator[str]:
     splits = metadata["splits"]
+
+    def row(name: str, source: str, *parts: Mapping[str, Any]) -> tuple[str, ...]:
+        counts = [sum(part["images"][split] for part in parts) for split in splits]
+        damage = [sum(sum(part["quarantine"][action].values()) for part in parts) for action in _DONE]
+        shards, size = (sum(part[key] for part in parts) for key in ("shards", "bytes"))
+        return (name, source, *(f"{n:,}" for n in (*counts, shards)), bytes_of(size), *(f"{n:,}" for n in damage))
+
     rows = [("part", "source", *splits, "shards", "bytes", *_DONE.values())]
-    for part in metadata["parts"]:
-        damage = [f"{sum(part['quarantine'][action].values()):,}" for action in _DONE]
-        counts = [f"{part['images'][split]:,}" for split in splits]
-        rows.append((part["name"], part["source"], *counts, f"{part['shards']:,}", bytes_of(part["bytes"]), *damage))
+    rows += [row(part["name"], part["source"], part) for part in metadata["parts"]]
     if len(rows) > 2:
-        sums = [f"{sum(part['images'][split] for part in metadata['parts']):,}" for split in splits]
-        damage = [
-            f"{sum(sum(part['quarantine'][action].values()) for part in metadata['parts']):,}" for action in _DONE
-        ]
-        shards, size = (sum(part[key] for part in metadata["parts"]) for key in ("shards", "bytes"))
-        rows.append(("total", "", *sums, f"{shards:,}", bytes_of(size), *damage))
+        rows.append(row("total", "", *metadata["parts"]))
     lines = aligned(rows, left=(0, 1))
     rule = "-" * max(map(len, lines))
     yield from [lines[0], rule, *([*lines[1:-1], rule, lines[-1]] if len(rows) > 2 else lines[1:])]
@@ -87,7 +87,7 @@ def _classes(metadata: Mapping[str, Any]) -> Iterator[str]:
     yield from aligned(rows, left=(0, 2))
     if (more := len(counts) - len(shown)) > 0:
         yield f"  and {more:,} more"
-    yield from (f"  {_printable(line)}" for line in metadata["class_warnings"])
+    yield from (f"  {printable(line)}" for line in metadata["class_warnings"])
 
 
 def _sizes(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -138,16 +138,14 @@ def _damage(found: Sequence[Mapping[str, Any]], every_row: bool | None) -> Itera
         for row in one["first"]
     ]
     yield "all of them:" if every_row else "the first of each (`--quarantine` lists all):"
-    yield from aligned([tuple(map(_printable, row)) for row in listed], left=range(5))
+    yield from aligned([tuple(map(printable, row)) for row in listed], left=range(5))
 
 
 def _passed_over(metadata: Mapping[str, Any]) -> Iterator[str]:
     parts = {part["name"]: passed_over_text(part["passed_over"]) for part in metadata["parts"]}
     if any(parts.values()):
         yield "passed over, in no list:"
-    yield from aligned(
-        [(f"  {name}", _printable(line)) for name, lines in parts.items() for line in lines], left=(0, 1)
-    )
+    yield from aligned([(f"  {name}", printable(line)) for name, lines in parts.items() for line in lines], left=(0, 1))
 
 
 def _twice(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -177,11 +175,6 @@ def _grid(grid: Mapping[str, Any]) -> Iterator[str]:
 
 def _short(text: str) -> str:
     """Return a text on one line, without its middle where it is long."""
-    line = _printable(" ".join(text.split()))
+    line = printable(" ".join(text.split()))
     half = (_WIDEST - 3) // 2
     return line if len(line) <= _WIDEST else f"{line[:half]} … {line[-half:]}"
-
-
-def _printable(text: str) -> str:
-    """Return a text without control codes, which a terminal would execute."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -2,21 +2,18 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from darkroom.artifacts.manifest import NAME, manifest_hash, read_manifest
-from darkroom.data.catalog import CATALOG
-from darkroom.data.embeddings import EMBEDDING_PARTS
-from darkroom.data.latents import LATENT_PARTS
+from darkroom.data.catalog import CATALOG, SELECTION
+from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
+from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.layout import SHARDS
-from darkroom.data.selection import SELECTION
 from darkroom.terminal.numbers import bytes_of
 from darkroom.terminal.terminal import with_progress
-from darkroom.tools.verify.catalog_check import check_catalog, check_selection
-from darkroom.tools.verify.derived_check import EMBEDDING_LAYOUT, LATENT_LAYOUT, Found, check_derived
-from darkroom.tools.verify.manifests import Embeddings, Latents
+from darkroom.tools.verify.derived_check import MADE, check_catalog, check_derived, check_selection
 from darkroom.tools.verify.outputs import Cache, Output, check_output, recorded_outputs
 from darkroom.tools.verify.params import left_over, read_params, require_known
 from darkroom.tools.verify.part_check import Result, check_part
@@ -41,8 +38,7 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
     outputs = [each for each in recorded_outputs() if not names or each.stage.partition("@")[2] in names]
     width = max(map(len, (*chosen, "catalog")))
     processors, reported = os.cpu_count() or 1, list[Problem]()
-    tokenizers: dict[str, str] = {}
-    clips: dict[str, str] = {}
+    makers: dict[str, dict[str, str]] = {made.kind: {} for made in MADE}
     readable: list[str] = []
     for name in chosen:
         if not (SHARDS / name).is_dir():
@@ -57,21 +53,18 @@ def verify(names: Sequence[str], also_remote: bool = False) -> bool:
             also_remote,
             lambda tars, images, name=name: with_progress(tars, images, name),  # type: ignore[misc]
         )
-        shards = None if result.manifest is None else SHARDS / name
-        readable += [name] if shards else []
-        latents = check_derived(LATENT_LAYOUT, LATENT_PARTS / name, name, shards, result.indexes, processors)
-        if latents.manifest is not None:
-            tokenizers[name] = latents.manifest.tokenizer
-        embeddings = check_derived(EMBEDDING_LAYOUT, EMBEDDING_PARTS / name, name, shards, result.indexes, processors)
-        if embeddings.manifest is not None:
-            clips[name] = embeddings.manifest.clip
-        found = [*result.faults, *latents.faults, *embeddings.faults]
-        print(f"{name:<{width}}  {_line(result, latents, embeddings, time.monotonic() - began)}: {_verdict(found)}")
+        readable += [name] if result.manifest else []
+        derived = {made.kind: check_derived(made, name, result, processors) for made in MADE}
+        for made in MADE:
+            if manifest := derived[made.kind].manifest:
+                makers[made.kind][name] = manifest[made.maker.lower()]
+        found = [*result.faults, *(fault for each in derived.values() for fault in each.faults)]
+        print(f"{name:<{width}}  {_line(result, derived, time.monotonic() - began)}: {_verdict(found)}")
         reported += _print(found)
-    found = [*_others(tokenizers, clips)]
+    found = [*_others(makers)]
     if CATALOG.is_dir():
-        found += check_catalog(CATALOG, parts, readable, sound=not reported and readable == parts)
-        found += check_selection(SELECTION, readable) if SELECTION.is_dir() else ()
+        found += check_catalog(parts, readable, sound=not reported and readable == parts)
+        found += check_selection(readable) if SELECTION.is_dir() else ()
         print(f"{'catalog':<{width}}  {len(parts)} part{'' if len(parts) == 1 else 's'}: {_verdict(found)}")
     else:
         print(f"{'catalog':<{width}}  not there: `dvc repro catalog` makes it")
@@ -100,15 +93,12 @@ def _check_outputs(outputs: Sequence[Output], width: int) -> Sequence[Problem]:
     return _print(found)
 
 
-def _line(result: Result, latents: Found[Latents], embeddings: Found[Embeddings], seconds: float) -> str:
-    size = result.bytes + latents.bytes + embeddings.bytes
-    text = f"{result.images:,} images in {result.shards:,} shards"
-    if latents.rows:
-        text += f", {latents.rows:,} latents"
-    if embeddings.rows:
-        text += f", {embeddings.rows:,} embeddings"
-    if result.skipped:
-        text += f", {result.skipped:,} remote shards not read (`--remote` reads them)"
+def _line(images: Result, derived: Mapping[str, Result], seconds: float) -> str:
+    size = sum(each.bytes for each in (images, *derived.values()))
+    text = f"{images.images:,} images in {images.shards:,} shards"
+    text += "".join(f", {each.images:,} {kind}" for kind, each in derived.items() if each.images)
+    if images.skipped:
+        text += f", {images.skipped:,} remote shards not read (`--remote` reads them)"
     return f"{text}, {bytes_of(size)} at {bytes_of(size / max(seconds, 1e-9))}/s"
 
 
@@ -123,19 +113,20 @@ def _print(faults: Sequence[Problem]) -> Sequence[Problem]:
     return faults
 
 
-def _others(tokenizers: dict[str, str], clips: dict[str, str]) -> Iterable[Problem]:
+def _others(makers: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:
     """Yield an error for each part made by another tokenizer or CLIP than the present one or the first part's.
 
     Imported embeddings count as made by the CLIP that `train_clip.pretrained` names, as in `embed_clip`.
+
+    Args:
+        makers: for latents and embeddings the fingerprint of what made them, by part.
     """
-    tokenizer = manifest_hash(_TOKENIZER) if (_TOKENIZER / NAME).is_file() else next(iter(tokenizers.values()), None)
-    clip = next(iter(clips.values()), None)
+    now = {kind: next(iter(of.values()), None) for kind, of in makers.items()}
+    if (_TOKENIZER / NAME).is_file():
+        now[LATENTS_KIND] = manifest_hash(_TOKENIZER)
     if (_CLIP / NAME).is_file():
-        clip = read_manifest(_CLIP, "clip")["weights"] or ""
-    for folder, makers, now, what, stage in (
-        (LATENT_PARTS, tokenizers, tokenizer, "tokenizer", "encode_latents"),
-        (EMBEDDING_PARTS, clips, clip, "CLIP", "embed_clip"),
-    ):
-        for name in (name for name, maker in makers.items() if maker != now):
-            problem = f"was made by another {what} than the others or than is there"
-            yield Problem(folder / name / NAME, problem, f"make it again with `dvc repro {stage}`")
+        now[EMBEDDINGS_KIND] = read_manifest(_CLIP, "clip")["weights"] or ""
+    for made in MADE:
+        for name in (name for name, maker in makers[made.kind].items() if maker != now[made.kind]):
+            problem = f"was made by another {made.maker} than the others or than is there"
+            yield Problem(made.root / name / NAME, problem, f"make it again with `dvc repro {made.stage}`")

@@ -1,0 +1,182 @@
+"""Edits params.yaml line by line: values change, and comments, order and style stay.
+
+The style is the one in which DVC writes the file: a key a line, lists an item a line, null left empty.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, read_yaml, stage_entry
+from darkroom.params.yaml_text import parse_yaml
+
+DEFAULT_VALUE = object()  # of a key that does not stand in params.yaml
+_COLUMN = 26  # in which the comments of params.yaml begin
+_KEY = re.compile(r"( *)([\w.-]+|\"[^\"]*\"|'[^']*'):(?= |$)")
+_VALUE = r"(?: +(?:\"(?:\\.|[^\"])*\"|'(?:''|[^'])*'|[^\s#]\S*))*"
+_TEMPLATE = re.compile(r"\$\{[^}]*\}")
+
+Path = tuple[str, ...]
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value of everything in nested mappings that is no mapping."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def put(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value of a dotted key in nested mappings; what is no mapping on the way becomes one."""
+    *path, last = key.split(".")
+    for part in path:
+        if not isinstance(values.get(part), dict):
+            values[part] = {}
+        values = values[part]
+    values[last] = value
+
+
+def value_of(values: Any, key: str) -> Any:
+    """Return the value of a dotted key in nested mappings, DEFAULT_VALUE where there is none."""
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return DEFAULT_VALUE
+        values = values[part]
+    return values
+
+
+def laid_over(text: str, new: Mapping[str, Any]) -> str:
+    """Return the text of params.yaml with other values under some dotted keys; DEFAULT_VALUE: the key is taken out.
+
+    A new key becomes the first of its section.
+
+    Raises:
+        DarkroomError: the file has another style, in which a value cannot be set.
+    """
+    lines = text.split("\n")
+    for key, value in new.items():
+        path = tuple(key.split("."))
+        if value is DEFAULT_VALUE:
+            _take_out(lines, path)
+        else:
+            _set(lines, path, value)
+    text = "\n".join(lines)
+    values = parse_yaml(text, PARAMS)
+    for key, value in new.items():
+        if value_of(values, key) != value:
+            raise DarkroomError(f"{PARAMS}: `{key}` cannot be set: write it and its section a key a line, by hand.")
+    return text
+
+
+def commented(text: str, comments: Mapping[str, str], usual: Mapping[str, str]) -> str:
+    """Return a text with comments behind single values, by dotted key; `usual` ones where none stands yet."""
+    lines, spans = text.split("\n"), _spans(text.split("\n"))
+    for key in {**comments, **usual}:
+        first, end = spans.get(tuple(key.split(".")), (0, 0))
+        if end != first + 1 or re.search(r": +[\[{]", lines[first]):
+            continue
+        head, comment, column = _parts(lines[first])
+        if comments.get(key) or (usual.get(key) and not comment):
+            lines[first] = _line(head, f"# {comments.get(key) or usual[key]}", column)
+    return "\n".join(lines)
+
+
+def _spans(lines: list[str]) -> dict[Path, tuple[int, int]]:
+    """Return the line of each key, and the line after the last one of its value."""
+    spans: dict[Path, tuple[int, int]] = {}
+    stack: list[tuple[int, Path]] = []  # the keys around a line, with their indents
+    item = None  # the indent of the list whose items are passed over
+    for number, line in enumerate(lines):
+        bare = line.lstrip(" ")
+        indent, is_item = len(line) - len(bare), bare == "-" or bare.startswith("- ")
+        if not bare or bare.startswith("#"):
+            continue
+        if not is_item and (item is None or indent <= item):
+            item = None
+            if found := _KEY.match(line):
+                while stack and stack[-1][0] >= indent:
+                    stack.pop()
+                path = (*(stack[-1][1] if stack else ()), found[2].strip("\"'"))
+                stack.append((indent, path))
+                spans[path] = number, number + 1
+        elif is_item and item is None:
+            while stack and stack[-1][0] > indent:
+                stack.pop()
+            item = indent
+        for _, path in stack:
+            spans[path] = spans[path][0], number + 1
+    return spans
+
+
+def _parts(line: str) -> tuple[str, str, int]:
+    """Return a line up to its comment, the comment, and its column."""
+    found = re.match(rf"({_KEY.pattern}{_VALUE}) *(#.*)?", line)
+    assert found is not None
+    comment = found[found.re.groups] or ""
+    return found[1], comment, found.start(found.re.groups) if comment else _COLUMN
+
+
+def _line(head: str, comment: str, column: int) -> str:
+    return f"{head:<{column - 1}} {comment}" if comment else head
+
+
+def _dumped(name: str, value: Any, indent: int) -> list[str]:
+    """Return the lines of a key and its value as DVC writes them."""
+    yaml, out = YAML(), StringIO()
+    yaml.default_flow_style = False
+    yaml.dump({name: value}, out)
+    return [" " * indent + line for line in out.getvalue().rstrip("\n").split("\n")]
+
+
+def _set(lines: list[str], path: Path, value: Any) -> None:
+    spans = _spans(lines)
+    if path in spans:
+        first, end = spans[path]
+        _, comment, column = _parts(lines[first])
+        head, *rest = _dumped(path[-1], value, len(lines[first]) - len(lines[first].lstrip()))
+        lines[first:end] = [_line(head, comment, column), *rest]
+        return
+    depth = next(depth for depth in range(len(path) - 1, -1, -1) if not depth or path[:depth] in spans)
+    for name in reversed(path[depth + 1 :]):
+        value = {name: value}
+    at, indent = len(lines), 0
+    if depth:
+        first, end = spans[path[:depth]]
+        head, comment, column = _parts(lines[first])
+        indent, at = len(head) - len(head.lstrip()) + 2, first + 1
+        if not _has_keys(lines, path[:depth]):  # `{}`, null, or another value
+            lines[first:end] = [_line(head[: head.index(":") + 1], comment, column)]
+    lines[at:at] = _dumped(path[depth], value, indent)
+
+
+def _has_keys(lines: list[str], path: Path) -> bool:
+    return any(other[: len(path)] == path != other for other in _spans(lines))
+
+
+def _take_out(lines: list[str], path: Path) -> None:
+    """Remove a key, and the mappings that are empty then, but for those that dvc.yaml names."""
+    if path not in (spans := _spans(lines)):
+        return
+    del lines[slice(*spans[path])]
+    above = path[:-1]
+    if not above or _has_keys(lines, above):
+        return
+    if len(above) > 1 and not _is_named(".".join(above)):
+        _take_out(lines, above)
+    else:
+        head, comment, column = _parts(lines[spans[above][0]])
+        lines[spans[above][0]] = _line(f"{head} {{}}", comment, column)
+
+
+def _is_named(key: str) -> bool:
+    """Return whether dvc.yaml lists a key under `params`."""
+    dvc = read_yaml(DVC)
+    named = [template for stage in dvc["stages"] for template in stage_entry(dvc, stage).get("params", [])]
+    return any(re.fullmatch(_TEMPLATE.sub("[^.]+", template), key) for template in named)
