@@ -70,8 +70,8 @@ def watch(supervisor: int | None = None) -> None:
 
 
 @contextlib.contextmanager
-def handling(handlers: Mapping[int, Any]) -> Iterator[None]:
-    """Handle signals, by their numbers, in other ways inside the block."""
+def handling(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    """Handle signals in other ways inside the block."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
