@@ -23,7 +23,7 @@ from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, scene
 from darkroom.metrics.memorisation import Panel, memorisation
 from darkroom.metrics.sample_scores import SPACES
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 
 Pixels = NDArray[np.uint8]
 CPU = torch.device("cpu")

@@ -22,8 +22,7 @@ from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.device import set_up_device
 from darkroom.models.clip.embedding import Embedder
-from darkroom.models.clip.network import Clip, Contrastive
-from darkroom.models.clip.pixels import preprocessed
+from darkroom.models.clip.network import Clip, Contrastive, preprocessed
 
 SMALL = dict(
     zip(("image_network", "image_size", "patch", "image_width", "image_layers"), ("vit", 32, 8, 64, 2), strict=True)

@@ -13,7 +13,7 @@ import pytest
 from darkroom.check import check
 from darkroom.diffusion.settings import SOLVERS
 from darkroom.errors import DarkroomError
-from darkroom.models.decoder.sample_settings import UNetSampling
+from darkroom.models.decoder.settings import UNetSampling
 from darkroom.models.decoder.unet_settings import Grids, UNetDiffusion
 from darkroom.models.decoder.unet_settings import Model as UNetModel
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling

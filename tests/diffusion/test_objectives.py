@@ -16,14 +16,13 @@ from darkroom.diffusion.objectives import objective_of, stored_objective
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.diffusion.settings import SOLVERS, Diffusion, Sampling, misfit
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
-from darkroom.models.decoder.sample_settings import UNetSampling
+from darkroom.models.decoder.settings import UNetSampling
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
-from darkroom.models.prior.network import PriorConfig, PriorNetwork
+from darkroom.models.prior.network import Prior, PriorConfig, PriorNetwork, sample_prior
 from darkroom.models.prior.recipe import PriorRecipe
-from darkroom.models.prior.sample import Prior, sample_prior
 from darkroom.models.prior.settings import PriorDiffusion, PriorSampling
 from darkroom.params.section import description
 from darkroom.training.recipe import Batch

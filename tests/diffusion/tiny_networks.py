@@ -17,15 +17,13 @@ from darkroom.models.decoder.opening import DecoderData
 from darkroom.models.decoder.opening import config_of as unet_config
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
-from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
-from darkroom.models.generators.conditions import NOTHING, START, Asked, asked_classes, condition_of
+from darkroom.models.generators.classifier import Classifier, ClassifierConfig
+from darkroom.models.generators.conditions import NOTHING, START, Asked, asked_classes, balanced, condition_of
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
 from darkroom.models.generators.kind_settings import READ
-from darkroom.models.generators.labels import balanced
-from darkroom.models.prior.network import PriorConfig, PriorNetwork
+from darkroom.models.prior.network import Prior, PriorConfig, PriorNetwork, sample_prior
 from darkroom.models.prior.recipe import PriorRecipe
-from darkroom.models.prior.sample import Prior, sample_prior
 from darkroom.training.recipe import Batch
 
 COUNT, CLASSES, DIM, TEXT = 4, 2, 6, (4, 5)  # images of a batch, classes, length of an embedding, tokens

@@ -29,7 +29,7 @@ from darkroom.metrics.matching import (
 from darkroom.metrics.moments import WeightedMoments
 from darkroom.metrics.reference import Reference, distances
 from darkroom.metrics.uncertainty import assign_blocks
-from darkroom.models.generators.labels import by_frequency
+from darkroom.models.generators.conditions import by_frequency
 
 NAMES = ("a", "b", "c")
 COUNTS = st.lists(st.integers(2, 40), min_size=2, max_size=5)

@@ -22,7 +22,7 @@ from darkroom.metrics.building import build_reference
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.matching import Distribution, count_classes
 from darkroom.metrics.reference import Reference, distances
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.tools.compare.revisions import Results
 from darkroom.tools.compare.verdicts import compare
 

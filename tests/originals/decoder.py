@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from darkroom.diffusion.denoiser import clip_x0, dynamic_threshold
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.schedules import NoiseSchedule
-from darkroom.models.decoder.low_resolution import downsampled, noised
 from darkroom.models.decoder.network import Conditions, unet_denoiser
 from darkroom.models.decoder.recipe import DecoderRecipe
+from darkroom.models.decoder.sample import downsampled, noised
 from darkroom.training.recipe import Batch
 from models.decoder.small_decoder import IMAGES, Rows, recipe, section, up_sampler
 from originals.loading import unclip

@@ -6,11 +6,11 @@ import pytest
 
 from darkroom.models.clip.recipe import ClipRecipe
 from darkroom.models.decoder.recipe import DecoderRecipe
-from darkroom.models.evaluators.extractor.recipe import ExtractorRecipe
-from darkroom.models.evaluators.scene_reader.recipe import SceneReaderRecipe
-from darkroom.models.evaluators.teacher.recipe import TeacherRecipe
-from darkroom.models.generators.classifier.recipe import ClassifierRecipe
-from darkroom.models.generators.distilled.recipe import DistilledRecipe
+from darkroom.models.evaluators.extractor import ExtractorRecipe
+from darkroom.models.evaluators.scene_reader import SceneReaderRecipe
+from darkroom.models.evaluators.teacher import TeacherRecipe
+from darkroom.models.generators.classifier import ClassifierRecipe
+from darkroom.models.generators.distilled import DistilledRecipe
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.prior.recipe import PriorRecipe
 from darkroom.models.tokenizers.recipe import TokenizerRecipe

@@ -27,9 +27,8 @@ from darkroom.data.texts import read_texts
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.text import tokens_of
-from darkroom.models.generators import fits, score_settings
-from darkroom.models.generators.batches import KeptBatches
+from darkroom.models.clip.network import tokens_of
+from darkroom.models.generators import fits, sample_settings
 from darkroom.models.generators.captions import Captions
 from darkroom.models.generators.conditions import START, UNKNOWN, Embedded, condition_of
 from darkroom.models.generators.data import CaptionedLatents, GeneratorData
@@ -38,6 +37,7 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.sample import dit_denoiser
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
+from darkroom.models.generators.sampler import KeptBatches
 from darkroom.params.section import validate
 from darkroom.stages import score_generator
 from darkroom.training.recipe import Batch
@@ -85,7 +85,7 @@ def test_each_condition_is_trained_sampled_and_scored(clone, condition):
     assert (set(images.labels) == {None}) == (condition == "none") == (not any(manifest["counts"].values()))
     values = {"threads": 1, "batch": 8, "blocks": 2}
     given = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION}, "score_generator": values}
-    score_generator.run(validate(score_settings.Params, given))
+    score_generator.run(validate(sample_settings.ScoreParams, given))
     scores = json.loads(Path("metrics/generator.json").read_text())
     assert ("label_accuracy" in scores) == (condition != "none") and np.isfinite(scores["fd"])
     nearest = json.loads(Path("samples/nearest/generator/manifest.json").read_text())

@@ -10,7 +10,7 @@ from PIL import Image
 from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
 from darkroom.data.reader import ImageShards
 from darkroom.metrics import building as held_out
-from darkroom.models.generators import score_settings
+from darkroom.models.generators import sample_settings
 from darkroom.params.section import validate
 from darkroom.stages import score_generator
 from helpers import run
@@ -38,7 +38,7 @@ def clone(whole, tmp_path, monkeypatch):
 def score(**changes: Any) -> tuple[dict[str, float], dict[str, Any]]:
     given = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION}}
     section = {"batch": 4, "blocks": 2, **changes}
-    score_generator.run(validate(score_settings.Params, {**given, "score_generator": section}))
+    score_generator.run(validate(sample_settings.ScoreParams, {**given, "score_generator": section}))
     return tuple(json.loads(Path(f"{place}/generator.json").read_text()) for place in ("metrics", "cards"))
 
 

@@ -17,9 +17,9 @@ from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.metrics.cards import Further
 from darkroom.metrics.diversity import pairs
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.in_domain_distance import in_domain_measure
-from darkroom.models.generators import score_settings
+from darkroom.models.generators import sample_settings
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.stages import diversity, reference_stats, score_generator
@@ -89,7 +89,7 @@ def write(labels, distribution="frequency"):
 
 def score(**changes):
     section = validate(
-        score_settings.Params,
+        sample_settings.ScoreParams,
         {
             "run": run().model_dump(),
             "reference_stats": {"inception": INCEPTION},

@@ -14,9 +14,9 @@ from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.embed_settings import Params
 from darkroom.models.clip.embedding import Embedder
 from darkroom.models.clip.network import Clip
+from darkroom.models.clip.settings import EmbedParams
 from darkroom.stages import embed_clip
 from data.making import contents, make_part
 from helpers import run
@@ -53,7 +53,7 @@ def embed(part: str = "first", folder: str = "data/none", imported: dict | None 
     """Run the stage and return the manifest."""
     section = {**SECTION, **changes, "imported": {**SECTION["imported"], **(imported or {})}}  # type: ignore[dict-item]
     values = {"run": run(), "parts": {part: {"embeddings": folder}}, "embed_clip": section}
-    embed_clip.run(Params.model_validate(values), part)
+    embed_clip.run(EmbedParams.model_validate(values), part)
     return read_manifest(Path("data/embeddings") / part, "embeddings")
 
 

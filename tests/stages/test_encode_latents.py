@@ -22,7 +22,7 @@ from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
-from darkroom.models.tokenizers.encode_settings import Params
+from darkroom.models.tokenizers.settings import EncodeParams
 from darkroom.rng import random_numbers
 from darkroom.stages import encode_latents
 from darkroom.training.data import mirrored
@@ -70,7 +70,7 @@ def stored(form: str, dtype: str = "float32", mirror: bool = False, parts: tuple
 def encode(part: str, form: str, dtype: str = "float32") -> None:
     changes = {"latents": "codes" if form == "codes" else "continuous", "dtype": dtype, "batch": 4}
     values = {"run": VALUES["run"], "encode_latents": {**VALUES["encode_latents"], **changes}}
-    encode_latents.run(Params.model_validate(values), part)
+    encode_latents.run(EncodeParams.model_validate(values), part)
 
 
 @pytest.fixture(params=list(FORMS))

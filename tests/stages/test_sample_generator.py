@@ -19,13 +19,13 @@ from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
 from darkroom.diffusion.flow import Flow
 from darkroom.errors import DarkroomError
-from darkroom.models.generators import batches, load
-from darkroom.models.generators.batches import KeptBatches
-from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
+from darkroom.models.generators import load, sampler
+from darkroom.models.generators.classifier import Classifier, ClassifierConfig
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.sample_settings import Params
+from darkroom.models.generators.sampler import KeptBatches
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import generated, sample_generator
 from darkroom.terminal import terminal as progress
@@ -225,7 +225,7 @@ def test_batches_of_other_code_or_models_are_not_taken(
     interrupted()
     assert len(kept()) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(batches, "running_code", lambda folder: {"darkroom.rng": {"normal": "changed"}})
+        patch.setattr(sampler, "running_code", lambda folder: {"darkroom.rng": {"normal": "changed"}})
         batches_seen.clear()
         interrupted()
         assert firsts(batches_seen) == [0, 4] and len(kept()) == 2, "those of the code of before are gone"
@@ -267,7 +267,7 @@ from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import sample_generator
-from darkroom.models.generators.batches import KeptBatches
+from darkroom.models.generators.sampler import KeptBatches
 keep = KeptBatches.keep
 def told(self, start, images):
     if os.environ.get("KILLED_AT") == str(start):

@@ -13,8 +13,8 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.check.check import read_params
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.labels import class_scores
-from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.tokenizers.sample_settings import Params
+from darkroom.models.evaluators.extractor import Classifier
+from darkroom.models.tokenizers.settings import SampleParams
 from darkroom.stages import sample_tokenizer
 from models.tokenizers.making_vq_ar import SHAPE, network
 
@@ -38,7 +38,7 @@ def run_stage() -> dict:
     values = {key: VALUES[key] for key in ("run", "sample_tokenizer")}
     values["sample_tokenizer"] = {**values["sample_tokenizer"], **TINY, **CHOICE}
     values["run"] = {**values["run"], "device": "cpu"}
-    sample_tokenizer.run(Params.model_validate(values))
+    sample_tokenizer.run(SampleParams.model_validate(values))
     return json.loads(Path("samples/tokenizer/manifest.json").read_text())
 
 

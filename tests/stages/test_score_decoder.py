@@ -29,12 +29,11 @@ from darkroom.metrics.sample_scores import SPACES
 from darkroom.metrics.table import formulas
 from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive
-from darkroom.models.decoder import score_settings as of_decoder
+from darkroom.models.decoder import settings as of_decoder
 from darkroom.models.evaluators.dinov2 import open_dinov2
-from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.evaluators.scene_reader.network import SceneReader
-from darkroom.models.evaluators.scene_reader.recipe import WORDS
-from darkroom.models.prior import score_settings as of_text
+from darkroom.models.evaluators.extractor import Classifier
+from darkroom.models.evaluators.scene_reader import WORDS, SceneReader
+from darkroom.models.prior import settings as of_text
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.parts import Shapes as Settings
 from darkroom.params.section import validate
@@ -134,9 +133,9 @@ def score(stage=score_decoder, networks=None, **judges):
     values = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION, **(networks or {})}}
     judges = {"lpips": "none", "vgg16": "data/none", "clip": "data/none", "attributes": "none", **judges}
     if stage is score_text:
-        params = validate(of_text.Params, {**values, "score_text": HOW, "score_decoder": judges})
+        params = validate(of_text.ScoreParams, {**values, "score_text": HOW, "score_decoder": judges})
     else:
-        params = validate(of_decoder.Params, {**values, "score_decoder": {**HOW, **judges}})
+        params = validate(of_decoder.ScoreParams, {**values, "score_decoder": {**HOW, **judges}})
     stage.run(params)
     return tuple(json.loads(path.read_text()) for path in (stage.METRICS, stage.CARD))
 

@@ -18,11 +18,11 @@ from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.metrics.image import psnr
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.models.tokenizers.perceptual import load_perceptual
-from darkroom.models.tokenizers.pixels import to_network
-from darkroom.models.tokenizers.score_settings import Params
+from darkroom.models.tokenizers.protocol import to_network
+from darkroom.models.tokenizers.settings import ScoreParams
 from darkroom.report.inputs import read_scored
 from darkroom.stages import score_tokenizer
 from data.making import make_part
@@ -82,7 +82,7 @@ def score(extractors: tuple[str, ...] = ("in_domain",), **changes: Any) -> tuple
         "score_tokenizer": {**VALUES["score_tokenizer"], "threads": 1, "batch": 8, "grid_images": 4, **changes},
         "reference_stats": {"extractors": extractors, "inception": VALUES["reference_stats"]["inception"]},
     }
-    score_tokenizer.run(Params.model_validate(values))
+    score_tokenizer.run(ScoreParams.model_validate(values))
     read_scored("tokenizer")  # the page can explain every one of them
     return tuple(json.loads(Path(f"{folder}/tokenizer.json").read_text()) for folder in ("metrics", "cards"))
 

@@ -17,9 +17,9 @@ from darkroom.data.draw import drawn
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
-from darkroom.models.prior.sample import Prior
-from darkroom.models.prior.sample_settings import Params as SampleParams
+from darkroom.models.prior.network import Prior
 from darkroom.models.prior.settings import Params as TrainParams
+from darkroom.models.prior.settings import SampleParams
 from darkroom.params.section import validate
 from darkroom.stages import sample_text, train_prior
 from darkroom.tools.sample.command import PLACE, sample
@@ -295,7 +295,7 @@ def test_the_help_loads_no_torch():
 
 def test_embeddings_of_texts_come_as_clip_stores_them(clone):
     """The sampled embedding has the length that stored ones have, in which the decoder was trained."""
-    from darkroom.models.prior.sample import sample_prior
+    from darkroom.models.prior.network import sample_prior
     from darkroom.models.prior.settings import PriorSampling
     from stages.text_models import PRIOR
 

@@ -13,10 +13,9 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.latents import LatentShards
 from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
-from darkroom.models.generators.classifier.recipe import ClassifierRecipe
-from darkroom.models.generators.classifier.settings import Params
+from darkroom.models.generators.classifier import Classifier, ClassifierConfig, ClassifierRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion
+from darkroom.models.generators.settings import ClassifierParams
 from darkroom.params.section import validate
 from darkroom.stages import train_classifier
 from darkroom.training.recipe import Batch
@@ -99,7 +98,7 @@ def test_the_gradient_leads_to_the_class():
 
 def params(classifier="models/classifier", kind="dit", **diffusion):
     return validate(
-        Params,
+        ClassifierParams,
         {
             "run": run().model_dump(),
             "train_classifier": {

@@ -24,18 +24,16 @@ from darkroom.data.grid import captioned_grid
 from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.embed_settings import EmbedClip
-from darkroom.models.clip.embed_settings import Params as EmbedParams
 from darkroom.models.clip.load import load_clip, save_clip
 from darkroom.models.clip.network import Contrastive
+from darkroom.models.clip.settings import EmbedClip, EmbedParams
 from darkroom.models.decoder import variations as pictures
 from darkroom.models.decoder.data import embedded
 from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.network import DecoderUNet
 from darkroom.models.decoder.opening import open_data
-from darkroom.models.decoder.sample_settings import Params as SampleParams
-from darkroom.models.decoder.settings import Params
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.decoder.settings import Params, SampleParams
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.params.evaluate import Evaluate
 from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
 from darkroom.training.data import Augmentation, Images, mirrored

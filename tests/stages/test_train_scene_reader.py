@@ -8,8 +8,8 @@ import pytest
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.scenes.attributes import ATTRIBUTES
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader
-from darkroom.models.evaluators.scene_reader.settings import Params
+from darkroom.models.evaluators.scene_reader import SceneReader, open_scene_reader
+from darkroom.models.evaluators.settings import SceneReaderParams
 from darkroom.params.section import validate
 from darkroom.stages import train_scene_reader
 from helpers import run, training
@@ -19,7 +19,7 @@ OUT = Path("models/scene_reader")
 
 def params(attributes="scenes", size=16, channels="RGB", levels=1):
     return validate(
-        Params,
+        SceneReaderParams,
         {
             "run": run().model_dump(),
             "ingest": {"image_size": size, "channels": channels},

@@ -12,8 +12,8 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.check.check import read_params, schema
 from darkroom.data.catalog import write_selection
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.teacher.network import Teacher, open_teacher
-from darkroom.models.evaluators.teacher.settings import TokenizerLosses
+from darkroom.models.evaluators.settings import TokenizerLosses
+from darkroom.models.evaluators.teacher import Teacher, open_teacher
 from darkroom.models.tokenizers.settings import TrainTokenizer
 from darkroom.params.section import validate
 from darkroom.params.stage import given

@@ -21,8 +21,8 @@ from darkroom.data.catalog import write_selection
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.models.evaluators.evaluation import Evaluation
-from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.tokenizers import sample_settings, score_samples_settings
+from darkroom.models.evaluators.extractor import Classifier
+from darkroom.models.tokenizers import settings as sections
 from darkroom.models.tokenizers.settings import Params
 from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
 from darkroom.params import reference_stats as of_reference
@@ -117,10 +117,10 @@ def test_scores_are_those_of_the_stages_that_sample_and_score(classes: bool) -> 
     train(SCORED | asked, classes, sampling={"min_p": 0.25, "guidance": 2.0})
     how = {"shard_size": 12, "min_p": 0.25, "guidance": 2.0}
     values = {"run": run().model_dump(), "sample_tokenizer": {"threads": 1, **asked, **how}}
-    sample_tokenizer.run(validate(sample_settings.Params, values))
+    sample_tokenizer.run(validate(sections.SampleParams, values))
     values = {"run": values["run"], "reference_stats": NETWORKS, "score_tokenizer_samples": {"batch": 5, "blocks": 6}}
     values["score_tokenizer_samples"] |= {"threads": 1, "copies": {"images": 0}}
-    score_tokenizer_samples.run(validate(score_samples_settings.Params, values))
+    score_tokenizer_samples.run(validate(sections.ScoreSamplesParams, values))
     scores = json.loads(Path("metrics/tokenizer_samples.json").read_text())
     for name in ("fd", "fd_debiased", "kid", *(["label_accuracy"] if classes else [])):
         assert curve(f"eval/{name}")[64] == pytest.approx(scores[name], rel=1e-4, abs=1e-6), name

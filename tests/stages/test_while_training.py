@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators import score_settings
+from darkroom.models.generators import sample_settings
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.params.section import validate
@@ -55,7 +55,7 @@ def test_scores_are_those_of_the_stages_that_sample_and_score(clone):
     assert list(curve("fd")) == [32, 64] and curve("fd")[32] != curve("fd")[64]
     sample("class", guidance=2.0, dit={"steps": 3}, images=16, seed=5)
     given = {"run": run().model_dump(), "reference_stats": {"inception": INCEPTION}}
-    score_generator.run(validate(score_settings.Params, {**given, "score_generator": {"batch": 4, "blocks": 8}}))
+    score_generator.run(validate(sample_settings.ScoreParams, {**given, "score_generator": {"batch": 4, "blocks": 8}}))
     scores = json.loads(Path("metrics/generator.json").read_text())
     for name in ("fd", "fd_debiased", "kid", "label_accuracy"):
         assert curve(name)[64] == pytest.approx(scores[name], rel=1e-4, abs=1e-6), name

@@ -11,9 +11,9 @@ import yaml
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.images import ImageSpec
-from darkroom.models.clip.embed_settings import Params as EmbedParams
 from darkroom.models.clip.load import save_clip
 from darkroom.models.clip.network import Contrastive
+from darkroom.models.clip.settings import EmbedParams
 from darkroom.stages import embed_clip
 from data.making import Noise, make_part
 from helpers import run, training

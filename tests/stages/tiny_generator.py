@@ -16,12 +16,12 @@ from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.check.check import read_params
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.generators import sample_settings, settings
-from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.dit.recipe import DiTRecipe
-from darkroom.models.tokenizers.encode_settings import Params as EncodeParams
+from darkroom.models.generators.sampler import KeptBatches
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
+from darkroom.models.tokenizers.settings import EncodeParams
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.stages import encode_latents, reference_stats, sample_generator, train_generator

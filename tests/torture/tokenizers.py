@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from darkroom.models.evaluators.teacher.network import Teacher
+from darkroom.models.evaluators.teacher import Teacher
 from darkroom.models.tokenizers.dvae.recipe import DVAERecipe
 from darkroom.models.tokenizers.kl.recipe import KLRecipe
 from darkroom.models.tokenizers.perceptual import LevelDistance

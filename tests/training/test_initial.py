@@ -10,7 +10,7 @@ from torch import nn
 
 from darkroom.artifacts.manifest import file_hashes, sha256_file, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build

@@ -15,8 +15,7 @@ from darkroom.models.decoder.network import DecoderUNet, UNetConfig
 from darkroom.models.fused import fused
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.tokenizers.adversarial import NAME
-from darkroom.models.tokenizers.discriminator import PatchDiscriminator
+from darkroom.models.tokenizers.adversarial import NAME, PatchDiscriminator
 from darkroom.models.tokenizers.vqgan.network import Residual
 from darkroom.tools.plan.rehearsal import memory_of
 from darkroom.training import muon

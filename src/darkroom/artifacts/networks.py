@@ -28,16 +28,21 @@ class SavedNetwork(nn.Module):
     """A network that leaves as a folder: its configuration, from which an untrained one is built, and its weights.
 
     config: a dataclass or a mapping, of values of JSON.
+    shape: the class of `config`, of whose lists in JSON tuples are made; None: it is a mapping.
     made_by: what it is and the stage that makes it, for messages.
     """
 
     config: Any
+    shape: ClassVar[type | None] = None
     made_by: ClassVar[tuple[str, str]]
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Return an untrained network."""
-        return cls(**config)
+        if cls.shape is None:
+            return cls(**config)
+        tuples = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
+        return cls(cls.shape(**config | tuples))
 
     @property
     def saved(self) -> nn.Module:

@@ -17,12 +17,12 @@ from darkroom.dag.hashable import leave_out, require_hashable
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.data.catalog import CATALOG, KIND
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.fits import fits as clip_fits
+from darkroom.models.clip.settings import fits as clip_fits
 from darkroom.models.decoder.fits import fits as decoder_fits
-from darkroom.models.evaluators.fits import fits as evaluators_fit
+from darkroom.models.evaluators.settings import fits as evaluators_fit
 from darkroom.models.generators.fits import fits as generators_fit
-from darkroom.models.prior.fits import fits as prior_fits
-from darkroom.models.tokenizers.fits import fits as tokenizers_fit
+from darkroom.models.prior.settings import fits as prior_fits
+from darkroom.models.tokenizers.settings import fits as tokenizers_fit
 from darkroom.params.fits import fits as data_fit
 from darkroom.params.fits import require_new_names
 from darkroom.params.parts import settings_of
@@ -52,7 +52,9 @@ COMMAND = "PYTHONPATH=src python -m darkroom"
 
 def schema(stage: str) -> type[Section]:
     """Return the class that validates what dvc.yaml gives to a stage."""
-    return importlib.import_module(STAGES[stage].settings).Params
+    module, name = STAGES[stage].params
+    validated: type[Section] = getattr(importlib.import_module(module), name)
+    return validated
 
 
 def whole() -> type[Section]:

@@ -1,6 +1,6 @@
 """The stages: for each, the module with its settings, what it runs once for each of, and whether it trains.
 
-A stage's body is `darkroom.stages.STAGE`, its settings are the class `Params` of the module named here.
+A stage's body is `darkroom.stages.STAGE`, its settings are the class named here.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Stage:
     """One stage.
 
-    settings: module of the class `Params`, which validates what dvc.yaml gives to the stage.
+    settings: MODULE:CLASS of what validates what dvc.yaml gives to the stage.
     foreach: key of params.yaml for each of whose entries it runs once, as in dvc.yaml; None: it runs once.
     trains: whether it trains, and may run in several processes.
     shares: whether it may run in several processes though it does not train.
@@ -23,34 +23,40 @@ class Stage:
     shares: bool = False
     networks: bool = True
 
+    @property
+    def params(self) -> tuple[str, str]:
+        """Module and name of the class of its settings."""
+        module, _, name = self.settings.partition(":")
+        return module, name
+
 
 STAGES = {
-    "code": Stage("darkroom.params.code", networks=False),
-    "ingest": Stage("darkroom.params.ingest", foreach="parts", networks=False),
-    "catalog": Stage("darkroom.params.catalog", networks=False),
-    "train_teacher": Stage("darkroom.models.evaluators.teacher.settings", trains=True),
-    "train_tokenizer": Stage("darkroom.models.tokenizers.settings", trains=True),
-    "score_tokenizer": Stage("darkroom.models.tokenizers.score_settings"),
-    "sample_tokenizer": Stage("darkroom.models.tokenizers.sample_settings"),
-    "encode_latents": Stage("darkroom.models.tokenizers.encode_settings", foreach="parts"),
-    "train_extractor": Stage("darkroom.models.evaluators.extractor.settings", trains=True),
-    "reference_stats": Stage("darkroom.params.reference_stats"),
-    "score_tokenizer_samples": Stage("darkroom.models.tokenizers.score_samples_settings"),
-    "train_generator": Stage("darkroom.models.generators.settings", trains=True),
-    "train_classifier": Stage("darkroom.models.generators.classifier.settings", trains=True),
-    "train_distilled": Stage("darkroom.models.generators.distilled.settings", trains=True),
-    "sample_generator": Stage("darkroom.models.generators.sample_settings", shares=True),
-    "score_generator": Stage("darkroom.models.generators.score_settings"),
-    "train_clip": Stage("darkroom.models.clip.settings", trains=True),
-    "embed_clip": Stage("darkroom.models.clip.embed_settings", foreach="parts"),
-    "train_decoder": Stage("darkroom.models.decoder.settings", foreach="train_decoder.unets", trains=True),
-    "sample_decoder": Stage("darkroom.models.decoder.sample_settings"),
-    "train_scene_reader": Stage("darkroom.models.evaluators.scene_reader.settings", trains=True),
-    "score_decoder": Stage("darkroom.models.decoder.score_settings"),
-    "train_prior": Stage("darkroom.models.prior.settings", trains=True),
-    "sample_text": Stage("darkroom.models.prior.sample_settings"),
-    "score_text": Stage("darkroom.models.prior.score_settings"),
-    "report": Stage("darkroom.report.settings", networks=False),
+    "code": Stage("darkroom.params.code:Params", networks=False),
+    "ingest": Stage("darkroom.params.ingest:Params", foreach="parts", networks=False),
+    "catalog": Stage("darkroom.params.catalog:Params", networks=False),
+    "train_teacher": Stage("darkroom.models.evaluators.settings:TeacherParams", trains=True),
+    "train_tokenizer": Stage("darkroom.models.tokenizers.settings:Params", trains=True),
+    "score_tokenizer": Stage("darkroom.models.tokenizers.settings:ScoreParams"),
+    "sample_tokenizer": Stage("darkroom.models.tokenizers.settings:SampleParams"),
+    "encode_latents": Stage("darkroom.models.tokenizers.settings:EncodeParams", foreach="parts"),
+    "train_extractor": Stage("darkroom.models.evaluators.settings:ExtractorParams", trains=True),
+    "reference_stats": Stage("darkroom.params.reference_stats:Params"),
+    "score_tokenizer_samples": Stage("darkroom.models.tokenizers.settings:ScoreSamplesParams"),
+    "train_generator": Stage("darkroom.models.generators.settings:Params", trains=True),
+    "train_classifier": Stage("darkroom.models.generators.settings:ClassifierParams", trains=True),
+    "train_distilled": Stage("darkroom.models.generators.settings:DistilledParams", trains=True),
+    "sample_generator": Stage("darkroom.models.generators.sample_settings:Params", shares=True),
+    "score_generator": Stage("darkroom.models.generators.sample_settings:ScoreParams"),
+    "train_clip": Stage("darkroom.models.clip.settings:Params", trains=True),
+    "embed_clip": Stage("darkroom.models.clip.settings:EmbedParams", foreach="parts"),
+    "train_decoder": Stage("darkroom.models.decoder.settings:Params", foreach="train_decoder.unets", trains=True),
+    "sample_decoder": Stage("darkroom.models.decoder.settings:SampleParams"),
+    "train_scene_reader": Stage("darkroom.models.evaluators.settings:SceneReaderParams", trains=True),
+    "score_decoder": Stage("darkroom.models.decoder.settings:ScoreParams"),
+    "train_prior": Stage("darkroom.models.prior.settings:Params", trains=True),
+    "sample_text": Stage("darkroom.models.prior.settings:SampleParams"),
+    "score_text": Stage("darkroom.models.prior.settings:ScoreParams"),
+    "report": Stage("darkroom.report.settings:Params", networks=False),
 }
 FOREACH = {name: stage.foreach for name, stage in STAGES.items() if stage.foreach is not None}
 TRAININGS = tuple(name for name, stage in STAGES.items() if stage.trains)

@@ -24,10 +24,10 @@ TOKENIZERS = Kinds(
             "vq_ar.generate:generate",
         ],
         "pretrained": [
-            "pretrained.settings:Pretrained",
+            "kl.settings:Pretrained",
             "kl.network:KLAutoencoder",
             None,
-            "pretrained.network:load_pretrained",
+            "kl.network:load_pretrained",
             None,
         ],
         "identity": [
@@ -59,6 +59,6 @@ GENERATORS = Kinds(
             "pretrained.settings:PretrainedSampling",
             "pretrained.network:load_pretrained",
         ],
-        "none": ["none.settings:NoGenerator", None, None, "none.settings:NoSampling", None],
+        "none": ["kind_settings:NoGenerator", None, None, "kind_settings:NoSampling", None],
     },
 )

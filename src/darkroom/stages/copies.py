@@ -29,7 +29,7 @@ from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.metrics.sample_scores import SPACES
 from darkroom.models.evaluators.load import FeatureNetwork
 from darkroom.models.generators.kind_settings import TEXTS
-from darkroom.models.generators.score_settings import ScoreGenerator
+from darkroom.models.generators.sample_settings import ScoreGenerator
 from darkroom.stages.empty import NEAREST
 from darkroom.stages.generated import CAPTIONED, save_captioned
 from darkroom.terminal.terminal import with_progress

@@ -20,7 +20,7 @@ from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.models.decoder.cascade import Cascade, Decoder
 from darkroom.models.decoder.sample import SampleRequest
-from darkroom.models.decoder.sample_settings import Decoding
+from darkroom.models.decoder.settings import Decoding
 
 _GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
 TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")

@@ -12,7 +12,7 @@ from darkroom.artifacts.models import CLIP, CLIP_FOLDER
 from darkroom.data.embedding_imports import ClipRetrieval, Dalle2
 from darkroom.data.embedding_writer import write_embeddings
 from darkroom.data.reader import ImageShards, Shard
-from darkroom.models.clip.embed_settings import Imported, Params, folder_of
+from darkroom.models.clip.settings import EmbedParams, Imported, folder_of
 
 OUT = Path("data/embeddings")
 EVERY = 10_000  # images between two lines of progress
@@ -31,7 +31,7 @@ def _write_none(part: str, splits: Mapping[str, ImageShards]) -> None:
     print("there is no CLIP (`train_clip.source` is none): no embeddings")
 
 
-def run(params: Params, part: str) -> None:
+def run(params: EmbedParams, part: str) -> None:
     """Embed the splits of a part that `store` names; row i of a shard is row i of the image shard's index."""
     require_writable(OUT / part)
     splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
@@ -41,11 +41,10 @@ def run(params: Params, part: str) -> None:
     _embed(params, part, splits)
 
 
-def _embed(params: Params, part: str, splits: Mapping[str, ImageShards]) -> None:
+def _embed(params: EmbedParams, part: str, splits: Mapping[str, ImageShards]) -> None:
     # Imported here: without a CLIP torch is not needed.
     from darkroom.device import set_up_device
-    from darkroom.models.clip.embedding import Embedder
-    from darkroom.models.clip.joining import Joined
+    from darkroom.models.clip.embedding import Embedder, Joined
     from darkroom.models.clip.load import load_clip
 
     settings = params.embed_clip

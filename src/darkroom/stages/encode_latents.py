@@ -14,10 +14,9 @@ from darkroom.data.latent_writer import write_latents
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.batches import encode_all, encode_codes_all
-from darkroom.models.tokenizers.encode_settings import EncodeLatents, Params
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Codes, Tokenizer
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_all, encode_codes_all
+from darkroom.models.tokenizers.settings import EncodeLatents, EncodeParams
 
 OUT = Path("data/latents")
 EVERY = 10_000  # images between two lines of progress
@@ -52,7 +51,7 @@ def encoder(
     return ("distribution" if len(encode(black)) == 2 else "point"), encode, None
 
 
-def run(params: Params, part: str) -> None:
+def run(params: EncodeParams, part: str) -> None:
     """Encode every split of a part; row i of a shard is row i of the image shard's index.
 
     Mirror images are encoded too, where the manifest of the part allows them.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.models import trained
-from darkroom.models.decoder.sample_settings import Params, SampleDecoder
+from darkroom.models.decoder.settings import SampleDecoder, SampleParams
 from darkroom.stages.empty import write_no_samples
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _pictures(
         print(name)
 
 
-def run(params: Params) -> None:
+def run(params: SampleParams) -> None:
     """Decode the embeddings of images drawn of a split, and write them beside their originals."""
     require_writable(OUT)
     if not trained(list(params.train_decoder.unets)):
@@ -59,7 +59,7 @@ def run(params: Params) -> None:
     _sample(params)
 
 
-def _sample(params: Params) -> None:
+def _sample(params: SampleParams) -> None:
     # Imported here: nothing to decode needs no torch.
     from darkroom.data.catalog import load_catalog
     from darkroom.data.draw import drawn

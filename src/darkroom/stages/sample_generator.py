@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from darkroom.models.generators.batches import KeptBatches
     from darkroom.models.generators.conditions import Asked
-    from darkroom.models.generators.sampler import Sampler
+    from darkroom.models.generators.sampler import KeptBatches, Sampler
 
 OUT, MODEL, FEW = Path("samples/generator"), Path("models/generator"), Path("models/distilled")
 _TIMES = 8  # columns of the strip
@@ -50,9 +49,9 @@ def _generate(params: Params) -> None:
     # Imported here: no generator needs no torch.
     from darkroom.data.images import ImageSpec
     from darkroom.device import set_up_device
-    from darkroom.models.generators.batches import KeptBatches
-    from darkroom.models.generators.labels import distribution
+    from darkroom.models.generators.conditions import distribution
     from darkroom.models.generators.load import open_generator
+    from darkroom.models.generators.sampler import KeptBatches
     from darkroom.stages.generated import write_generated
 
     settings = params.sample_generator.common
@@ -150,8 +149,7 @@ def _read(condition: str, settings: Common) -> dict[str, str]:
 def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) -> Asked:
     """Return what each image is asked to show: a class, nothing, a text of a file, or what is stored of a split."""
     from darkroom.data.embeddings import EMBEDDING_PARTS
-    from darkroom.models.generators.conditions import NOTHING, asked_classes, asked_stored, open_stored
-    from darkroom.models.generators.labels import class_rule
+    from darkroom.models.generators.conditions import NOTHING, asked_classes, asked_stored, class_rule, open_stored
 
     condition, classes = manifest.get("condition", "class"), manifest["classes"]
     if condition == "class":
@@ -161,7 +159,7 @@ def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) 
     if condition == "none":
         return NOTHING
     if settings.captions.given:
-        from darkroom.models.generators.texts import asked_file  # CLIP, which stored embeddings do without
+        from darkroom.models.generators.captions import asked_file  # CLIP, which stored embeddings do without
 
         file = settings.captions.file
         key = f"`sample_generator.common.captions.file` ({file})"

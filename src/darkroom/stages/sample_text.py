@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, conditioned_on_clip
-from darkroom.models.prior.sample_settings import Params
+from darkroom.models.prior.settings import SampleParams
 from darkroom.stages.empty import write_no_samples
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 OUT = Path("samples/text")
 
 
-def open_imagination(params: Params, device: torch.device, clip: str, where: str) -> Imagination:
+def open_imagination(params: SampleParams, device: torch.device, clip: str, where: str) -> Imagination:
     """Return prior and decoder on a device, sampled as the sections say, for texts of a CLIP from `where`.
 
     Raises:
         ArtifactError: one is missing, or was trained with another CLIP.
     """
-    from darkroom.models.prior.sample import Prior
+    from darkroom.models.prior.network import Prior
     from darkroom.models.prior.text_images import Imagination, require_same_clip
     from darkroom.stages.decoding import open_decoder
 
@@ -39,7 +39,7 @@ def open_imagination(params: Params, device: torch.device, clip: str, where: str
     return Imagination(prior, decoder, section.prior, section.seed)
 
 
-def run(params: Params) -> None:
+def run(params: SampleParams) -> None:
     """Make images of captions drawn of a split, and write them beside the originals."""
     require_writable(OUT)
     if not read_manifest(PRIOR_FOLDER, PRIOR)["trained"]:
@@ -51,7 +51,7 @@ def run(params: Params) -> None:
     _sample(params)
 
 
-def _sample(params: Params) -> None:
+def _sample(params: SampleParams) -> None:
     # Imported here: nothing to make needs no torch.
     import torch
 
@@ -60,7 +60,7 @@ def _sample(params: Params) -> None:
     from darkroom.data.embeddings import EmbeddingShards, captioned_parts, require_same_images
     from darkroom.data.reader import ImageShards
     from darkroom.device import set_up_device
-    from darkroom.models.prior.data import captioned_rows
+    from darkroom.models.prior.recipe import captioned_rows
     from darkroom.stages.decoding import sampler_of, write_decoded
 
     section, decoding = params.sample_text, params.sample_decoder

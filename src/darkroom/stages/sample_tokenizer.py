@@ -6,12 +6,12 @@ from typing import Any
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import manifest_hash, read_manifest, write_manifest
 from darkroom.models.kinds import TOKENIZERS
-from darkroom.models.tokenizers.sample_settings import Params
+from darkroom.models.tokenizers.settings import SampleParams
 
 OUT, MODEL = Path("samples/tokenizer"), Path("models/tokenizer")
 
 
-def run(params: Params) -> None:
+def run(params: SampleParams) -> None:
     """Generate images, with classes i modulo their number, and a grid; or say that this tokenizer does not generate."""
     require_writable(OUT)
     manifest = read_manifest(MODEL, "tokenizer")
@@ -24,7 +24,7 @@ def run(params: Params) -> None:
     print(f"the tokenizer `{kind}` does not generate: no images")
 
 
-def _sample(params: Params, manifest: dict[str, Any]) -> None:
+def _sample(params: SampleParams, manifest: dict[str, Any]) -> None:
     # Imported here: a tokenizer that does not generate needs no torch.
     import numpy as np
 

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from darkroom.models.decoder.score_settings import Params
+from darkroom.models.decoder.settings import ScoreParams
 from darkroom.stages.empty import unscored
 
 SAMPLES, METRICS, CARD = Path("samples/decoder"), Path("metrics/decoder.json"), Path("cards/decoder.json")
 
 
-def run(params: Params) -> None:
+def run(params: ScoreParams) -> None:
     """Score what was made of the embeddings of test images, and write how it was done."""
     if unscored(SAMPLES, METRICS, CARD):
         return

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes
-from darkroom.models.generators.score_settings import BitsSettings, Params
+from darkroom.models.generators.sample_settings import BitsSettings, ScoreParams
 from darkroom.stages.empty import unscored
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ BITS, TABLE = Path("curves/bits"), "bits.tsv"
 _COLUMNS = ("timestep", "bits", "bits_se", "x0_mse", "eps_mse")
 
 
-def run(params: Params) -> None:
+def run(params: ScoreParams) -> None:
     """Score the samples through every extractor of the reference, and write how it was done.
 
     The bits per dim of stored latents, where they are wanted, come with a table of their terms by timestep; the table

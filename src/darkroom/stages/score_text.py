@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from darkroom.models.prior.score_settings import Params
+from darkroom.models.prior.settings import ScoreParams
 from darkroom.stages.empty import unscored
 
 SAMPLES, METRICS, CARD = Path("samples/text"), Path("metrics/text.json"), Path("cards/text.json")
 
 
-def run(params: Params) -> None:
+def run(params: ScoreParams) -> None:
     """Score what was made of the captions of test images, by the evaluators of `score_decoder`."""
     if unscored(SAMPLES, METRICS, CARD):
         return

@@ -21,10 +21,10 @@ from darkroom.metrics.reference import frechet_between
 from darkroom.metrics.sample_scores import score_names
 from darkroom.models.evaluators.load import Extractor, extract, open_evaluator
 from darkroom.models.evaluators.registry import Source, open_extractor
-from darkroom.models.tokenizers.batches import reconstruct_all
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.score_settings import Params
+from darkroom.models.tokenizers.protocol import reconstruct_all
 from darkroom.models.tokenizers.scoring import counted, measures
+from darkroom.models.tokenizers.settings import ScoreParams
 from darkroom.terminal.terminal import with_progress
 
 TOKENIZER, EXTRACTOR = Path("models/tokenizer"), Path("models/extractor")
@@ -32,7 +32,7 @@ METRICS, CARD, GRID = Path("metrics/tokenizer.json"), Path("cards/tokenizer.json
 _COLUMNS = 8  # of the grid: they fit the page where an image is drawn at about 96 pixels
 
 
-def run(params: Params) -> None:
+def run(params: ScoreParams) -> None:
     """Reconstruct a split as the tokenizer does, compare with the originals, and count its codes if it has any."""
     settings, batch = params.score_tokenizer, params.score_tokenizer.batch
     for path in (METRICS, CARD, GRID):

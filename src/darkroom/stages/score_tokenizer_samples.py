@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from darkroom.models.tokenizers.score_samples_settings import Params
+from darkroom.models.tokenizers.settings import ScoreSamplesParams
 from darkroom.stages.empty import unscored
 
 SAMPLES = Path("samples/tokenizer")
 METRICS, CARD = Path("metrics/tokenizer_samples.json"), Path("cards/tokenizer_samples.json")
 
 
-def run(params: Params) -> None:
+def run(params: ScoreSamplesParams) -> None:
     """Score the samples and write how it was done; without samples, write that there is nothing to tell."""
     if unscored(SAMPLES, METRICS, CARD):
         return

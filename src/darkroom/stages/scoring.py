@@ -24,7 +24,7 @@ from darkroom.metrics.sample_scores import held_out_names, score_names
 from darkroom.metrics.score import Samples
 from darkroom.models.evaluators.load import FeatureNetwork, extract_views, open_evaluator
 from darkroom.models.evaluators.registry import open_configured
-from darkroom.models.generators.score_settings import Networks, ScoreGenerator
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.stages.copies import find_copies
 from darkroom.stages.diversity import Vgg16, find_diversity
 from darkroom.terminal.terminal import with_progress

@@ -21,12 +21,12 @@ from darkroom.data.scenes.captions import Description
 from darkroom.metrics.cards import Further
 from darkroom.metrics.image import Measure, image_scores, psnr
 from darkroom.metrics.uncertainty import mean_and_error
-from darkroom.models.clip.evaluator import open_clip
+from darkroom.models.clip.load import open_clip
 from darkroom.models.clip.network import Clip
-from darkroom.models.decoder.score_settings import Evaluators
+from darkroom.models.decoder.settings import Evaluators
 from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
-from darkroom.models.evaluators.scene_reader.network import SceneReader, open_scene_reader, things_in
-from darkroom.models.generators.score_settings import Networks, ScoreGenerator
+from darkroom.models.evaluators.scene_reader import SceneReader, open_scene_reader, things_in
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.section import NO_FILE
 from darkroom.stages.diversity import Vgg16
 from darkroom.stages.scoring import score

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from darkroom.artifacts.models import CLASSIFIER
-from darkroom.models.generators.classifier.settings import Params
+from darkroom.models.generators.settings import ClassifierParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OUT, CURVES = Path("models/classifier"), Path("curves/classifier")
 
 
-def run(params: Params, train: Train | None = None) -> None:
+def run(params: ClassifierParams, train: Train | None = None) -> None:
     """Train the classifier on the generator's latents, under its noise, and write it with its averaged weights."""
     training, opened = params.train_classifier.training, partial(_open, params)
     so = "no classifier of noisy latents is trained"
@@ -28,14 +28,13 @@ def run(params: Params, train: Train | None = None) -> None:
     )
 
 
-def _open(params: Params, device: torch.device) -> Job:
+def _open(params: ClassifierParams, device: torch.device) -> Job:
     import torch
 
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
     from darkroom.diffusion.scalers import LatentScaler
-    from darkroom.models.generators.classifier.network import Classifier, ClassifierConfig
-    from darkroom.models.generators.classifier.recipe import ClassifierRecipe
+    from darkroom.models.generators.classifier import Classifier, ClassifierConfig, ClassifierRecipe
     from darkroom.models.generators.data import LabelledLatents, scale_of
     from darkroom.rng import derive
     from darkroom.training.loop import seeded

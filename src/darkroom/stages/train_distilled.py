@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from darkroom.artifacts.manifest import manifest_hash
 from darkroom.artifacts.models import DISTILLED, generator_manifest
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.distilled.settings import Params
 from darkroom.models.generators.sample_settings import Common
+from darkroom.models.generators.settings import DistilledParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _KEPT = (
 )
 
 
-def run(params: Params, train: Train | None = None) -> None:
+def run(params: DistilledParams, train: Train | None = None) -> None:
     """Distil the generator, as `sample_generator.dit` draws with it, and write averaged weights."""
     training, opened = params.train_distilled.training, partial(_open, params)
     so = "the generator draws with all of its calls"
@@ -37,12 +37,12 @@ def run(params: Params, train: Train | None = None) -> None:
     )
 
 
-def _open(params: Params, device: torch.device) -> Job:
+def _open(params: DistilledParams, device: torch.device) -> Job:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
     from darkroom.diffusion.flow import Flow
     from darkroom.models.generators.data import GeneratorData
-    from darkroom.models.generators.distilled.recipe import DistilledRecipe
+    from darkroom.models.generators.distilled import DistilledRecipe
     from darkroom.models.generators.dit.sample import DiTSampler
     from darkroom.models.generators.load import open_generator
 

@@ -9,9 +9,8 @@ import torch
 
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
-from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.evaluators.extractor.recipe import ExtractorRecipe
-from darkroom.models.evaluators.extractor.settings import Params
+from darkroom.models.evaluators.extractor import Classifier, ExtractorRecipe
+from darkroom.models.evaluators.settings import ExtractorParams
 from darkroom.rng import derive
 from darkroom.training.data import LabelledImages
 from darkroom.training.loop import seeded
@@ -22,7 +21,7 @@ OUT, CURVES = Path("models/extractor"), Path("curves/extractor")
 
 
 def build(
-    params: Params,
+    params: ExtractorParams,
     image_shape: tuple[int, int, int],
     classes: int,
     train_rows: IndexedDataset,
@@ -45,14 +44,14 @@ def build(
     return ExtractorRecipe(model, train_rows, val_rows, counts if settings.balanced else None)
 
 
-def run(params: Params, train: Train | None = None) -> None:
+def run(params: ExtractorParams, train: Train | None = None) -> None:
     """Train the classifier and write it with its averaged weights."""
     training = params.train_extractor.training
     opened = partial(_open, params)
     run_training(TrainingSpec("train_extractor", OUT, CURVES, "extractor", training, params.run, opened), train)
 
 
-def _open(params: Params, device: torch.device) -> Job:
+def _open(params: ExtractorParams, device: torch.device) -> Job:
     settings, catalog = params.train_extractor, load_catalog()
     train_set, val_set = (
         LabelledImages(

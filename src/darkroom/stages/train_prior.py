@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from darkroom.diffusion.scalers import EmbeddingScaler
     from darkroom.models.prior.network import PriorConfig
-    from darkroom.models.prior.recipe import PriorRecipe
-    from darkroom.models.prior.scores import Scorer
+    from darkroom.models.prior.recipe import PriorRecipe, Scorer
     from darkroom.training.recipe import IndexedDataset
 
 OUT, CURVES = PRIOR_FOLDER, Path("curves/prior")
@@ -39,9 +38,8 @@ def build(
 ) -> PriorRecipe:
     """Return the recipe with its untrained network; `scorer` scores it while it trains."""
     from darkroom.diffusion.objectives import objective_of
-    from darkroom.models.prior.network import PriorNetwork
+    from darkroom.models.prior.network import Prior, PriorNetwork
     from darkroom.models.prior.recipe import PriorRecipe
-    from darkroom.models.prior.sample import Prior
     from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
@@ -81,8 +79,7 @@ def _learnt_from(parts: Sequence[str]) -> tuple[str | None, Sequence[str]]:
 
 def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.device) -> Job:
     from darkroom.diffusion.scalers import EmbeddingScaler, spaced_rows
-    from darkroom.models.prior.data import CaptionedEmbeddings, require_texts
-    from darkroom.models.prior.scores import Scorer
+    from darkroom.models.prior.recipe import CaptionedEmbeddings, Scorer, require_texts
     from darkroom.training.initial import initial_manifest, require_same
 
     settings, training = params.train_prior, params.train_prior.training

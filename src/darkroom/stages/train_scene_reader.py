@@ -10,22 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.models import SCENE_READER
-from darkroom.models.evaluators.scene_reader.settings import Params
+from darkroom.models.evaluators.settings import SceneReaderParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
     import torch
 
-    from darkroom.models.evaluators.scene_reader.recipe import Renders, SceneReaderRecipe
+    from darkroom.models.evaluators.scene_reader import Renders, SceneReaderRecipe
     from darkroom.training.recipe import IndexedDataset
 
 OUT, CURVES = Path("models/scene_reader"), Path("curves/scene_reader")
 
 
-def build(params: Params, train_rows: IndexedDataset, val_rows: IndexedDataset) -> SceneReaderRecipe:
+def build(params: SceneReaderParams, train_rows: IndexedDataset, val_rows: IndexedDataset) -> SceneReaderRecipe:
     """Return the recipe with its untrained network."""
-    from darkroom.models.evaluators.scene_reader.network import SceneReader
-    from darkroom.models.evaluators.scene_reader.recipe import WORDS, SceneReaderRecipe
+    from darkroom.models.evaluators.scene_reader import WORDS, SceneReader, SceneReaderRecipe
     from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
@@ -35,16 +34,16 @@ def build(params: Params, train_rows: IndexedDataset, val_rows: IndexedDataset) 
     return SceneReaderRecipe(model, settings.augment, settings.training.seed, train_rows, val_rows)
 
 
-def renders(params: Params, split: str) -> Renders:
+def renders(params: SceneReaderParams, split: str) -> Renders:
     """Return the renders of a split: in the train split as many as the training sees, so that none comes twice."""
-    from darkroom.models.evaluators.scene_reader.recipe import Renders
+    from darkroom.models.evaluators.scene_reader import Renders
 
     settings = params.train_scene_reader
     count = settings.training.images if split == "train" else settings.held_out
     return Renders(settings.training.seed, split, count, params.ingest.image_size, settings.kinds)
 
 
-def run(params: Params, train: Train | None = None) -> None:
+def run(params: SceneReaderParams, train: Train | None = None) -> None:
     """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
     training, opened = params.train_scene_reader.training, partial(_open, params)
     so = "no scene reader is trained"
@@ -54,9 +53,9 @@ def run(params: Params, train: Train | None = None) -> None:
     )
 
 
-def _open(params: Params, device: torch.device) -> Job:
+def _open(params: SceneReaderParams, device: torch.device) -> Job:
     from darkroom.data.images import ImageSpec
-    from darkroom.models.evaluators.scene_reader.recipe import accuracy
+    from darkroom.models.evaluators.scene_reader import accuracy
 
     settings = params.train_scene_reader
     spec = ImageSpec(params.ingest.image_size, params.ingest.channels, "png")

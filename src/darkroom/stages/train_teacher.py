@@ -10,28 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from darkroom.artifacts.models import TEACHER
-from darkroom.models.evaluators.teacher.settings import Params
+from darkroom.models.evaluators.settings import TeacherParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
     import torch
 
-    from darkroom.models.evaluators.teacher.recipe import TeacherRecipe
+    from darkroom.models.evaluators.teacher import TeacherRecipe
     from darkroom.training.recipe import IndexedDataset
 
 OUT, CURVES = Path("models/teacher"), Path("curves/teacher")
 
 
 def build(
-    params: Params,
+    params: TeacherParams,
     image_shape: tuple[int, int, int],
     classes: int,
     train_rows: IndexedDataset,
     val_rows: IndexedDataset,
 ) -> TeacherRecipe:
     """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
-    from darkroom.models.evaluators.teacher.network import Teacher
-    from darkroom.models.evaluators.teacher.recipe import TURNS, TeacherRecipe
+    from darkroom.models.evaluators.teacher import TURNS, Teacher, TeacherRecipe
     from darkroom.rng import derive
     from darkroom.training.loop import seeded
 
@@ -46,7 +45,7 @@ def build(
     return TeacherRecipe(model, settings.target, settings.augment, settings.training.seed, train_rows, val_rows)
 
 
-def run(params: Params, train: Train | None = None) -> None:
+def run(params: TeacherParams, train: Train | None = None) -> None:
     """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
     training, opened = params.train_teacher.training, partial(_open, params)
     so = "no teacher is trained"
@@ -55,10 +54,10 @@ def run(params: Params, train: Train | None = None) -> None:
     )
 
 
-def _open(params: Params, device: torch.device) -> Job:
+def _open(params: TeacherParams, device: torch.device) -> Job:
     from darkroom.data.catalog import load_selection
     from darkroom.data.reader import ImageShards
-    from darkroom.models.evaluators.teacher.recipe import TURNS, NamedImages, class_names
+    from darkroom.models.evaluators.teacher import TURNS, NamedImages, class_names
     from darkroom.training.data import Images
 
     settings = params.train_teacher

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
-from darkroom.models.tokenizers.pixels import to_images, to_network
+from darkroom.models.tokenizers.protocol import to_images, to_network
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from darkroom.models.tokenizers.patches.network import Config, PatchTokenizer
 from darkroom.models.tokenizers.patches.settings import Patches
-from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.protocol import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
 from darkroom.training.recipe import Batch, Losses
 

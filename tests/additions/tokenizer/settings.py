@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from darkroom.models.tokenizers.kind_settings import Kind
+from darkroom.models.tokenizers.sections import Kind
 from darkroom.params.section import Positive
 
 

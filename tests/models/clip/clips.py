@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from darkroom.models.clip.network import Contrastive
+from darkroom.models.clip.network import Contrastive, tokens_of
 from darkroom.models.clip.recipe import ClipRecipe
-from darkroom.models.clip.text import tokens_of
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch
 

@@ -43,7 +43,7 @@ def test_the_loss_is_the_formula(equal):
 
 
 def _pixels(batch):
-    from darkroom.models.clip.pixels import preprocessed
+    from darkroom.models.clip.network import preprocessed
 
     return preprocessed(batch.data["images"], 8)
 

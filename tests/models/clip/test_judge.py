@@ -8,8 +8,7 @@ import torch
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.artifacts.models import CLIP as KIND
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.evaluator import open_clip
-from darkroom.models.clip.load import PICKLE, save_clip
+from darkroom.models.clip.load import PICKLE, open_clip, save_clip
 from darkroom.models.clip.network import Contrastive
 
 SIZE = {

@@ -13,11 +13,9 @@ from PIL import Image
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip, read_pretrained, save_clip
-from darkroom.models.clip.network import Contrastive
+from darkroom.models.clip.network import Contrastive, preprocessed, resized, tokens_of
 from darkroom.models.clip.package import build_model, tokenize
-from darkroom.models.clip.pixels import preprocessed, resized
 from darkroom.models.clip.settings import Name
-from darkroom.models.clip.text import tokens_of
 from models.clip.clips import SIZE, TEXTS
 
 

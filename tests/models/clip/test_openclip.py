@@ -13,8 +13,8 @@ from PIL import Image
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.artifacts.models import CLIP as KIND
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.evaluator import open_clip as evaluator
 from darkroom.models.clip.load import load_clip, save_clip
+from darkroom.models.clip.load import open_clip as evaluator
 from darkroom.models.clip.openclip import OpenClip, read_open_clip
 from darkroom.models.clip.settings import Pretrained, TrainClip, unfit
 from helpers import training

@@ -11,7 +11,7 @@ import torch
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.models.decoder.cascade import Cascade, Decoder
 from darkroom.models.decoder.sample import SampleRequest
-from darkroom.models.decoder.sample_settings import UNetSampling
+from darkroom.models.decoder.settings import UNetSampling
 from darkroom.models.decoder.variations import inpainted, interpolations, spherical, variations
 from models.decoder.small_unets import TOLD, normals, unet
 

@@ -26,8 +26,7 @@ from darkroom.models.decoder.network import DecoderUNet, unet_denoiser
 from darkroom.models.decoder.opening import DecoderData, config_of
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest
-from darkroom.models.decoder.sample_settings import UNetSampling, few_calls
-from darkroom.models.decoder.settings import TrainDecoder
+from darkroom.models.decoder.settings import TrainDecoder, UNetSampling, few_calls
 from darkroom.models.decoder.unet_settings import Drawing, UNet
 from darkroom.params.stage import read_yaml
 from darkroom.training.loop import train

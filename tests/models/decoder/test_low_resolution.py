@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
+from darkroom.models.decoder.sample import blurred, downsampled, noised, upsampled
 from models.decoder.small_unets import normals
 
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.evaluators.extractor.recipe import ExtractorRecipe, log_prior
+from darkroom.models.evaluators.extractor import Classifier, ExtractorRecipe, log_prior
 from darkroom.training.recipe import Batch
 
 COUNTS = [90, 9, 1, 0]

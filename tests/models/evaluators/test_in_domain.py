@@ -7,7 +7,7 @@ from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 
 
 def images(n: int, channels: int = 3, side: int = 16) -> Tensor:

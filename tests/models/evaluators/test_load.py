@@ -11,7 +11,7 @@ from torch import Tensor
 
 from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.load import extract, outputs, stream
 from darkroom.models.evaluators.registry import Source, open_extractor
 

@@ -8,11 +8,10 @@ from torch.nn import functional
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import PICKLE, save_clip
-from darkroom.models.clip.network import Contrastive
-from darkroom.models.clip.pixels import MEAN, STD
+from darkroom.models.clip.network import MEAN, STD, Contrastive
 from darkroom.models.evaluators.clip_features import PUBLISHED
-from darkroom.models.evaluators.fits import cache, fits
 from darkroom.models.evaluators.registry import EXTRACTORS, RESIZE, Source, open_extractor
+from darkroom.models.evaluators.settings import cache, fits
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.reference_stats import ReferenceStats

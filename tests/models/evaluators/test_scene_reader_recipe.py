@@ -11,15 +11,14 @@ from PIL import Image
 from darkroom.data.images import to_array
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import KINDS, scene
-from darkroom.models.evaluators.scene_reader.network import SceneReader
-from darkroom.models.evaluators.scene_reader.recipe import WORDS, Renders, SceneReaderRecipe, accuracy, blurred
-from darkroom.models.evaluators.scene_reader.settings import GRID, Augment
+from darkroom.models.evaluators.scene_reader import WORDS, Renders, SceneReader, SceneReaderRecipe, accuracy, blurred
+from darkroom.models.evaluators.settings import GRID, ReaderAugment
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
 from training.toy import curves, places, weights
 
-CLEAN = Augment(blur=0.0, noise=0.0, colour=0.0)
+CLEAN = ReaderAugment(blur=0.0, noise=0.0, colour=0.0)
 
 
 def recipe(augment=CLEAN, count=32, kinds=KINDS, hook=None):
@@ -107,7 +106,7 @@ def test_each_picture_is_blurred_by_its_own_gaussian():
 
 
 def test_a_picture_is_put_through_the_same_in_any_company():
-    made = recipe(Augment(blur=1.0, noise=0.2, colour=0.2))
+    made = recipe(ReaderAugment(blur=1.0, noise=0.2, colour=0.2))
     x = torch.rand(5, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
     whole, alone = made.augmented(x, [7, 8, 9, 10, 11]), made.augmented(x[3:4], [10])
     assert torch.equal(whole[3:4], alone) and not torch.equal(whole[3:4], made.augmented(x[3:4], [11]))
@@ -122,8 +121,8 @@ def test_without_augmentation_nothing_changes():
 @pytest.mark.parametrize(
     ("augment", "least", "most"),
     [
-        (Augment(blur=0.0, noise=0.2, colour=0.0), 0.0, 0.2),
-        (Augment(blur=0.0, noise=0.0, colour=0.2), 0.0, 0.2 * 1.5),
+        (ReaderAugment(blur=0.0, noise=0.2, colour=0.0), 0.0, 0.2),
+        (ReaderAugment(blur=0.0, noise=0.0, colour=0.2), 0.0, 0.2 * 1.5),
     ],
 )
 def test_each_augmentation_is_as_strong_as_asked_for_at_most(augment, least, most):
@@ -148,7 +147,7 @@ def test_it_learns_and_its_accuracy_is_that_of_captions(tmp_path):
 
 @pytest.mark.parametrize("images", [8, 32])
 def test_a_stopped_training_continues_bit_for_bit(tmp_path, images):
-    augment = Augment(blur=0.5, noise=0.1, colour=0.1)
+    augment = ReaderAugment(blur=0.5, noise=0.1, colour=0.1)
     whole = train(recipe(augment), training(), run(), places(tmp_path / "whole"))
     hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == images else None  # noqa: E731
     with pytest.raises(SystemExit):

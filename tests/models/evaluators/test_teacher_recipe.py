@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.teacher.network import Teacher
-from darkroom.models.evaluators.teacher.recipe import NamedImages, TeacherRecipe, class_names, shifted, turned
-from darkroom.models.evaluators.teacher.settings import Augment
+from darkroom.models.evaluators.settings import TeacherAugment
+from darkroom.models.evaluators.teacher import NamedImages, Teacher, TeacherRecipe, class_names, shifted, turned
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
@@ -52,7 +51,7 @@ def recipe(target="labels", hook=None, shift=1):
     torch.manual_seed(0)
     model = Teacher(in_channels=1, classes=4, channels=[8, 8], layers=1)
     rows = Bars if target == "labels" else Upright
-    return TeacherRecipe(model, target, Augment(shift=shift, contrast=0.2), 5, rows(hook), rows())
+    return TeacherRecipe(model, target, TeacherAugment(shift=shift, contrast=0.2), 5, rows(hook), rows())
 
 
 @pytest.mark.parametrize("target", ["labels", "rotation"])

@@ -23,8 +23,8 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import to_diffusers, to_published
 from darkroom.models.generators.sample_settings import Params as SampleParams
 from darkroom.models.generators.settings import Params
-from darkroom.models.tokenizers.encode_settings import Params as EncodeParams
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
+from darkroom.models.tokenizers.settings import EncodeParams
 from darkroom.stages import encode_latents, sample_generator, train_generator
 from data.making import make_part
 from models.tokenizers.sections import kl

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.balance import Balanced, repeated
+from darkroom.models.generators.data import Balanced, repeated
 from darkroom.training.loader import rows_at
 from darkroom.training.recipe import Ordered
 

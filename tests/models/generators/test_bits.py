@@ -19,7 +19,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.generators.bits import measure_bits
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.score_settings import BitsSettings
+from darkroom.models.generators.sample_settings import BitsSettings
 from darkroom.rng import normal
 from darkroom.terminal import terminal as progress
 from models.generators.small_published import write_clone

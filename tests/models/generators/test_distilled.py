@@ -24,16 +24,15 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.types import Denoised
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.conditions import NOTHING, Captioned, Embedded, asked_classes, rows_of
-from darkroom.models.generators.distilled.recipe import DistilledRecipe
-from darkroom.models.generators.distilled.settings import Params, few_calls
+from darkroom.models.generators.conditions import NOTHING, Captioned, Embedded, asked_classes, balanced, rows_of
+from darkroom.models.generators.distilled import DistilledRecipe
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import DiTGenerated
 from darkroom.models.generators.fits import fits
-from darkroom.models.generators.labels import balanced
 from darkroom.models.generators.sample_settings import Params as SampleParams
+from darkroom.models.generators.settings import DistilledParams, few_calls
 from darkroom.models.generators.settings import Params as GeneratorParams
 from darkroom.params.section import validate
 from darkroom.params.stage import read_yaml
@@ -217,10 +216,10 @@ def test_rows_of_every_condition() -> None:
 # The stage
 
 
-def params(kind: str = "dit", calls: int = 2, **how: object) -> Params:
+def params(kind: str = "dit", calls: int = 2, **how: object) -> DistilledParams:
     dit = {"steps": 6, "guidance": 1.5} | how
     return validate(
-        Params,
+        DistilledParams,
         {
             "run": run().model_dump(),
             "train_distilled": {

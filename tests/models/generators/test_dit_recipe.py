@@ -5,12 +5,11 @@ import pytest
 import torch
 
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.conditions import START, UNKNOWN, asked_classes
+from darkroom.models.generators.conditions import START, UNKNOWN, asked_classes, balanced
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
-from darkroom.models.generators.labels import balanced
 from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch
 

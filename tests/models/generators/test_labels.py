@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.labels import balanced, by_count, by_frequency, class_number, class_rule
+from darkroom.models.generators.conditions import balanced, by_count, by_frequency, class_number, class_rule
 
 COUNTS = st.lists(st.integers(0, 1300), min_size=1, max_size=40).filter(any)
 

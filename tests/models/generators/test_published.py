@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from darkroom.artifacts.manifest import sha256_file
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.batches import KeptBatches
 from darkroom.models.generators.dit.checkpoints import read_published
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import (
@@ -22,6 +21,7 @@ from darkroom.models.generators.dit.published import (
     to_published,
 )
 from darkroom.models.generators.dit.settings import DiTDiffusion
+from darkroom.models.generators.sampler import KeptBatches
 from darkroom.params.section import validate
 from darkroom.params.training import Init
 from darkroom.training.initial import initialise

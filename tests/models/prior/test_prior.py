@@ -11,8 +11,7 @@ from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.diffusion.settings import Sampling
-from darkroom.models.prior.network import PriorConfig, PriorNetwork
-from darkroom.models.prior.sample import Prior, prior_denoiser, sample_prior, text_direction
+from darkroom.models.prior.network import Prior, PriorConfig, PriorNetwork, prior_denoiser, sample_prior, text_direction
 from darkroom.models.prior.settings import PriorSampling
 
 CONFIG = PriorConfig(embed_dim=8, text_shape=(5, 6), width=16, depth=2, heads=2)

@@ -7,11 +7,8 @@ import torch
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.errors import DarkroomError
-from darkroom.models.prior.data import CaptionedEmbeddings, require_texts
-from darkroom.models.prior.network import PriorConfig, PriorNetwork
-from darkroom.models.prior.recipe import PriorRecipe
-from darkroom.models.prior.sample import Prior
-from darkroom.models.prior.scores import Scorer, cosines
+from darkroom.models.prior.network import Prior, PriorConfig, PriorNetwork
+from darkroom.models.prior.recipe import CaptionedEmbeddings, PriorRecipe, Scorer, cosines, require_texts
 from darkroom.models.prior.settings import Evaluate, PriorDiffusion
 from darkroom.rng import random_numbers
 from darkroom.training.loop import train

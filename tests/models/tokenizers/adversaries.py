@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from darkroom.models.evaluators.teacher.network import Teacher
+from darkroom.models.evaluators.teacher import Teacher
 from darkroom.models.tokenizers.kl.recipe import KLRecipe
 from darkroom.models.tokenizers.perceptual import LevelDistance
 from darkroom.training.loop import train

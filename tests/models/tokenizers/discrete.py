@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.models.tokenizers.pixels import to_images, to_network
+from darkroom.models.tokenizers.protocol import to_images, to_network
 
 SIZE = 7  # codes
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from darkroom.models.tokenizers.kl.settings import KL
-from darkroom.models.tokenizers.loss_settings import Adversarial, Perceptual
+from darkroom.models.tokenizers.sections import Adversarial, Perceptual
 
 
 def adversarial(**changes: Any) -> Adversarial:

@@ -11,13 +11,13 @@ from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.adversarial import (
     Adversary,
     Outputs,
+    PatchDiscriminator,
     adaptive_weight,
     discriminator_loss,
     generator_loss,
     gradient_penalty,
 )
-from darkroom.models.tokenizers.discriminator import PatchDiscriminator
-from darkroom.models.tokenizers.loss_settings import Adversarial, Perceptual, require_fit
+from darkroom.models.tokenizers.sections import Adversarial, Perceptual, require_fit
 from darkroom.training.recipe import Batch
 from helpers import training
 

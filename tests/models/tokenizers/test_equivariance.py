@@ -8,10 +8,10 @@ import torch
 from pydantic import ValidationError
 from torch.nn import functional
 
-from darkroom.models.tokenizers.equivariance import Transform, scaled, transform_of
 from darkroom.models.tokenizers.kl.recipe import KLRecipe
-from darkroom.models.tokenizers.loss_settings import Equivariance
-from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.protocol import to_network
+from darkroom.models.tokenizers.recipe import Transform, scaled, transform_of
+from darkroom.models.tokenizers.sections import Equivariance
 from darkroom.rng import normal
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
-from darkroom.models.tokenizers.batches import decode_all, encode_all, padded, reconstruct_all
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.pixels import to_images, to_network
+from darkroom.models.tokenizers.protocol import decode_all, encode_all, padded, reconstruct_all, to_images, to_network
 from models.tokenizers.sections import kl
 
 SETTINGS = kl()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.protocol import to_network
 from darkroom.rng import normal
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch

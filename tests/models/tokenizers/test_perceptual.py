@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.teacher.network import Teacher
+from darkroom.models.evaluators.teacher import Teacher
 from darkroom.models.tokenizers.perceptual import LevelDistance, _bins, load_perceptual, to_rgb, untrained
 from darkroom.params.section import NO_FILE
 
@@ -222,13 +222,13 @@ def test_a_file_of_another_network_is_told(tmp_path):
             load_perceptual("vgg16", tmp_path / f"{name}.pth", (3, 32, 32))
 
 
-def test_without_internet_the_download_is_told(monkeypatch):
-    from torchvision.models import VGG16_Weights
+def test_without_internet_the_download_is_told(tmp_path, monkeypatch):
 
     def unreachable(*_, **__):
         raise OSError("Name or service not known")
 
-    monkeypatch.setattr(type(VGG16_Weights.IMAGENET1K_V1), "get_state_dict", unreachable)
+    monkeypatch.setattr(torch.hub, "download_url_to_file", unreachable)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     with pytest.raises(DarkroomError, match=r"cannot be downloaded from https://.*`train_tokenizer\.teacher`"):
         load_perceptual("lpips", Path(NO_FILE), (3, 32, 32))
 

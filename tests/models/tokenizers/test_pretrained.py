@@ -14,9 +14,9 @@ from darkroom.check.check import read_params
 from darkroom.data.catalog import Selection
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
+from darkroom.models.tokenizers.kl.network import load_pretrained
+from darkroom.models.tokenizers.kl.settings import Pretrained
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.pretrained.network import load_pretrained
-from darkroom.models.tokenizers.pretrained.settings import Pretrained
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
 

@@ -9,10 +9,9 @@ from pydantic import ValidationError
 from vector_quantize_pytorch import FSQ, LFQ, SimVQ, VectorQuantize
 from vector_quantize_pytorch.vector_quantize_pytorch import kmeans
 
-from darkroom.models.tokenizers import quantiser_settings as sections
+from darkroom.models.tokenizers import sections
 from darkroom.models.tokenizers.codebooks import AveragedCodebook, LinearCodebook, rotated
-from darkroom.models.tokenizers.entropy import code_entropies, soft_codes
-from darkroom.models.tokenizers.implicit_codebooks import Rounded, Signs
+from darkroom.models.tokenizers.quantiser import Rounded, Signs, code_entropies, soft_codes
 
 
 def averaged(size=16, channels=4, **keys):

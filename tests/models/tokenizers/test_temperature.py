@@ -5,8 +5,8 @@ import math
 import pytest
 from pydantic import ValidationError
 
+from darkroom.models.tokenizers.dvae.relaxations import compounded, temperature
 from darkroom.models.tokenizers.dvae.settings import Temperature
-from darkroom.models.tokenizers.dvae.temperature import compounded, temperature
 
 
 def rule(name, **changes):

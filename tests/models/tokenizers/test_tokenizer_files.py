@@ -18,7 +18,7 @@ from vector_quantize_pytorch import LFQ
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.discriminator import PatchDiscriminator
+from darkroom.models.tokenizers.adversarial import PatchDiscriminator
 from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer, config_of
 from darkroom.params.training import Init

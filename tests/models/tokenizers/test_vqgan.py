@@ -11,7 +11,7 @@ from darkroom.check.check import check
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import Codes
-from darkroom.models.tokenizers.quantiser_settings import FSQ
+from darkroom.models.tokenizers.sections import FSQ
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer, config_of
 from darkroom.params.stage import read_yaml
 from models.tokenizers.small_vqgan import section

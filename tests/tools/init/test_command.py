@@ -12,7 +12,7 @@ from PIL import Image
 from darkroom.check.check import check
 from darkroom.cli import main
 from darkroom.dag.history import expected_left
-from darkroom.models.evaluators.extractor.settings import ExtractorTraining
+from darkroom.models.evaluators.settings import ExtractorTraining
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
 from darkroom.tools.init import command, facts, measuring, writing

@@ -25,7 +25,7 @@ from darkroom.data.images import ImageSpec
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.errors import DarkroomError
 from darkroom.metrics.frechet import frechet_of_two
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.tools.score import command
 from darkroom.tools.score.sides import open_side

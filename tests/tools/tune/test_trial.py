@@ -5,7 +5,7 @@ from contextlib import chdir
 import pytest
 import torch
 
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.params.stage import read_yaml
 from darkroom.tools.editing import put
 from darkroom.tools.plan.body import rehearse

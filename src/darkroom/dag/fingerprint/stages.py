@@ -29,7 +29,7 @@ Fingerprint = dict[str, Definitions]  # by module, or by the path of a data file
 
 def entry_points(stage: str) -> list[str]:
     """Return the modules that a stage starts with: the environment, its body and its settings."""
-    return [f"{PACKAGE}.environment", f"{PACKAGE}.stages.{stage}", STAGES[stage].settings]
+    return [f"{PACKAGE}.environment", f"{PACKAGE}.stages.{stage}", STAGES[stage].params[0]]
 
 
 def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOURCE) -> list[str]:

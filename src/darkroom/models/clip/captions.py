@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.text import tokens_of
+from darkroom.models.clip.network import tokens_of
 from darkroom.training.data import Images, Positions
 
 AHEAD = 100_000  # captions that are tokenised before the training, so that too long ones are refused at once

@@ -1,4 +1,4 @@
-"""Writes and opens `models/clip/`, and reads published weights.
+"""Writes and opens `models/clip/`, and reads published weights, as an evaluator too.
 
 `model.pt` is a state dict as OpenAI's networks hold it, most weights in float16, which `clip.load` opens; the same
 tensors are beside it in safetensors, which can initialise a training, and whose hash is the fingerprint of the CLIP.
@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.artifacts.manifest import ArtifactError, open_artifact, sha256_file
+from darkroom.artifacts.manifest import ArtifactError, open_artifact, sha256_bytes, sha256_file
 from darkroom.artifacts.models import CLIP as KIND
 from darkroom.artifacts.models import CLIP_FOLDER
 from darkroom.artifacts.networks import WEIGHTS, write_network
+from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import Clip
 from darkroom.models.clip.openclip import OpenClip, read_open_clip
 from darkroom.models.clip.package import CLIP, build_model, convert_weights, load
@@ -93,3 +94,27 @@ def read_pretrained(name: str | None, file: str, downloads: Path) -> CLIP:
     with telling(f"{what}, which `train_clip.pretrained` names, cannot be read"), torch.random.fork_rng(devices=[]):
         network, _ = load(name or file, device="cpu", download_root=str(downloads))
     return network
+
+
+def open_clip(path: Path, key: str) -> Clip:
+    """Return the CLIP at `path`, on the CPU; `key` is the key of params.yaml with the path, for messages.
+
+    A folder is one that `train_clip` writes, or of open_clip's format; a file OpenAI's TorchScript archive
+    (ViT-B-32.pt), or a state dict. Of what others publish too long texts are truncated, and its fingerprint is the same
+    as under `train_clip.pretrained`.
+
+    Raises:
+        DarkroomError: there is no file or folder, or it holds no CLIP.
+    """
+    if path.is_dir():
+        if (path / OPEN_CLIP_CONFIG).is_file() and not (path / "manifest.json").is_file():
+            return read_open_clip(str(path), truncate=True)
+        return load_clip(path)
+    if not path.is_file():
+        raise DarkroomError(
+            f"`{key}` in params.yaml names {path}, and there is neither a file nor a folder: give models/clip, a file "
+            "with weights of CLIP, or data/none to measure no similarity."
+        )
+    with telling(f"the CLIP in {path}, which `{key}` names, cannot be read"), torch.random.fork_rng(devices=[]):
+        network, _ = load(str(path), device="cpu")
+    return Clip(network, sha256_bytes(save(stored(network))), truncate=True)

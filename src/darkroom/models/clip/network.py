@@ -1,15 +1,128 @@
-"""The CLIP network for training, and the frozen CLIP for inference: from images and texts to embeddings."""
+"""The CLIP network for training, and the frozen CLIP for inference: from images and texts to embeddings.
 
-from collections.abc import Mapping, Sequence
+Texts become a start token, byte pairs, an end token, and zeros up to the context length; images the size and colours of
+the network's input, with OpenAI's mean and standard deviation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.models.clip.package import CLIP, VOCABULARY
-from darkroom.models.clip.pixels import preprocessed
-from darkroom.models.clip.text import encode, to_tensor, tokens_of
+from darkroom.device import to_device
+from darkroom.errors import DarkroomError
+from darkroom.models.clip.package import CLIP, VOCABULARY, tokenize
+from darkroom.models.colours import to_rgb
+
+# Mean and standard deviation of each channel over OpenAI's training images, used for all networks.
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+def resized(images: Tensor, size: int, interpolation: str = "bicubic") -> Tensor:
+    """Return uint8 images (N, 3, H, H) resized to (N, 3, size, size), float32, whole numbers from 0 to 255.
+
+    Bicubic, or bilinear, and antialiased, first in width and then in height, rounded after each, as in Pillow. Pillow's
+    coefficients are fixed-point numbers, so that results differ from it by at most one grey level.
+    """
+    x = images.float()
+    for shape in ((x.shape[2], size), (size, size)) if x.shape[2] != size else ():
+        x = functional.interpolate(x, size=shape, mode=interpolation, antialias=True, align_corners=False)
+        x = x.round().clamp(0, 255)
+    return x
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From images to a network's input.
+
+    size: pixels, height and width.
+    mean, std: of each channel, of values from 0 to 1.
+    interpolation: bicubic or bilinear.
+    """
+
+    size: int
+    mean: tuple[float, ...] = MEAN
+    std: tuple[float, ...] = STD
+    interpolation: str = "bicubic"
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return uint8 images (N, C, H, H) as the network's input, float32 (N, 3, size, size).
+
+        The transform that `clip.load` returns beside the network, on tensors. Grey and RGBA: see `to_rgb`.
+
+        Raises:
+            DarkroomError: the images are not uint8, not square, or do not have 1, 3 or 4 channels.
+        """
+        if images.shape[-2] != images.shape[-1]:
+            raise DarkroomError(f"CLIP takes squares, and not images of shape {tuple(images.shape)}: crop them first.")
+        x = resized(to_rgb(images), self.size, self.interpolation).div_(255)  # in place: a third of the time
+        mean, std = (to_device(torch.tensor(values), x.device)[:, None, None] for values in (self.mean, self.std))
+        return x.sub_(mean).div_(std)
+
+
+def preprocessed(images: Tensor, size: int) -> Tensor:
+    """Return images as the input of OpenAI's networks: see `Preprocessing`."""
+    return Preprocessing(size)(images)
+
+
+_SHOWN = 60  # maximum characters of a text in a message
+
+
+def tokens_of(
+    texts: Sequence[str], context: int, truncate: bool, name: Callable[[int], str] | None = None
+) -> NDArray[np.uint16]:
+    """Return the tokens of texts, uint16 (N, context).
+
+    Args:
+        texts: the texts; case and extra spaces are ignored.
+        context: the number of tokens of a text, with the start and end tokens.
+        truncate: whether to truncate longer texts, whose last token is then the end token; False: raise.
+        name: returns the origin of text i, for messages.
+
+    Raises:
+        DarkroomError: a text is too long; the message quotes it.
+    """
+    rows = np.zeros((len(texts), context), dtype=np.uint16)
+    for number, text in enumerate(texts):
+        try:
+            rows[number] = tokenize(text, context, truncate)[0].numpy()
+        except RuntimeError:
+            whose = f" of {name(number)}" if name else ""
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            raise DarkroomError(
+                f"the text {shown!r}{whose} has more than the {context} tokens of CLIP's context: raise "
+                "`train_clip.trained.model.context_length` (77 at most), or set `train_clip.long_captions` to truncate."
+            ) from None
+    return rows
+
+
+def to_tensor(tokens: NDArray[np.uint16], device: torch.device | None = None) -> Tensor:
+    """Return tokens as the input of the network, int64 (N, L)."""
+    return torch.from_numpy(tokens.astype(np.int64)).to(device or "cpu")
+
+
+def encode(network: CLIP, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the outputs of the text network for tokens, int64 (N, L).
+
+    Returns:
+        embeddings (N, D), not normalised, as of `CLIP.encode_text`; and encodings (N, L, W), the last layer at each
+        token, zero after the end of the text, a condition of unCLIP's decoder (Ramesh et al., 2022, 2204.06125).
+    """
+    x = network.token_embedding(tokens).type(network.dtype)  # (N, L, W)
+    x = x + network.positional_embedding[: tokens.shape[1]].type(network.dtype)
+    x = network.transformer(x.permute(1, 0, 2)).permute(1, 0, 2)
+    x = network.ln_final(x).type(network.dtype)
+    end = tokens.argmax(dim=1)  # the end token has the highest number
+    embeddings = x[torch.arange(len(x), device=x.device), end] @ network.text_projection
+    inside = torch.arange(tokens.shape[1], device=x.device) <= end[:, None]
+    return embeddings, x * inside[:, :, None]
+
 
 _STAGES = 4  # stages of CLIP's residual network
 HEAD = 64  # width of an attention head: `clip.load` derives the number of heads from it

@@ -15,9 +15,8 @@ from torch import Tensor
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import sha256_bytes
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.network import Clip
+from darkroom.models.clip.network import Clip, Preprocessing
 from darkroom.models.clip.package import VOCABULARY
-from darkroom.models.clip.pixels import Preprocessing
 from darkroom.models.clip.settings import OPEN_CLIP_CONFIG as CONFIG
 from darkroom.remote import telling
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,9 +10,35 @@ from torch import Tensor, distributed, nn
 
 from darkroom.device import in_float32, of_all_processes, process_count
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.loss import LARGEST, contrastive_losses
 from darkroom.models.clip.network import Contrastive
+from darkroom.models.clip.scores import Examples
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
+
+LARGEST = 100.0  # maximum scale of the cosines: Radford et al., section 2.5
+
+
+def contrastive_losses(image: Tensor, text: Tensor, scale: Tensor, captions: Tensor | None = None) -> Tensor:
+    """Return the loss of each pair of a batch, (N,).
+
+    L_i = - 1/2 [ sum_j q_ij log softmax_j(s x_i . y_j) + sum_j q_ij log softmax_j(s x_j . y_i) ], with q_ij = 1 where
+    i = j: Radford et al., "Learning transferable visual models from natural language supervision", 2021, figure 3.
+    Where captions are given, q_ij = 1/n_i for the n_i pairs whose caption equals that of pair i, which are no negatives
+    of each other: Yang et al., "Unified contrastive learning in image-text-label space", 2022, 2204.03610, equation 3.
+
+    Args:
+        image: x, of length 1, (N, D).
+        text: y, of length 1, (N, D).
+        scale: s, the inverse temperature.
+        captions: a number for each pair, the same for equal captions, (N,); None: all differ.
+    """
+    logits = scale * image @ text.T  # (N, N), a row an image
+    if captions is None:
+        targets = torch.eye(len(logits), dtype=logits.dtype, device=logits.device)
+    else:
+        equal = (captions[:, None] == captions).to(logits.dtype)
+        targets = equal / equal.sum(dim=1, keepdim=True)
+    found = [-(targets * each.log_softmax(dim=1)).sum(dim=1) for each in (logits, logits.T)]
+    return (found[0] + found[1]) / 2
 
 
 class Embedded(NamedTuple):
@@ -21,16 +47,6 @@ class Embedded(NamedTuple):
     image: Tensor
     text: Tensor
     scale: Tensor
-
-
-class Scorer(Protocol):
-    """Scores a CLIP during training on validation images: `darkroom.models.clip.scores.Examples`."""
-
-    every: int
-
-    def scores(self, model: Contrastive, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return zero-shot accuracy and recalls by name."""
-        ...
 
 
 @dataclass
@@ -68,7 +84,7 @@ class ClipRecipe(Recipe):
         equal_captions: str,
         train: IndexedDataset,
         val: IndexedDataset,
-        scorer: Scorer | None = None,
+        scorer: Examples | None = None,
         merge: bool = True,
     ) -> None:
         self.model, self.train, self.val = model, train, val

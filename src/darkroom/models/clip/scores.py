@@ -10,9 +10,8 @@ from torch.nn import functional
 from darkroom.data.draw import drawn
 from darkroom.metrics.retrieval import class_embeddings, recalls, zero_shot
 from darkroom.models.clip.captions import CaptionedImages
-from darkroom.models.clip.network import Contrastive
-from darkroom.models.clip.text import to_tensor, tokens_of
-from darkroom.models.tokenizers.batches import padded
+from darkroom.models.clip.network import Contrastive, to_tensor, tokens_of
+from darkroom.models.tokenizers.protocol import padded
 from darkroom.terminal.terminal import with_progress
 from darkroom.training.recipe import Gather
 

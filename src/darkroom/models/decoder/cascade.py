@@ -15,14 +15,11 @@ from darkroom.data.images import ImageSpec
 from darkroom.device import fill_batch
 from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.decoder.low_resolution import downsampled, upsampled
 from darkroom.models.decoder.network import DecoderUNet
-from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
-from darkroom.models.decoder.sample_settings import UNetSampling
-from darkroom.models.tokenizers.batches import decode_all
+from darkroom.models.decoder.sample import CascadeStage, SampleRequest, downsampled, sample_stage, upsampled
+from darkroom.models.decoder.settings import UNetSampling
 from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.pixels import to_images, to_network
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
 
 TOKENIZER = Path("models/tokenizer")
 

@@ -1,7 +1,7 @@
 """What a U-Net of the decoder is trained on: images or latents, and beside them what CLIP says of each."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,33 +16,15 @@ from darkroom.data.latents import LatentShards
 from darkroom.device import in_float32
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.models.clip.captions import AHEAD
-from darkroom.models.clip.network import Clip
-from darkroom.models.clip.text import tokens_of
-from darkroom.models.tokenizers.batches import decode_all
-from darkroom.models.tokenizers.pixels import to_images, to_network
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.clip.network import Clip, tokens_of
+from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
 from darkroom.rng import order
 from darkroom.training.data import Images, Positions, mirrored
 from darkroom.training.recipe import IndexedDataset
 
 Data = dict[str, Tensor]
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Spaces: from a batch to x_0, and from x_0 to images
-
-
-class Space(Protocol):
-    """Where the diffusion takes place."""
-
-    bounded: bool
-
-    def data(self, batch: Data) -> Tensor:
-        """Return x_0 of a batch, float32 (N, C, S, S)."""
-        ...
-
-    def images(self, x0: Tensor) -> Tensor:
-        """Return images of x_0, uint8 (N, C, H, W)."""
-        ...
+# Spaces, where the diffusion takes place: from a batch to x_0, float32 (N, C, S, S), and to images, uint8 (N, C, H, W)
 
 
 class PixelSpace:
@@ -84,7 +66,9 @@ class LatentSpace:
         return decode_all(self.tokenizer, self.scaler.invert(x0), self.batch, x0.device)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+Space = PixelSpace | LatentSpace
+
+
 # Conditioners: from a batch to the conditions that come from CLIP
 
 
@@ -126,10 +110,6 @@ class ClipConditioner(Conditioner):
 def embedded(clip: Clip, images: Tensor) -> Tensor:
     """Return embeddings of uint8 images as `embed_clip` stores normalised ones, of length 1, float32 (N, D)."""
     return functional.normalize(clip.images(images), dim=1)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Rows
 
 
 class ConditionedDataset:

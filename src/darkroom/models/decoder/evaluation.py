@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.metrics.building import build_reference
 from darkroom.metrics.image import psnr
 from darkroom.metrics.reference import Reference, distances
-from darkroom.models.decoder.low_resolution import upsampled
+from darkroom.models.decoder.sample import upsampled
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
 from darkroom.params.evaluate import Evaluate
 from darkroom.training.recipe import Gather

@@ -8,7 +8,7 @@ conditions are replaced by learned nulls, the image and the text each by its own
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
@@ -129,6 +129,7 @@ def levels_embedded(levels: Tensor, width: int = _FREQUENCIES) -> Tensor:
 class DecoderUNet(SavedNetwork):
     """The U-Net with its conditions. Predicts what its objective asks for, and the variance where it is learned."""
 
+    shape = UNetConfig
     made_by = ("U-Net", "train_decoder")
 
     def __init__(self, config: UNetConfig) -> None:
@@ -262,12 +263,6 @@ class DecoderUNet(SavedNetwork):
             if wanted:
                 parts.append(levels_embedded(none if level is None else level))
         return torch.cat(parts, dim=1) if parts else None
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        tuples = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
-        return cls(UNetConfig(**{**config, **tuples}))
 
 
 def unet_denoiser(

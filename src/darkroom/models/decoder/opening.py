@@ -197,26 +197,20 @@ def _groups(images: ImageShards, device: torch.device) -> Iterator[Tensor]:
 
 def config_of(settings: UNet, opened: DecoderData) -> UNetConfig:
     """Return the shape of a U-Net for what it is trained on."""
-    model = settings.model
-    low = settings.low_size is not None
+    low, named = (
+        settings.low_size is not None,
+        settings.model.model_dump(exclude={"channels", "attention", "text_tokens"}),
+    )
     return UNetConfig(
         size=settings.size,
         image_channels=opened.channels,
-        channels=tuple(model.channels),
-        attention=tuple(model.attention),
-        layers=model.layers,
-        head_dim=model.head_dim,
-        norm_groups=model.norm_groups,
-        patch=model.patch,
-        dropout=model.dropout,
+        channels=tuple(settings.model.channels),
+        attention=tuple(settings.model.attention),
+        **named,
         embed_dim=opened.embed_dim if settings.told_image else 0,
-        image_tokens=model.image_tokens,
-        image_to_time=model.image_to_time,
-        image_map=model.image_map,
         embedding_noise=bool(settings.diffusion.embedding_noise),
-        text_shape=opened.text_shape if model.text_tokens else None,
+        text_shape=opened.text_shape if settings.model.text_tokens else None,
         low=low,
         low_noise=low and bool(settings.low.noise),
-        self_condition=model.self_condition,
         learned_variance=settings.diffusion.learns_variance,
     )

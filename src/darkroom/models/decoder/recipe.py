@@ -17,8 +17,8 @@ from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.types import Objective
 from darkroom.models.decoder.data import Conditioner, Space
 from darkroom.models.decoder.evaluation import Evaluation
-from darkroom.models.decoder.low_resolution import blurred, downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
+from darkroom.models.decoder.sample import blurred, downsampled, noised, upsampled
 from darkroom.models.decoder.unet_settings import LowResolution, UNet
 from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe

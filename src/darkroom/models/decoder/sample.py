@@ -1,12 +1,18 @@
-"""One stage of the cascade: a trained U-Net, how it is sampled, and the images that it makes."""
+"""One stage of the cascade: a trained U-Net, how it is sampled, and the images that it makes, of low-resolution ones.
+
+An up-sampler that only ever saw perfect small images repeats the faults of those it is given. So in training they are
+blurred (Ramesh et al., 2022, arXiv 2204.06125, section 2.1, after Saharia et al., 2021, "SR3") or noised, and it is
+conditioned on how much noise there is (Ho et al., 2021, "Cascaded diffusion models", arXiv 2106.15282).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.diffusion.denoiser import Guidance, clip_x0, dynamic_threshold
@@ -14,11 +20,53 @@ from darkroom.diffusion.inpainting import inpaint
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.diffusion.types import Objective, Threshold
-from darkroom.models.decoder.low_resolution import downsampled, noised, upsampled
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
-from darkroom.models.decoder.sample_settings import UNetSampling, few_calls
+from darkroom.models.decoder.settings import UNetSampling, few_calls
 from darkroom.models.decoder.unet_settings import Drawing
 from darkroom.rng import derive, normal
+
+
+def downsampled(images: Tensor, size: int, how: Literal["area", "nearest"] = "area") -> Tensor:
+    """Return square images (N, C, S, S) at `size`, which divides S: the mean of each block, or its first pixel."""
+    if images.shape[-1] == size:
+        return images
+    factor = images.shape[-1] // size
+    if how == "nearest":
+        return images[..., ::factor, ::factor].contiguous()
+    return functional.avg_pool2d(images, factor)
+
+
+def upsampled(images: Tensor, size: int) -> Tensor:
+    """Return square images (N, C, s, s) at `size`, a multiple of s: every pixel a block."""
+    factor = size // images.shape[-1]
+    return images.repeat_interleave(factor, dim=2).repeat_interleave(factor, dim=3)
+
+
+def blurred(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
+    """Return images (N, C, H, W) under a Gaussian blur of each one's own width; edges are mirrored.
+
+    Args:
+        images: to blur.
+        sigma: of each, in pixels, (N,), above 0.
+        kernel: pixels of the kernel's side, odd.
+    """
+    count, channels, height, width = images.shape
+    away = torch.arange(kernel, device=images.device, dtype=images.dtype) - kernel // 2
+    weights = torch.exp(-(away**2) / (2 * sigma[:, None] ** 2))  # (N, K)
+    weights = weights / weights.sum(dim=1, keepdim=True)
+    each = weights.repeat_interleave(channels, dim=0)[:, None]  # (N C, 1, K)
+    edge = kernel // 2
+    x = functional.pad(images, (edge,) * 4, mode="reflect").reshape(1, count * channels, height + 2 * edge, -1)
+    x = functional.conv2d(x, each[:, :, :, None], groups=count * channels)
+    x = functional.conv2d(x, each[:, :, None, :], groups=count * channels)
+    return x.reshape(count, channels, height, width)
+
+
+def noised(images: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+    """Return sqrt(1 - l²) x + l ε: images or embeddings (N, ...) with a fraction l of noise in each, (N,), 0 to 1."""
+    fraction = level.reshape(-1, *(1,) * (images.ndim - 1))
+    return (1 - fraction**2).sqrt() * images + fraction * noise
+
 
 # From what it is for, and the shape for one image, to standard normal numbers for all.
 Noise = Callable[[str, tuple[int, ...]], Tensor]

@@ -1,16 +1,17 @@
-"""The sections that `train_decoder` reads: what all U-Nets of the cascade share, and each by itself."""
+"""The sections that the stages of the decoder read: what all U-Nets of the cascade share, and each by itself."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from darkroom.artifacts.models import DECODER_FOLDER
-from darkroom.diffusion.settings import Timesteps, require_fit
-from darkroom.models.decoder.unet_settings import UNet
+from darkroom.diffusion.settings import SOLVERS, Probability, Timesteps, require_fit
+from darkroom.models.decoder.unet_settings import Drawing, UNet
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.evaluate import Evaluate
-from darkroom.params.kinds import merged
+from darkroom.params.kinds import Overrides, merged, require_known
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, Fraction, PartName, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
@@ -164,3 +165,109 @@ class Params(Section):
     def idle(self) -> str | None:
         """Why nothing is trained by what its own section says; None: the U-Net that the stage is given is."""
         return None if any(unet.trained for unet in self.train_decoder.unets.values()) else "`trained` is false"
+
+
+class UNetSampling(Drawing):
+    """How a U-Net is sampled."""
+
+    embedding_noise: Probability = 0.0
+    """Fraction of noise in the image embedding, at most what the U-Net was trained on."""
+    low_noise: Probability = 0.1
+    """Fraction of noise in the low-resolution condition, at most what the U-Net was trained on."""
+
+
+def few_calls(how: UNetSampling, objective: str, calls: int) -> UNetSampling:
+    """Return how what was distilled into so many calls is sampled: unguided, with the noise in its conditions as asked.
+
+    No threshold: what a call says is the way of several steps, whose x0 may lie outside the range of pixels.
+    """
+    few = {"solver": SOLVERS[objective][0], "steps": calls, "guidance": 1.0, "threshold": "none"}
+    return UNetSampling.model_validate(few | how.model_dump(include={"embedding_noise", "low_noise"}))
+
+
+class Pictures(Section):
+    """Test images in the further pictures; 0: none is made."""
+
+    variations: Annotated[int, Field(ge=0)] = 6
+    """Test images that are decoded eight times, each time from other noise."""
+    interpolations: Annotated[int, Field(ge=0)] = 4
+    """Pairs of images with eight steps on the arc between their embeddings."""
+    inpainted: Annotated[int, Field(ge=0)] = 0
+    """Images whose middle is painted anew (RePaint)."""
+    resamples: Positive = 3
+    """How often each step of in-painting is repeated."""
+
+
+class Decoding(Section):
+    """How each U-Net is sampled."""
+
+    batch: Positive = 64
+    """Images in a forward pass, the last one padded."""
+    weights: Literal["ema", "raw"] = "ema"
+    """Averaged weights (ema), or those of the last optimizer step (raw)."""
+    common: UNetSampling = UNetSampling()
+    """How every U-Net is sampled."""
+    unets: dict[PartName, Overrides] = {}
+    """For each U-Net by name, the keys of `common` that have another value."""
+    shard_size: Positive = 1000
+    """Images in a shard."""
+
+    def sampling(self, name: str) -> UNetSampling:
+        """Return how a U-Net is sampled: `common`, with what its own section has otherwise."""
+        return merged(self.common, self.unets.get(name, {}), f"unets.{name}")
+
+    @model_validator(mode="after")
+    def _own(self) -> "Decoding":
+        for name, own in self.unets.items():
+            require_known(own, UNetSampling.model_fields, "a U-Net")
+            self.sampling(name)
+        return self
+
+
+class SampleDecoder(Decoding):
+    """How many images, of which split, and how each U-Net is sampled."""
+
+    seed: Seed = 1
+    """Seed of all noise; image i depends on (seed, i) alone."""
+    threads: Positive = 1
+    """CPU threads."""
+    split: Literal["test", "val", "train"] = "test"
+    """Split whose image embeddings are decoded."""
+    images: Positive | None = 256
+    """Number of embeddings that are decoded, drawn of the split; null: all."""
+    pictures: Pictures = Pictures()
+    """Further pictures beside the grid, of the first images; 0: none."""
+
+
+class SampleParams(Section):
+    """What dvc.yaml gives to `sample_decoder`."""
+
+    run: Run
+    train_decoder: Names
+    sample_decoder: SampleDecoder
+
+
+class Evaluators(Section):
+    """What an image is compared with its original and its caption by; the same for `score_text`."""
+
+    lpips: Literal["none", "lpips"] = "none"
+    """lpips: also measure the perceptual distance of each image from its original, and of images of one class."""
+    vgg16: str = NO_FILE
+    """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
+    clip: str = "models/clip"
+    """CLIP that measures the similarity of image and caption: models/clip, better one that was no condition, as a
+    file like OpenAI's ViT-B-32.pt; data/none: no similarity."""
+    attributes: Literal["none", "scenes"] = "none"
+    """scenes: also the fractions of images whose colour, form, size and position are those of the caption."""
+
+
+class ScoreDecoder(ScoreGenerator, Evaluators):
+    """How the standard errors are made, and which evaluators score."""
+
+
+class ScoreParams(Section):
+    """What dvc.yaml gives to `score_decoder`."""
+
+    run: Run
+    reference_stats: Networks
+    score_decoder: ScoreDecoder

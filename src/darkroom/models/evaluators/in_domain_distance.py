@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.metrics.image import Measure
-from darkroom.models.evaluators.extractor.network import Classifier
-from darkroom.models.evaluators.teacher.network import norm_lengths
+from darkroom.models.evaluators.extractor import Classifier
+from darkroom.models.evaluators.teacher import norm_lengths
 from darkroom.models.tokenizers.perceptual import LevelDistance
 
 

@@ -11,7 +11,7 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images, Views, batched
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 
 
 class FeatureNetwork(Protocol):

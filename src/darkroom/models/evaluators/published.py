@@ -106,7 +106,10 @@ def read_published(
     try:
         content = path.read_bytes()  # one copy in memory is hashed and read: the file cannot change in between
     except OSError as error:
-        raise DarkroomError(f"{keys.weights} names {path}, which cannot be read: {error.strerror}.") from error
+        raise DarkroomError(
+            f"{keys.weights} names {path}, which cannot be read ({error.strerror}): give the published file, "
+            f"{source.url}, or {NO_FILE} to download it."
+        ) from error
     found = sha256_bytes(content)
     if sha256 is not None and found != sha256:
         raise DarkroomError(

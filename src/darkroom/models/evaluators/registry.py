@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from darkroom.artifacts.manifest import sha256_file
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.extractor.network import Classifier
+from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.load import Extractor
 from darkroom.models.evaluators.published import Keys, of_section
 from darkroom.params.reference_stats import ClipFile, Dinov2, Inception
@@ -89,27 +89,10 @@ EXTRACTORS: dict[str, Callable[[Source, Keys], Extractor]] = {
 }
 
 
-class Section(Protocol):
-    """Of `reference_stats` in params.yaml, where published networks come from."""
-
-    @property
-    def inception(self) -> Inception:
-        """FID's."""
-        ...
-
-    @property
-    def dinov2(self) -> Dinov2:
-        """DINOv2."""
-        ...
-
-    @property
-    def clip(self) -> ClipFile:
-        """CMMD's CLIP."""
-        ...
-
-
-def open_configured(name: str, in_domain: Path, section: Section) -> Extractor:
+def open_configured(name: str, in_domain: Path, section: Any) -> Extractor:
     """Return an extractor of `reference_stats.extractors`, the in-domain one from its folder.
+
+    `section` is `reference_stats`, which says where published networks come from.
 
     Raises:
         DarkroomError: see `open_extractor`.

@@ -18,7 +18,7 @@ from darkroom.diffusion.gaussian import Gaussian
 from darkroom.errors import DarkroomError
 from darkroom.metrics.uncertainty import mean_and_error
 from darkroom.models.generators.data import LabelledLatents, means_of
-from darkroom.models.generators.score_settings import BitsSettings
+from darkroom.models.generators.sample_settings import BitsSettings
 from darkroom.models.kinds import GENERATORS
 from darkroom.rng import normal
 from darkroom.terminal.terminal import with_progress

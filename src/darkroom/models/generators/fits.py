@@ -9,10 +9,9 @@ from darkroom.data.texts import read_texts
 from darkroom.diffusion.fits import require_distillable, require_sampling
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.classifier.settings import CLASSIFIER
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import OF_ROWS, READ, TEXTS
-from darkroom.models.generators.settings import NO_GENERATOR
+from darkroom.models.generators.settings import CLASSIFIER, NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse
 from darkroom.params.section import NO_FILE, PARAMS

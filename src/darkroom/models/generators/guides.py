@@ -7,7 +7,7 @@ from typing import Any
 from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.artifacts.models import CLASSIFIER, GENERATOR
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.classifier.settings import CLASSIFIER as OURS
+from darkroom.models.generators.settings import CLASSIFIER as OURS
 from darkroom.params.section import NO_FILE
 
 _WITHOUT_VARIANCE = {"variance", "variance_range"}  # the output behind what is guided

@@ -1,6 +1,9 @@
-"""What the sections of all kinds of generators share."""
+"""What the sections of all kinds of generators share, and those of none."""
+
+from pydantic import model_validator
 
 from darkroom.params import kinds
+from darkroom.params.section import Section
 
 # Of each condition that CLIP makes, the kinds of stored embeddings that are read; the first is pooled.
 READ = {"image": ("image",), "text": ("text",), "tokens": ("text", "encoding")}
@@ -29,3 +32,17 @@ class Kind(kinds.Kind):
     def label_dropout(self) -> float:
         """The fraction of conditions dropped while training; 0: nothing can guide it."""
         return 0.0
+
+
+class NoGenerator(Kind):
+    """No generator: nothing is trained, sampled or scored."""
+
+    @model_validator(mode="after")
+    def _untrained(self) -> "NoGenerator":
+        if self.training:
+            raise ValueError("nothing is trained, so `training` is {}")
+        return self
+
+
+class NoSampling(Section):
+    """No generator: it has no keys."""

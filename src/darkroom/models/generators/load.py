@@ -17,10 +17,10 @@ from darkroom.data.images import ImageSpec
 from darkroom.diffusion.objectives import stored_diffusion
 from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.distilled.settings import few_calls
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.sampler import Sampler
+from darkroom.models.generators.settings import few_calls
 from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.load import load_tokenizer
 from darkroom.models.tokenizers.protocol import Tokenizer
@@ -155,7 +155,7 @@ def _open_weaker(folder: Path, tokenizer: Tokenizer) -> nn.Module:
 
 def _open_classifier(folder: Path) -> nn.Module:
     """Return a classifier of noisy latents; its weights need no gradient."""
-    from darkroom.models.generators.classifier.network import Classifier
+    from darkroom.models.generators.classifier import Classifier
 
     open_artifact(folder, CLASSIFIER)
     return Classifier.from_pretrained(folder).requires_grad_(False)

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from darkroom.models.evaluators.evaluation import Evaluation
-from darkroom.models.generators.conditions import Asked, asked_classes
+from darkroom.models.generators.conditions import Asked, asked_classes, balanced, by_frequency
 from darkroom.models.generators.data import GeneratorData
-from darkroom.models.generators.labels import balanced, by_frequency
 from darkroom.models.generators.sampler import Sampler, generate
 from darkroom.params.training import Training
 from darkroom.training.recipe import Gather, Recipe

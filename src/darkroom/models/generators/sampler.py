@@ -1,6 +1,13 @@
-"""Images from a generator, batch by batch: at one compute batch, the last one padded."""
+"""Images from a generator, batch by batch, at one compute batch, the last one padded; and batches that outlive a kill.
 
+STATE/batches-CODE/000000000125.npy holds the images from number 125 on, uint8 (n, C, H, W); CODE is a hash of the code
+and of the device that made them, since another device rounds sums otherwise. A batch is a function of its number and
+the settings alone, so who made it, and when, is all the same: processes share the stage's state folder.
+"""
+
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -9,9 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from darkroom.models.generators.conditions import Asked, Condition, asked_classes
-from darkroom.models.generators.labels import balanced
+from darkroom.artifacts.atomic import write_bytes
+from darkroom.artifacts.manifest import sha256_json
+from darkroom.models.generators.conditions import Asked, Condition, asked_classes, balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.training.state import running_code
 
 
 class Request(Protocol):
@@ -107,3 +116,52 @@ def placed(asked: Asked, numbers: NDArray[np.int64], device: torch.device) -> Co
     """Return what images are asked to show, on a device."""
     condition = asked.condition(numbers)
     return None if condition is None else condition.to(device)
+
+
+class KeptBatches:
+    """The batches of a request in a folder.
+
+    Args:
+        folder: theirs alone.
+        request: how many images in which batches.
+    """
+
+    def __init__(self, folder: Path, request: Request) -> None:
+        self.folder, self._request = folder, request
+
+    @staticmethod
+    def place(state: Path, device: str = "cpu") -> Path:
+        """Return the folder in a stage's state for batches of the code and device that run; others are removed.
+
+        Args:
+            state: the stage's.
+            device: what the networks run on, `cpu` or the name of a GPU.
+        """
+        folder = state / f"batches-{sha256_json({'code': running_code(state), 'device': device})[:16]}"
+        for other in state.glob("batches-*"):
+            if other != folder:
+                shutil.rmtree(other)
+        return folder
+
+    def missing(self, rank: int = 0, processes: int = 1) -> list[int]:
+        """Return the first image of each batch that is not there; of several processes, of those that are one's own."""
+        starts = range(0, self._request.images, self._request.batch)
+        return [start for start in starts[rank::processes] if not self._path(start).is_file()]
+
+    def keep(self, start: int, images: NDArray[np.uint8]) -> None:
+        """Write a batch, whole or not at all."""
+        data = BytesIO()
+        np.save(data, images)
+        write_bytes(self._path(start), data.getvalue())
+
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield all batches in order, one at a time in memory."""
+        for start in range(0, self._request.images, self._request.batch):
+            yield np.load(self._path(start))
+
+    def remove(self) -> None:
+        """Remove all batches."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, start: int) -> Path:
+        return self.folder / f"{start:012d}.npy"

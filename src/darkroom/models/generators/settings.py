@@ -1,13 +1,16 @@
-"""The sections that `train_generator` reads."""
+"""The sections that the trainings of the generator, its classifier and its few calls read."""
 
-from pydantic import model_validator
+from typing import Annotated, Literal
 
+from pydantic import Field, model_validator
+
+from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
 from darkroom.params.run import Run
-from darkroom.params.section import NO_FILE, Fraction, Positive, Rate, Section, Warmup
+from darkroom.params.section import NO_FILE, Fraction, Positive, Rate, Section, Warmup, Weight
 from darkroom.params.training import Schedule, Training
 
 NO_GENERATOR = "`train_generator.kind` is none"
@@ -116,3 +119,156 @@ class Params(Section):
         if not self.train_generator.generates:
             return NO_GENERATOR
         return None if GENERATORS.has("recipe", kind) else "published weights are taken as they are"
+
+
+CLASSIFIER = "models/classifier"  # the value of `sample_generator.dit.classifier` that asks for this training
+
+
+class ClassifierModel(Section):
+    """A small transformer over patches of a noisy latent."""
+
+    width: Positive = 64
+    """Length of a token."""
+    depth: Positive = 2
+    """Transformer blocks."""
+    heads: Positive = 4
+    """Attention heads."""
+    patch: Positive = 2
+    """Latent pixels, height and width, of a token."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "ClassifierModel":
+        if self.width % self.heads or self.width % 4:
+            raise ValueError(f"width ({self.width}) must be a multiple of heads ({self.heads}) and of 4")
+        return self
+
+
+class ClassifierTraining(Training):
+    """The training of the classifier."""
+
+    images: Positive = 38_400
+    learning_rate: Rate = 0.002
+    warmup: Warmup = 3840
+    weight_decay: Weight = 0.01
+    ema_decay: Fraction = 0.98
+
+
+class TrainClassifier(Section):
+    """The classifier and its training."""
+
+    model: ClassifierModel = ClassifierModel()
+    """Size of the classifier."""
+    training: ClassifierTraining = ClassifierTraining()
+    """The keys of `training` that have another value here."""
+
+
+class Noise(Section):
+    """Of the generator, how its latents diffuse."""
+
+    diffusion: DiTDiffusion
+
+
+class Guided(Section):
+    """Of `train_generator`, what the classifier is to guide."""
+
+    kind: str
+    dit: Noise
+
+
+class Guides(Section):
+    """Of the sampling of a DiT, whether a classifier guides it."""
+
+    classifier: str
+
+
+class GuidedSampling(Section):
+    """Of `sample_generator`, that of a DiT."""
+
+    dit: Guides
+
+
+class ClassifierParams(Section):
+    """What dvc.yaml gives to `train_classifier`."""
+
+    run: Run
+    train_classifier: TrainClassifier
+    train_generator: Guided
+    sample_generator: GuidedSampling
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: samples are guided by this classifier."""
+        if self.train_generator.kind != "dit":
+            return f"`train_generator.kind` is {self.train_generator.kind}, which no classifier guides"
+        asked = self.sample_generator.dit.classifier
+        return None if asked == CLASSIFIER else f"`sample_generator.dit.classifier` is {asked}"
+
+
+NOT_ASKED = "`train_distilled.kind` is none"
+
+
+class DistilledTraining(Training):
+    """The training of the few calls, whose weights begin as the generator's."""
+
+    images: Positive = 32_000
+    learning_rate: Rate = 0.0005
+    warmup: Warmup = 1600
+    ema_decay: Fraction = 0.99
+
+
+class TrainDistilled(Section):
+    """Whether and how a trained generator is distilled into a few calls."""
+
+    kind: Literal["none", "dit"] = "none"
+    """dit: distil what `sample_generator.dit` says, which then draws with few calls; none: nothing is distilled."""
+    calls: Annotated[int, Field(ge=1, le=16)] = 4
+    """Calls of the network from noise to an image."""
+    training: DistilledTraining = DistilledTraining()
+    """The keys of `training` that have another value here."""
+
+    @model_validator(mode="after")
+    def _is_read(self) -> "TrainDistilled":
+        if self.kind == "none" and self.calls != type(self).model_fields["calls"].default:
+            raise ValueError(f"calls is {self.calls}, and kind is none: set the latter to dit, or take calls out")
+        if self.kind == "none" and (self.training.init.folder != NO_FILE or self.training.init.url is not None):
+            raise ValueError(
+                f"training.init names weights, and kind is none: set the latter to dit, or init to {NO_FILE}"
+            )
+        return self
+
+
+class Conditions(Section):
+    """Of `train_generator`, what its condition is read from."""
+
+    captions: str = NO_FILE
+    embeddings: str = NO_FILE
+
+
+class Nothing(Section):
+    """The section of no generator."""
+
+
+class TeacherSampling(Section):
+    """Of `sample_generator` the section that `kind` names: how the teacher draws."""
+
+    dit: DiTGenerated | None = None
+    none: Nothing | None = None
+
+
+def few_calls(calls: int) -> DiTGenerated:
+    """Return how what was distilled into so many calls is sampled."""
+    return DiTGenerated(solver="euler", steps=calls, guidance=1.0)
+
+
+class DistilledParams(Section):
+    """What dvc.yaml gives to `train_distilled`."""
+
+    run: Run
+    train_distilled: TrainDistilled
+    train_generator: Conditions
+    sample_generator: TeacherSampling
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: there is something to distil."""
+        return NOT_ASKED if self.train_distilled.kind == "none" else None

@@ -1,13 +1,119 @@
-"""Trains the prior: denoising image embeddings under the texts of their images."""
+"""Trains the prior on images that have a caption: denoising image embeddings under the texts of their images."""
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
+from darkroom.data.draw import drawn
+from darkroom.data.embeddings import EmbeddingShards
 from darkroom.device import to_device
-from darkroom.models.prior.sample import Prior, text_direction
-from darkroom.models.prior.scores import Scorer
-from darkroom.models.prior.settings import PriorDiffusion
+from darkroom.errors import DarkroomError
+from darkroom.models.prior.network import Prior, sample_prior, text_direction
+from darkroom.models.prior.settings import Evaluate, PriorDiffusion
 from darkroom.rng import random_numbers
+from darkroom.training.data import Positions
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
+
+
+class CaptionedEmbeddings:
+    """Rows of images that have a caption: `image` and `text` float16 (N, D), `encoding` (N, L, W) where it is stored.
+
+    rows: the row of each among the shards.
+    """
+
+    def __init__(self, shards: EmbeddingShards) -> None:
+        self.shards = shards
+        self.names = ("image", "text", *(() if shards.encoding_shape is None else ("encoding",)))
+        self.rows: NDArray[np.int64] = np.array(captioned_rows(shards.captions), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the embeddings and encodings of some rows."""
+        return dict(self.shards.__getitems__(self.rows[list(rows)].tolist(), self.names))
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows, by which a person finds the images."""
+        return self.shards.keys_of(self.rows[list(rows)].tolist())
+
+
+def captioned_rows(captions: Sequence[str | None]) -> list[int]:
+    """Return the rows that have a caption, in their order; the text embeddings of the others are zero."""
+    return [row for row, caption in enumerate(captions) if caption is not None]
+
+
+def require_texts(rows: CaptionedEmbeddings) -> None:
+    """Check that there are captions to learn from, and tell how many images have none.
+
+    Raises:
+        DarkroomError: no image has one.
+    """
+    if not len(rows):
+        raise DarkroomError(
+            "no training image has a caption, and the prior learns from captions: give the source captions (`parts` "
+            "and the source's section in params.yaml), and run `dvc repro`."
+        )
+    if missing := len(rows.shards) - len(rows):
+        print(f"{missing:,} of {len(rows.shards):,} images have no caption and are left out")
+
+
+def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
+    """Return mean cosines over images, float64.
+
+    `cosine` of a sampled embedding with the true one, and its standard error `cosine_se`; beside it what it must be
+    compared with: `cosine_other`, of a sampled embedding with the true one of each other image, and `cosine_text`, of
+    the text embedding with that of its image, which a prior that hands on its text would have.
+
+    Args:
+        made: sampled image embeddings, (N, D), N at least 2.
+        true: those of the images.
+        text: those of their captions.
+    """
+    made, true, text = (functional.normalize(each.double().cpu(), dim=1) for each in (made, true, text))
+    own, count = (made * true).sum(dim=1), len(made)
+    others = (made @ true.sum(dim=0) - own) / (count - 1)
+    return {
+        "cosine": float(own.mean()),
+        "cosine_se": float(own.std()) / math.sqrt(count),
+        "cosine_other": float(others.mean()),
+        "cosine_text": float((text * true).sum(dim=1).mean()),
+    }
+
+
+class Scorer:
+    """Scores a prior in training on drawn validation images that have a caption.
+
+    every: images of the training between scores.
+    """
+
+    def __init__(self, rows: CaptionedEmbeddings, how: Evaluate, every: int) -> None:
+        self.rows, self.how, self.every = rows, how, every
+        self.count = min(how.images, len(rows))
+
+    def scores(
+        self, prior: Prior, rank: int = 0, processes: int = 1, gather: Gather = lambda rows: rows
+    ) -> dict[str, float]:
+        """Return `cosines`. Process `rank` of so many samples its share, and all get the scores; {} below 2 images."""
+        if self.count < 2:
+            return {}
+        mine = np.array_split(drawn(len(self.rows), self.count), processes)[rank].tolist()
+        found = sample_rows(prior, self.rows, mine, self.how)
+        made, true, text = gather(found).unbind(dim=1)
+        return cosines(made, true, text)
+
+
+def sample_rows(prior: Prior, rows: CaptionedEmbeddings, numbers: Sequence[int], how: Evaluate) -> Tensor:
+    """Return sampled, true and text embeddings of some rows, float32 (N, 3, D), on the network's device."""
+    stored = {name: torch.from_numpy(np.asarray(value)) for name, value in rows.__getitems__(numbers).items()}
+    made = sample_prior(prior, stored["text"], stored.get("encoding"), how, how.seed, numbers)
+    return torch.stack([made, *(stored[name].float().to(made.device) for name in ("image", "text"))], dim=1)
 
 
 class PriorRecipe(Recipe):

@@ -1,9 +1,10 @@
-"""The sections that `train_prior` reads."""
+"""The sections that the stages of the prior read, and whether they fit CLIP, the decoder and each other."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import (
     Diffusion,
     ObjectiveName,
@@ -14,6 +15,9 @@ from darkroom.diffusion.settings import (
     Timesteps,
     require_fit,
 )
+from darkroom.models.decoder.fits import require_stored
+from darkroom.models.decoder.settings import Decoding, Evaluators, Names
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.run import Run
 from darkroom.params.section import Fraction, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
@@ -136,3 +140,65 @@ class Params(Section):
 
     run: Run
     train_prior: TrainPrior
+
+
+class SampleText(Section):
+    """Which captions, and how the prior is sampled; how the U-Nets are stands in `sample_decoder`."""
+
+    seed: Seed = 1
+    """Seed of all noise; image i depends on (seed, i) alone."""
+    threads: Positive = 1
+    """CPU threads."""
+    split: Literal["test", "val", "train"] = "test"
+    """Split whose captions are the texts."""
+    images: Positive | None = 256
+    """Number of captions, drawn of the split; null: all."""
+    prior: PriorSampling = PriorSampling()
+    """How the prior is sampled."""
+
+
+class SampleParams(Section):
+    """What dvc.yaml gives to `sample_text`."""
+
+    run: Run
+    train_decoder: Names
+    sample_decoder: Decoding
+    sample_text: SampleText
+
+
+class ScoreParams(Section):
+    """What dvc.yaml gives to `score_text`: the evaluators are named in the section of `score_decoder`."""
+
+    run: Run
+    reference_stats: Networks
+    score_decoder: Evaluators
+    score_text: ScoreGenerator
+
+
+def fits(params: Any) -> None:
+    """Check the sections of the prior and of the images of texts; without a CLIP there are none.
+
+    Args:
+        params: the whole of params.yaml, validated.
+
+    Raises:
+        DarkroomError: one does not fit; names its key.
+    """
+    if params.train_clip.source == "none":
+        return
+    # Without the embeddings that it is trained on there is no prior, and nothing to score.
+    stored = {"train", "val"} <= set(params.embed_clip.store)
+    splits = {"train_prior.evaluate.split": params.train_prior.evaluate.split}
+    conditioned = any(unet.conditioned for unet in params.train_decoder.cascade(True).values())
+    if conditioned:
+        splits["sample_text.split"] = params.sample_text.split
+    if stored:
+        for key, split in splits.items():
+            require_stored(params, key, split)
+    if conditioned:
+        diffusion, source = params.train_prior.diffusion, "train_prior.diffusion"
+        timesteps, dropouts = f"{source}.timesteps", {f"{source}.text_dropout": diffusion.text_dropout}
+        how = params.sample_text.prior
+        require_sampling(
+            "sample_text.prior.{}".format, how, source, diffusion, (timesteps, diffusion.timesteps), dropouts
+        )

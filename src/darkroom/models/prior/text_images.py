@@ -9,7 +9,7 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.artifacts.models import PRIOR_FOLDER
 from darkroom.models.decoder.cascade import Decoder
 from darkroom.models.decoder.sample import SampleRequest
-from darkroom.models.prior.sample import Prior, sample_prior
+from darkroom.models.prior.network import Prior, sample_prior
 from darkroom.models.prior.settings import PriorSampling
 
 

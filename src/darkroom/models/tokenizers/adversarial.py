@@ -1,8 +1,9 @@
-"""The adversarial game of a tokenizer: its losses, its weight, and the discriminator's phase of an optimizer step."""
+"""The adversarial game of a tokenizer: discriminator, losses, weight, and its phase of an optimizer step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -12,10 +13,52 @@ from torch.nn import functional
 
 from darkroom.device import in_float32, process_count
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.discriminator import PatchDiscriminator
-from darkroom.models.tokenizers.loss_settings import Adversarial
+from darkroom.models.tokenizers.sections import WINDOW, Adversarial
 from darkroom.params.training import Training
 from darkroom.training.recipe import Batch, Losses, Phase
+
+_SLOPE = 0.1
+
+
+class PatchDiscriminator(nn.Module):
+    """Judges overlapping patches of an image: one logit each, high for real ones.
+
+    After PatchGAN (Isola et al., 2017, arXiv 1611.07004) with group norms, so that an image's logits do not depend on
+    its company: a 5 x 5 convolution, then for each further level a 4 x 4 convolution of stride 2 with a group norm,
+    then 1 x 1 and 4 x 4 convolutions to logits, leaky ReLU of slope 0.1 between them.
+
+    Args:
+        in_channels: of the images.
+        image_size: pixels, height and width.
+        channels: width of each level; each but the first halves the resolution.
+        norm_groups: groups of the norms.
+
+    Raises:
+        DarkroomError: at the last level fewer than 4 pixels a side are left.
+    """
+
+    def __init__(self, in_channels: int, image_size: int, channels: Sequence[int], norm_groups: int) -> None:
+        super().__init__()
+        left = image_size // 2 ** (len(channels) - 1)
+        if left < WINDOW:
+            raise DarkroomError(
+                f"the discriminator's {len(channels)} levels leave {left} of {image_size} pixels a side, and it needs "
+                f"{WINDOW}: take fewer widths in `adversarial.channels`, or a larger `ingest.image_size`."
+            )
+        layers: list[nn.Module] = [nn.Conv2d(in_channels, channels[0], 5, padding=2), nn.LeakyReLU(_SLOPE)]
+        for inner, outer in pairwise(channels):
+            layers += [
+                nn.Conv2d(inner, outer, 4, stride=2, padding=1),
+                nn.GroupNorm(norm_groups, outer),
+                nn.LeakyReLU(_SLOPE),
+            ]
+        layers += [nn.Conv2d(channels[-1], channels[-1], 1), nn.LeakyReLU(_SLOPE), nn.Conv2d(channels[-1], 1, WINDOW)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, 1, h, w) of images x (N, C, H, W); h = H / 2^(levels - 1) - 3, as w of W."""
+        return self.layers(x)
+
 
 NAME = "discriminator"
 _SCALE = 1024.0  # of the losses whose gradients are compared: fp16 would round small ones to zero; exact otherwise

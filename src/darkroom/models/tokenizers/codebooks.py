@@ -17,7 +17,7 @@ from vector_quantize_pytorch.vector_quantize_pytorch import (
 )
 
 from darkroom.device import in_float32, of_all_processes, process_count
-from darkroom.models.tokenizers import quantiser_settings as sections
+from darkroom.models.tokenizers import sections
 from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, squared
 
 _LEAST = 1e-5  # of a variance

@@ -4,9 +4,7 @@ Each is a module that maps two batches of images, (N, C, H, W) in [-1, 1], C of 
 float32. Gradients flow to the images; the network has none, is always in evaluation mode, and draws nothing.
 """
 
-import pickle
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Protocol, Self
@@ -15,11 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
-from darkroom.models.evaluators.teacher.network import open_teacher
-from darkroom.models.tokenizers.loss_settings import Perceptual
-from darkroom.params.section import NO_FILE
+from darkroom.models.evaluators.published import Keys, Published, other_file, read_published
+from darkroom.models.evaluators.teacher import open_teacher
+from darkroom.models.tokenizers.sections import Perceptual
 
 KEY = "train_tokenizer.teacher"
+# The hash is the part of it that is in the file's name.
+VGG16 = Published(
+    "torchvision's weights of VGG16", "https://download.pytorch.org/models/vgg16-397923af.pth", "397923af"
+)
 Network = Literal["teacher", "lpips", "vgg16"]
 
 _LINEAR = Path("functional/image/lpips_models/vgg.pth")  # in torchmetrics
@@ -225,7 +227,9 @@ def load_perceptual(
         return LevelDistance(open_teacher(weights, image_shape)).frozen()
     with torch.device("meta"):  # the tensors of the file take the place of these
         distance = untrained(network, image_shape[1])
-    state = dict(_vgg_weights(weights, key))
+    keys = Keys(f"`{key}` in params.yaml", "its name", "take the perceptual loss `teacher`, which downloads nothing")
+    found, _, path = read_published(weights, None, VGG16, keys)
+    state = dict(found)
     if network == "lpips":
         spec = find_spec("torchmetrics")  # where it lies, without the seconds of its import
         assert spec is not None and spec.origin is not None
@@ -238,41 +242,5 @@ def load_perceptual(
             raise KeyError(f"{missing[0]} is missing")
         known.load_state_dict({name: state[name].float() for name in names}, assign=True)
     except (RuntimeError, KeyError) as error:
-        raise _no_vgg(weights, key, error) from error
+        raise other_file(path, VGG16, keys, error) from error
     return distance.frozen()
-
-
-def _vgg_weights(path: Path, key: str) -> Mapping[str, Tensor]:
-    """Return the tensors of VGG16 by torchvision's names."""
-    if path == Path(NO_FILE):
-        from torchvision.models import VGG16_Weights
-
-        url = VGG16_Weights.IMAGENET1K_V1.url
-        try:
-            return VGG16_Weights.IMAGENET1K_V1.get_state_dict(progress=sys.stderr.isatty(), check_hash=True)
-        except (OSError, RuntimeError) as error:
-            raise DarkroomError(
-                f"the weights of VGG16 cannot be downloaded from {url} ({error}): fetch that file where there is "
-                f"internet, and name its path as `{key}` in params.yaml; or take the perceptual loss `teacher`, "
-                "which downloads nothing."
-            ) from error
-    if not path.is_file():
-        raise DarkroomError(
-            f"`{key}` in params.yaml names {path}, and the perceptual loss needs a file there with torchvision's "
-            f"weights of VGG16: give its path, or {NO_FILE} to download it."
-        )
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-            raise TypeError("not a mapping of names to tensors")
-    except (pickle.UnpicklingError, RuntimeError, TypeError, EOFError, ValueError, OSError) as error:
-        raise _no_vgg(path, key, error) from error
-    return state
-
-
-def _no_vgg(path: Path, key: str, error: Exception) -> DarkroomError:
-    reason = " ".join(str(error).split())[:200]
-    return DarkroomError(
-        f"{path} does not hold torchvision's weights of VGG16 ({reason}): give that file as `{key}` in params.yaml, or "
-        f"{NO_FILE} to download it."
-    )

@@ -1,10 +1,20 @@
-"""What the rest of the DAG knows of a tokenizer."""
+"""What the rest of the DAG knows of a tokenizer: its protocols, what it sees of pixels, and batches of one size.
 
+The last batch is padded, so an image's bits do not depend on how many others were asked for with it.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from darkroom.device import fill_batch
+from darkroom.errors import DarkroomError
+from darkroom.models.tokenizers.sections import Pixels
 
 KIND = "tokenizer"
 
@@ -81,3 +91,70 @@ class Codes(Protocol):
     def decode_codes(self, codes: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) from codes (N, h, w)."""
         ...
+
+
+def require_shape(images: Tensor, shape: tuple[int, int, int]) -> None:
+    """Check that images (N, C, H, W) have the shape (C, H, W) that a tokenizer was made for.
+
+    Raises:
+        DarkroomError: they have another.
+    """
+    if (found := tuple(images.shape[1:])) != shape:
+        raise DarkroomError(
+            f"the tokenizer was made for images of shape {shape}, and these are {found}: train it on such images "
+            "(`dvc repro train_tokenizer`)."
+        )
+
+
+def to_network(images: Tensor, pixels: Pixels = "signed") -> Tensor:
+    """Return uint8 images 0..255 as float32, same shape: in [-1, 1], x / 127.5 - 1, or in [0, 1], x / 255."""
+    return images.float() / 255 if pixels == "unit" else images.float() / 127.5 - 1
+
+
+def to_images(values: Tensor, pixels: Pixels = "signed") -> Tensor:
+    """Return network outputs as uint8 images, clamped to 0..255, same shape: round((x + 1) * 127.5), or round(x * 255).
+
+    Rounding, not truncation: `to_images(to_network(images))` is `images` for all 256 values.
+    """
+    scaled = values.float() * 255 if pixels == "unit" else (values.float() + 1) * 127.5
+    return scaled.round().clamp(0, 255).to(torch.uint8)
+
+
+def padded(function: Callable[[Tensor], Tensor], values: Tensor, batch: int, device: torch.device) -> Tensor:
+    """Return `function` of `values`, (N, ...), in batches of exactly `batch` rows, on the CPU."""
+    results = []
+    for at in range(0, len(values), batch):
+        piece = values[at : at + batch]
+        results.append(function(fill_batch(piece, batch).to(device))[: len(piece)].cpu())
+    return torch.cat(results)
+
+
+def encode_all(
+    tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return mean and logvar, float32 (N, *latent_shape), of uint8 images (N, C, H, W).
+
+    logvar is None where the latent of an image is a point.
+    """
+
+    def both(x: Tensor) -> Tensor:
+        mean, logvar = tokenizer.encode(x)
+        return torch.stack([mean] if logvar is None else [mean, logvar], dim=1)
+
+    encoded = padded(both, images, batch, device).numpy()
+    return encoded[:, 0], encoded[:, 1] if encoded.shape[1] > 1 else None
+
+
+def encode_codes_all(tokenizer: Codes, images: Tensor, batch: int, device: torch.device) -> NDArray[np.int64]:
+    """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W)."""
+    return padded(tokenizer.encode_codes, images, batch, device).numpy()
+
+
+def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.device) -> Tensor:
+    """Return uint8 images (N, C, H, W) of latents (N, *latent_shape)."""
+    return padded(tokenizer.decode, latents, batch, device)
+
+
+def reconstruct_all(tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device) -> Tensor:
+    """Return each image as it comes back, uint8 (N, C, H, W)."""
+    return padded(tokenizer.reconstruct, images, batch, device)

@@ -1,17 +1,20 @@
-"""What all quantisers share: each spatial position of a latent becomes one of K codes.
+"""What all quantisers share, each spatial position of a latent becomes one of K codes; and those without a codebook.
 
 All of it is computed in float32, whatever the precision of the networks. No quantiser changes in a forward pass: what
 no gradient moves, a codebook of averages, moves in `update`, once an optimizer step, with all vectors of the batch.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional
+from vector_quantize_pytorch import FSQ, LFQ
 
-from darkroom.device import in_float32
+from darkroom.device import in_float32, of_all_processes, process_count
+from darkroom.models.tokenizers import sections
 
 _RECENT = 0.1  # weight of an optimizer step in the counts of codes
 _USED = 0.01  # a code that is counted less has not been met for about 20 optimizer steps
@@ -102,3 +105,117 @@ class Quantiser(nn.Module):
 def squared(a: Tensor, b: Tensor) -> Tensor:
     """Return the mean squared difference of each image, (N,), of tensors (N, C, h, w)."""
     return (a - b).square().flatten(1).mean(dim=1)
+
+
+def soft_codes(latents: Tensor, codebook: Tensor, inverse_temperature: float) -> Tensor:
+    """Return p(code | z) of each place, (N, h w, K), of latents (N, C, h, w) and a codebook (K, C), all float32.
+
+    p(k | z) = softmax_k(-t |z - c_k|^2) = softmax_k(2 t z.c_k), since all c_k are equally long (Yu et al., 2024, arXiv
+    2310.05737, section 3.1); t is the inverse temperature.
+    """
+    flat = rearrange(latents, "n c h w -> (n h w) c")  # one product, not one an image
+    p = (flat @ (2 * inverse_temperature * codebook).T).softmax(dim=-1)
+    return rearrange(p, "(n places) k -> n places k", n=len(latents))
+
+
+def code_entropies(p: Tensor, mean: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return H(p(code | z)), the mean over each image's places, (N,), and H(mean of p over all places), (), in nats.
+
+    Args:
+        p: of `soft_codes`, (N, h w, K).
+        mean: over the images of all processes, (K,), where there are several: the mean of the gradients over the
+            processes is then that of its entropy.
+    """
+    own = p.mean(dim=(0, 1))
+    if mean is not None:
+        own = own + (mean - own).detach()
+    return _entropy(p).mean(dim=1), _entropy(own)
+
+
+def _entropy(p: Tensor) -> Tensor:
+    """Return -sum p log max(p, floor) over the last dimension: the floor keeps the gradient finite where p is 0.
+
+    It is that of MUSE's quantiser, 1e-5, and lower where the codes are so many that their even frequency comes near it.
+    """
+    floor = min(1e-5, 0.65536 / p.shape[-1])
+    return -(p * p.clamp(min=floor).log()).sum(dim=-1)
+
+
+class Signs(Quantiser):
+    """Codes of log2(K) signs: a latent's vector is sign(z), and no codebook is stored.
+
+    Lookup-free quantisation (Yu et al., 2024, arXiv 2310.05737), or, spherical, on the unit sphere: sign(z) / sqrt(C)
+    (binary spherical quantisation, Zhao et al., 2024, arXiv 2406.07548). Loss w (H(p(code | z)) - diversity H(p(code)))
+    of `code_entropies`.
+    """
+
+    def __init__(self, size: int, settings: sections.Binary, spherical: bool) -> None:
+        weights = {
+            "commitment": settings.commitment_weight,
+            "sample_entropy": settings.entropy_weight,
+            "codebook_entropy": -settings.entropy_weight * settings.diversity,
+        }
+        super().__init__(size, size.bit_length() - 1, weights)
+        self.inverse_temperature = settings.inverse_temperature
+        self.signs = LFQ(codebook_size=size, spherical=spherical, codebook_scale=1.0)
+
+    @property
+    def codebook(self) -> Tensor:
+        """The vector of each code, (K, C) float32."""
+        return self.signs.maybe_l2norm(self.signs.codebook)
+
+    def prepare(self, z: Tensor) -> Tensor:
+        """Return the latents, spherical as unit vectors."""
+        return functional.normalize(z, dim=1) if self.signs.spherical else z
+
+    def codes_of(self, latents: Tensor) -> Tensor:
+        """Return the code of each spatial position: its signs as the digits of a binary number, highest first."""
+        return ((latents > 0) * self.signs.mask.view(-1, 1, 1)).sum(dim=1)
+
+    def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        """Return the commitment and the entropy of each image's codes, (N,), and that of the mean of all, ().
+
+        In training the mean is over the images of all processes.
+        """
+        p = soft_codes(latents, self.codebook, self.inverse_temperature)
+        mean = None
+        if self.training and process_count() > 1:
+            mean = of_all_processes(p.detach().mean(dim=(0, 1))[None]).mean(dim=0)
+        sample, codebook = code_entropies(p, mean)
+        return {**super().losses(latents, vectors), "sample_entropy": sample, "codebook_entropy": codebook}
+
+
+class Rounded(Quantiser):
+    """Finite scalar quantisation (Mentzer et al., 2024, arXiv 2309.15505): channel i is rounded to one of L_i numbers.
+
+    Latents are what is rounded, f(z) = (tanh(z + s) (L - 1) (1 + 0.001) / 2 - o) / floor(L / 2), with o = 1/2 for even
+    L and 0 for odd, and s such that f(0) = 0. No loss.
+    """
+
+    def __init__(self, settings: sections.FSQ) -> None:
+        super().__init__(math.prod(settings.levels), len(settings.levels), {})
+        with torch.device("cpu"):  # the library looks into its tensors while it builds them
+            self.scalars = FSQ(settings.levels)
+
+    @property
+    def codebook(self) -> Tensor:
+        """The vector of each code, (K, C) float32."""
+        return self.scalars.implicit_codebook
+
+    def prepare(self, z: Tensor) -> Tensor:
+        """Return the latents: each channel between the lowest and the highest of its numbers, and a little beyond."""
+        levels = self.scalars._levels.view(-1, 1, 1)
+        half = (levels - 1) * (1 + 1e-3) / 2
+        offset = torch.where(levels % 2 == 0, 0.5, 0.0)
+        return ((z + torch.atanh(offset / half)).tanh() * half - offset) / (levels // 2)
+
+    def codes_of(self, latents: Tensor) -> Tensor:
+        """Return the code of each spatial position."""
+        levels = self.scalars._levels.view(-1, 1, 1)
+        digits = (latents * (levels // 2)).round() + levels // 2  # 0 to L - 1
+        digits = torch.minimum(digits.clamp(min=0), levels - 1)
+        return (digits.long() * self.scalars._basis.view(-1, 1, 1)).sum(dim=1)
+
+    def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        """Return none."""
+        return {}

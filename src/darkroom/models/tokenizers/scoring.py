@@ -11,9 +11,8 @@ from darkroom.data.reader import ImageShards
 from darkroom.metrics.codes import Counts, code_counts
 from darkroom.metrics.image import BASIC, SMALLEST, Measure, ms_ssim
 from darkroom.models.evaluators.pairs import perceptual_measure
-from darkroom.models.tokenizers.batches import encode_codes_all
-from darkroom.models.tokenizers.protocol import Codes, Tokenizer
-from darkroom.models.tokenizers.score_settings import ScoreTokenizer
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_codes_all
+from darkroom.models.tokenizers.settings import ScoreTokenizer
 from darkroom.terminal.terminal import with_progress
 
 

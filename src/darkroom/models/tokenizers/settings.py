@@ -1,13 +1,18 @@
-"""The sections that `train_tokenizer` reads."""
+"""The sections that the stages of the tokenizer read, and whether they fit the data and each other."""
 
-from pydantic import model_validator
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, model_validator
+
+from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.models.kinds import TOKENIZERS
-from darkroom.models.tokenizers.loss_settings import TEACHER, Perceptual
+from darkroom.models.tokenizers.sections import SMALLEST, TEACHER, Perceptual
 from darkroom.params.evaluate import EvaluateGenerator
+from darkroom.params.fits import refuse, require_dropout
 from darkroom.params.kinds import of_kinds
+from darkroom.params.reference_stats import Inception
 from darkroom.params.run import Run
-from darkroom.params.section import NO_FILE, PartNames, Positive, Rate, Section, Warmup
+from darkroom.params.section import NO_FILE, PartNames, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
 
 _sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}
@@ -103,3 +108,197 @@ class Params(Section):
     def idle(self) -> str | None:
         """Why nothing is trained; None: it is."""
         return self.train_tokenizer.untrained
+
+
+class EncodeLatents(Section):
+    """How latents are computed and stored."""
+
+    threads: Positive = 1
+    """CPU threads."""
+    batch: Positive = 64
+    """Images in a forward pass."""
+    latents: Literal["continuous", "codes"] = "continuous"
+    """continuous: the encoder's output before any quantisation; codes: of a discrete tokenizer, with their codebook."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of stored continuous latents."""
+
+
+class EncodeParams(Section):
+    """What dvc.yaml gives to `encode_latents`."""
+
+    run: Run
+    encode_latents: EncodeLatents
+
+
+class SampleTokenizer(Section):
+    """How many images, and how their codes are chosen; read where the tokenizer generates."""
+
+    seed: Seed = 1
+    """Seed of the noise; image i depends on (seed, i) alone."""
+    threads: Positive = 1
+    """CPU threads."""
+    images: Positive = 1000
+    """Number of images; with classes, image i has class i modulo their number."""
+    batch: Positive = 125
+    """Images in a forward pass, the last one padded."""
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Codes less likely than this fraction of the likeliest one are not sampled; 0: none is left out; genie2: 0.25."""
+    temperature: Annotated[float, Field(gt=0)] = 0.7
+    """Divisor of the logits; above 1 rare codes become more frequent; genie2: 1.5."""
+    guidance: Annotated[float, Field(ge=0)] = 1.5
+    """Scale of classifier-free guidance, with classes; 1: no guidance."""
+    shard_size: Positive = 1000
+    """Images in a shard."""
+
+
+class SampleParams(Section):
+    """What dvc.yaml gives to `sample_tokenizer`."""
+
+    run: Run
+    sample_tokenizer: SampleTokenizer
+
+
+class ScoreTokenizer(Section):
+    """Which images are reconstructed, and whether LPIPS is measured, by weights of VGG16."""
+
+    threads: Positive = 1
+    """CPU threads."""
+    batch: Positive = 64
+    """Images in a forward pass; results differ by about 1e-6 between values."""
+    split: Literal["train", "val", "test"] = "test"
+    """Split whose images are reconstructed."""
+    grid_images: Positive = 32
+    """Originals beside their reconstructions in the grid."""
+    lpips: Literal["none", "lpips"] = "none"
+    """lpips: also measure that perceptual distance, in the features of VGG16."""
+    vgg16: str = NO_FILE
+    """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
+
+
+class Extractors(Section):
+    """Of `reference_stats`, the networks that score, and where the weights of FID's come from."""
+
+    extractors: list[Literal["in_domain", "inception", "dinov2", "clip"]]
+    inception: Inception
+
+
+class ScoreParams(Section):
+    """What dvc.yaml gives to `score_tokenizer`."""
+
+    run: Run
+    reference_stats: Extractors
+    score_tokenizer: ScoreTokenizer
+
+
+class ScoreSamplesParams(Section):
+    """What dvc.yaml gives to `score_tokenizer_samples`."""
+
+    run: Run
+    reference_stats: Networks
+    score_tokenizer_samples: ScoreGenerator
+
+
+SSIM_WINDOW = 11  # pixels
+
+
+def fits(params: Any) -> None:
+    """Check the sections of the tokenizer, its teacher, its latents, its own images and its scores.
+
+    Args:
+        params: the whole of params.yaml, validated.
+
+    Raises:
+        DarkroomError: one does not fit; names its key.
+    """
+    tokenizer, size = params.train_tokenizer, params.ingest.image_size
+    kind = tokenizer.chosen
+    if params.encode_latents.latents == "codes" and not kind.discrete:
+        refuse(
+            f"`encode_latents.latents` is codes, and the tokenizer `{tokenizer.kind}` has none: set it to continuous, "
+            "or choose a discrete kind."
+        )
+    if size % kind.factor:
+        refuse(
+            f"`ingest.image_size` is {size}, and one position of the latent of the tokenizer `{tokenizer.kind}` stands "
+            f"for {kind.factor} x {kind.factor} pixels: make it a multiple of {kind.factor}."
+        )
+    if size < SSIM_WINDOW:
+        refuse(f"`ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
+    require_lpips(params, "score_tokenizer")
+    if getattr(kind, "classes", False):
+        source, guidance = f"train_tokenizer.{tokenizer.kind}.label_dropout", params.sample_tokenizer.guidance
+        require_dropout("sample_tokenizer.guidance", guidance, source, kind.label_dropout)
+    if tokenizer.evaluate.every:
+        _require_own_images(tokenizer)
+    _losses_fit(params)
+    channels = len(params.ingest.channels)
+    if reason := kind.unfit((channels, size, size), tokenizer.own_training.batch):
+        refuse(f"`train_tokenizer.{tokenizer.kind}`: {reason}.")
+    _scales_fit(params)
+
+
+def _require_own_images(tokenizer: Any) -> None:
+    """Check that a tokenizer draws the images that are to be scored while it trains."""
+    kind, every = tokenizer.chosen, f"`train_tokenizer.evaluate.every` is {tokenizer.evaluate.every}"
+    generate = [name for name in TOKENIZERS if TOKENIZERS.has("sample", name)]
+    if tokenizer.kind not in generate:
+        refuse(
+            f"{every}, and `train_tokenizer.kind` is {tokenizer.kind}, which draws no images: set the former "
+            f"to 0, or the latter to {' or '.join(generate)}."
+        )
+    if tokenizer.untrained:
+        refuse(f"{every}, and {tokenizer.untrained}, so it has no effect: set the former to 0.")
+    if getattr(kind, "classes", False):
+        key = f"train_tokenizer.{tokenizer.kind}."
+        require_dropout(f"{key}sampling.guidance", kind.sampling.guidance, f"{key}label_dropout", kind.label_dropout)
+
+
+def require_lpips(params: Any, section: str) -> None:
+    """Check that images are large enough for LPIPS, where a stage that scores measures it."""
+    size, smallest = params.ingest.image_size, SMALLEST["lpips"]
+    if getattr(params, section).lpips == "lpips" and size < smallest:
+        refuse(
+            f"`{section}.lpips` needs images of {smallest} pixels at least, and `ingest.image_size` is {size}: set "
+            "it to none."
+        )
+
+
+def _losses_fit(params: Any) -> None:
+    """Check that images are large enough for the networks of the tokenizer's losses."""
+    tokenizer, size = params.train_tokenizer, params.ingest.image_size
+    for key in ("perceptual", "adversarial"):
+        loss = getattr(tokenizer.chosen, key, None)
+        if loss is not None and loss.active and size < loss.smallest:
+            refuse(
+                f"`ingest.image_size` is {size}, and `train_tokenizer.{tokenizer.kind}.{key}` needs images of "
+                f"{loss.smallest} pixels a side at least: take larger ones, "
+                + ("or the network `teacher`." if key == "perceptual" else "or fewer levels in its `channels`.")
+            )
+    levels = len(params.train_teacher.model.channels)
+    taught = tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher"
+    if taught and size < (smallest := 2 ** (levels - 1)):
+        refuse(
+            f"`ingest.image_size` is {size}, and `train_teacher.model.channels` has {levels} levels, which need "
+            f"{smallest} pixels a side at least: take larger images or fewer levels."
+        )
+
+
+def _scales_fit(params: Any) -> None:
+    """Check that the networks of the losses take the smallest scaled images, and the training images of many sizes."""
+    tokenizer, size = params.train_tokenizer, params.ingest.image_size
+    kind, equivariance = tokenizer.chosen, getattr(tokenizer.chosen, "equivariance", None)
+    if equivariance is None or not equivariance.active or equivariance.scale == 1:
+        return
+    key = f"`train_tokenizer.{tokenizer.kind}.equivariance.scale`"
+    if tokenizer.own_training.compile:
+        refuse(f"{key} is {equivariance.scale}, and `compile` is for one size of images: set one to 1.0 or to false.")
+    needed = max((loss.smallest for loss in (kind.perceptual, kind.adversarial) if loss.active), default=1)
+    if tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher":
+        needed = max(needed, 2 ** (len(params.train_teacher.model.channels) - 1))
+    smallest = equivariance.sides(size // kind.factor)[0] * kind.factor
+    if smallest < needed:
+        enough = min(1.0, -(-needed // kind.factor) * kind.factor / size)
+        refuse(
+            f"{key} is {equivariance.scale}, which makes images of {smallest} pixels a side, and the networks of the "
+            f"losses need {needed}: raise it to {enough:.4}; at 1.0 there are quarter turns alone."
+        )

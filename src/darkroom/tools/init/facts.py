@@ -262,7 +262,7 @@ def _different(images: int, times: Collection[int]) -> int:
 
 def _tokens(captions: Sequence[str]) -> int:
     """Return how many tokens 99 % of the captions have at most, start and end included; 77 stands for any more."""
-    from darkroom.models.clip.text import tokens_of  # loads torch
+    from darkroom.models.clip.network import tokens_of  # loads torch
 
     rows = tokens_of(captions, _LONGEST, truncate=True)
     return int(np.percentile((rows != 0).sum(axis=1), 99))

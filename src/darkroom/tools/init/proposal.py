@@ -9,10 +9,10 @@ from typing import Any
 from darkroom.data.splits import split_of
 from darkroom.metrics.score import FEWEST
 from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
-from darkroom.models.decoder.sample_settings import SampleDecoder, UNetSampling
+from darkroom.models.decoder.settings import SampleDecoder, UNetSampling
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling
 from darkroom.models.generators.sample_settings import Common
-from darkroom.models.prior.sample_settings import SampleText
+from darkroom.models.prior.settings import SampleText
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.section import NO_FILE

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from darkroom.models.clip.settings import ClipTraining
 from darkroom.models.decoder.settings import DecoderTraining
 from darkroom.models.decoder.unet_settings import Model as UNetModel
-from darkroom.models.evaluators.extractor.settings import ExtractorTraining
+from darkroom.models.evaluators.settings import ExtractorTraining
 from darkroom.models.generators.dit.settings import Model as DiTModel
 from darkroom.models.generators.settings import GeneratorTraining
 from darkroom.models.prior.settings import PriorTraining

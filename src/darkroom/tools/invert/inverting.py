@@ -26,9 +26,8 @@ from darkroom.models.generators.conditions import Condition
 from darkroom.models.generators.data import means_of
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.load import load_weights, open_generator
-from darkroom.models.tokenizers.batches import decode_all
-from darkroom.models.tokenizers.encode_settings import EncodeLatents
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, decode_all
+from darkroom.models.tokenizers.settings import EncodeLatents
 from darkroom.params.section import validate
 from darkroom.stages.encode_latents import encoder
 from darkroom.terminal.numbers import aligned

@@ -158,7 +158,7 @@ def text_pictures(
         )
 
     def asked() -> "list[Asked]":
-        from darkroom.models.generators.texts import asked_texts
+        from darkroom.models.generators.captions import asked_texts
         from darkroom.tools.sample.texts import stored_texts
 
         stored = stored_texts(texts, manifest, model)
@@ -226,7 +226,7 @@ def numbers_of(words: Sequence[str], classes: Sequence[str], option: str = "--la
     Raises:
         DarkroomError: there is no such class; names the nearest.
     """
-    from darkroom.models.generators.labels import class_number
+    from darkroom.models.generators.conditions import class_number
 
     names = [name.strip() for word in words for name in ([word] if word in classes else word.split(","))]
     if not all(names):

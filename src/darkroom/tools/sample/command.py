@@ -9,7 +9,7 @@ from darkroom.data.texts import read_texts
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
-from darkroom.models.prior.sample_settings import Params
+from darkroom.models.prior.settings import SampleParams
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.tools.places import require_picture
@@ -55,7 +55,7 @@ def sample(
         raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
     values = given("sample_text")
     values["sample_text"] |= {} if seed is None else {"seed": seed}
-    params = validate(Params, values)
+    params = validate(SampleParams, values)
     try:
         require_models(["clip", "decoder", *(["prior"] if texts else [])])
     except DarkroomError as error:

@@ -19,7 +19,7 @@ from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.cascade import Decoder
 from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.decoder.variations import filling
-from darkroom.models.prior.sample_settings import Params
+from darkroom.models.prior.settings import SampleParams
 from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
 from darkroom.tools.bands import Named
@@ -32,7 +32,7 @@ _RESAMPLES = 5  # of in-painting, as published
 
 
 def pictures(
-    params: Params, texts: Sequence[str], files: Sequence[str], images: int, mask: str | None = None
+    params: SampleParams, texts: Sequence[str], files: Sequence[str], images: int, mask: str | None = None
 ) -> list[Named]:
     """Return the rows of a grid: each text with its images, and each file with a row that begins with its image.
 
@@ -60,7 +60,7 @@ def pictures(
 
 
 def _of_texts(
-    params: Params, clip: Clip, texts: Sequence[str], images: int, device: torch.device
+    params: SampleParams, clip: Clip, texts: Sequence[str], images: int, device: torch.device
 ) -> list[NDArray[np.uint8]]:
     """Return images of each text, uint8 (images, C, H, W)."""
     text, words = clip.texts(list(texts))
@@ -77,7 +77,7 @@ def _of_texts(
 
 
 def _of_files(
-    params: Params, clip: Clip, files: Sequence[str], images: int, device: torch.device, mask: str | None
+    params: SampleParams, clip: Clip, files: Sequence[str], images: int, device: torch.device, mask: str | None
 ) -> list[NDArray[np.uint8]]:
     """Return each file's image, then images of its embedding, uint8 (1 + images, C, H, W).
 

@@ -17,10 +17,8 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.models.clip.lengths import OPENAI
 from darkroom.models.clip.load import load_clip
-from darkroom.models.clip.network import Clip
-from darkroom.models.clip.text import tokens_of
-from darkroom.models.generators.captions import read
-from darkroom.models.generators.texts import embedded
+from darkroom.models.clip.network import Clip, tokens_of
+from darkroom.models.generators.captions import embedded, read
 
 _MOST = 50_000  # distinct captions: with more, reading them takes longer than sampling the images
 _SHOWN = 60  # first characters of a text, in a note

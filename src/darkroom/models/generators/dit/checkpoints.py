@@ -88,10 +88,6 @@ class Shape:
         return cls(**found)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Reading
-
-
 def read_published(path: Path) -> Published | None:
     """Return the weights of a `.pt` file or a diffusers folder, on the CPU; None: it is neither, or has our names.
 
@@ -207,10 +203,6 @@ def _heads_of(arguments: Any) -> int | None:
     name = getattr(arguments, "model", None)
     found = re.match(r"\w+-(S|B|L|XL)/\d+$", name) if isinstance(name, str) else None
     return SIZES[found[1]][2] if found else None
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Fitting
 
 
 def switch_of(config: DiTConfig) -> tuple[str, Any] | None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
 
 import torch
 from einops import rearrange
@@ -18,17 +17,15 @@ from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_pu
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import (
     CaptionEmbedding,
+    CrossAttention,
+    SwiGLU,
     TokenEmbedding,
     VectorEmbedding,
     rotary,
     sincos_positions,
     turned,
 )
-from darkroom.models.generators.dit.layers import CrossAttention, SwiGLU
 from darkroom.models.generators.dit.published import ours_from_sit
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Blocks
 
 
 def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
@@ -128,10 +125,6 @@ class Head(nn.Module):
         return self.linear(_modulate(self.norm(x), shift, scale))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The model
-
-
 class TimeEmbedding(nn.Module):
     """Timesteps from 0 to about 1000, (N,), to a vector, (N, width): 256 sinusoids, then a two-layer network."""
 
@@ -158,6 +151,7 @@ _OF_CAPTIONS = ("caption.words", "caption.positions", "caption.null", "caption.p
 class DiT(SavedNetwork):
     """A transformer over patches of a latent, conditioned on time, and on a class or what else `condition` names."""
 
+    shape = DiTConfig
     made_by = ("transformer", "train_generator")
     pickles = (".pt",)
 
@@ -299,12 +293,6 @@ class DiT(SavedNetwork):
     def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
         """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
         return misfit(tensors, self.config)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        shapes = {name: tuple(config[name]) for name in ("text_shape", "caption_shape") if config.get(name)}
-        return cls(DiTConfig(**config | shapes))
 
 
 def _with_positions(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:

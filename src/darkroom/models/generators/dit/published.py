@@ -14,40 +14,25 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 
-# Ours, and those of the paper's code, by the part of the name that differs.
-_PAPER = {
-    "patches.": "x_embedder.proj.",
-    "positions": "pos_embed",
-    "time.mlp.": "t_embedder.mlp.",
-    "labels.": "y_embedder.embedding_table.",
-    "head.linear.": "final_layer.linear.",
-    "head.modulation.": "final_layer.adaLN_modulation.",
-}
-_PAPER_IN_BLOCKS = {
-    "qkv.": "attn.qkv.",
-    "out.": "attn.proj.",
-    "mlp.0.": "mlp.fc1.",
-    "mlp.2.": "mlp.fc2.",
-    "modulation.": "adaLN_modulation.",
-}
-# The same of diffusers, of what is stored once.
-_DIFFUSERS = {
-    "patches.": "pos_embed.proj.",
-    "head.linear.": "proj_out_2.",
-    "head.modulation.1.": "proj_out_1.",
-}
-_DIFFUSERS_IN_BLOCKS = {
-    "out.": "attn1.to_out.0.",
-    "mlp.0.": "ff.net.0.proj.",
-    "mlp.2.": "ff.net.2.",
-    "modulation.1.": "norm1.linear.",
-}
-# Stored in each block.
-_EMBEDDINGS = {
-    "time.mlp.0.": "timestep_embedder.linear_1.",
-    "time.mlp.2.": "timestep_embedder.linear_2.",
-    "labels.": "class_embedder.embedding_table.",
-}
+# The beginnings of names: ours, those of the paper's code and of diffusers, which stores the embeddings in each block.
+_OURS, _PAPER, _DIFFUSERS = range(3)
+_EMBEDDING = "norm1.emb."
+_NAMES = (
+    ("patches.", "x_embedder.proj.", "pos_embed.proj."),
+    ("positions", "pos_embed", None),
+    ("time.mlp.0.", "t_embedder.mlp.0.", f"{_EMBEDDING}timestep_embedder.linear_1."),
+    ("time.mlp.2.", "t_embedder.mlp.2.", f"{_EMBEDDING}timestep_embedder.linear_2."),
+    ("labels.", "y_embedder.embedding_table.", f"{_EMBEDDING}class_embedder.embedding_table."),
+    ("head.linear.", "final_layer.linear.", "proj_out_2."),
+    ("head.modulation.1.", "final_layer.adaLN_modulation.1.", "proj_out_1."),
+)
+_IN_BLOCKS = (  # behind the block's number
+    ("qkv.", "attn.qkv.", None),
+    ("out.", "attn.proj.", "attn1.to_out.0."),
+    ("mlp.0.", "mlp.fc1.", "ff.net.0.proj."),
+    ("mlp.2.", "mlp.fc2.", "ff.net.2."),
+    ("modulation.1.", "adaLN_modulation.1.", "norm1.linear."),
+)
 _PROJECTIONS = ("attn1.to_q.", "attn1.to_k.", "attn1.to_v.")
 _HEAD = ("head.linear.weight", "head.linear.bias")
 _WRAPPERS = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
@@ -72,23 +57,18 @@ def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The paper's code
-
-
 def to_published(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return our tensors by the names of the paper's code, `pos_embed` as (1, N, D)."""
-    named = {_renamed(name, _PAPER, _PAPER_IN_BLOCKS): tensor for name, tensor in tensors.items()}
+    named = {_renamed(name, _OURS, _PAPER): tensor for name, tensor in tensors.items()}
     return {name: tensor[None] if name == "pos_embed" else tensor for name, tensor in named.items()}
 
 
 def ours_from_published(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of the paper's code by our names; names of no DiT stay as they are."""
-    named = {_renamed(name, _back(_PAPER), _back(_PAPER_IN_BLOCKS)): tensor for name, tensor in tensors.items()}
+    named = {_renamed(name, _PAPER, _OURS): tensor for name, tensor in tensors.items()}
     return {name: tensor[0] if name == "positions" and tensor.ndim == 3 else tensor for name, tensor in named.items()}
 
 
-# ----------------------------------------------------------------------------------------------------------------------
 # SiT (Ma et al., 2024, arXiv 2401.08740): DiT's names, and a velocity that points from noise to data, ours from data to
 # noise. Its networks have a second output, which nothing ever reads.
 
@@ -125,26 +105,19 @@ def sit_from_ours(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: -tensor if name in _HEAD else tensor for name, tensor in tensors.items()}
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Diffusers
-
-
 def to_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return our tensors by diffusers' names, without the table of positions, which is computed there."""
     depth = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks."))
     made = {}
     for name, tensor in tensors.items():
-        kind = name.rpartition(".")[2]
-        if name == "positions":
-            continue
+        theirs = _renamed(name, _OURS, _DIFFUSERS).replace("blocks.", "transformer_blocks.", 1)
         if found := re.fullmatch(r"blocks\.(\d+)\.qkv\.(weight|bias)", name):
             for projection, part in zip(_PROJECTIONS, tensor.chunk(3), strict=True):
-                made[f"transformer_blocks.{found[1]}.{projection}{kind}"] = part.clone()
-        elif embedding := next((theirs for ours, theirs in _EMBEDDINGS.items() if name.startswith(ours)), None):
-            for block in range(depth):
-                made[f"transformer_blocks.{block}.norm1.emb.{embedding}{kind}"] = tensor.clone()
-        else:
-            made[_renamed(name, _DIFFUSERS, _DIFFUSERS_IN_BLOCKS).replace("blocks.", "transformer_blocks.", 1)] = tensor
+                made[f"transformer_blocks.{found[1]}.{projection}{found[2]}"] = part.clone()
+        elif theirs.startswith(_EMBEDDING):
+            made |= {f"transformer_blocks.{block}.{theirs}": tensor.clone() for block in range(depth)}
+        elif name != "positions":
+            made[theirs] = tensor
     return made
 
 
@@ -160,8 +133,8 @@ def ours_from_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         block, rest = _block(name, "transformer_blocks")
         if name == "pos_embed.pos_embed":
             made["positions"] = tensor[0] if tensor.ndim == 3 else tensor
-        elif embedding := re.match(r"norm1\.emb\.(.*)", rest):
-            ours = _renamed(embedding[1], _back(_EMBEDDINGS), {})
+        elif rest.startswith(_EMBEDDING):
+            ours = _renamed(rest, _DIFFUSERS, _OURS)
             if not torch.equal(made.setdefault(ours, tensor), tensor):
                 raise DarkroomError(
                     f"its blocks have different embeddings ({name} is not that of the block before), and a DiT has one "
@@ -170,16 +143,9 @@ def ours_from_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         elif projection := next((each for each in _PROJECTIONS if rest.startswith(each)), None):
             parts.setdefault(f"{block}qkv.{rest.removeprefix(projection)}", {})[projection] = tensor
         else:
-            made[_renamed(block + rest, _back(_DIFFUSERS), _back(_DIFFUSERS_IN_BLOCKS))] = tensor
+            made[_renamed(block + rest, _DIFFUSERS, _OURS)] = tensor
     joined = {name: torch.cat([found[each] for each in _PROJECTIONS if each in found]) for name, found in parts.items()}
     return made | joined
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-def _back(names: Mapping[str, str]) -> dict[str, str]:
-    return {theirs: ours for ours, theirs in names.items()}
 
 
 def _block(name: str, blocks: str = "blocks") -> tuple[str, str]:
@@ -188,9 +154,11 @@ def _block(name: str, blocks: str = "blocks") -> tuple[str, str]:
     return (f"blocks{found[1]}", found[2]) if found else ("", name)
 
 
-def _renamed(name: str, names: Mapping[str, str], in_blocks: Mapping[str, str]) -> str:
+def _renamed(name: str, given: int, wanted: int) -> str:
+    """Return a name of one column of the tables as another has it; one that is in no row stays."""
     block, rest = _block(name)
-    for one, other in (in_blocks if block else names).items():
-        if rest.startswith(one):
+    for row in _IN_BLOCKS if block else _NAMES:
+        one, other = row[given], row[wanted]
+        if one is not None and other is not None and rest.startswith(one):
             return block + other + rest.removeprefix(one)
     return name

@@ -13,9 +13,16 @@ from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
-from darkroom.models.generators.balance import Balanced
-from darkroom.models.generators.conditions import Asked, Captioned, Condition, asked_classes, condition_of, nulled
-from darkroom.models.generators.data import GeneratorData, means_of, scale_of
+from darkroom.models.generators.conditions import (
+    Asked,
+    Captioned,
+    Condition,
+    asked_classes,
+    balanced,
+    condition_of,
+    nulled,
+)
+from darkroom.models.generators.data import Balanced, GeneratorData, means_of, scale_of
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
@@ -24,11 +31,9 @@ from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import Augment, DiTDiffusion, DiTSampling, Representation
 from darkroom.models.generators.dit.settings import DiT as Settings
 from darkroom.models.generators.kind_settings import READ, TEXTS
-from darkroom.models.generators.labels import balanced
 from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.generators.sampler import placed
-from darkroom.models.tokenizers.batches import decode_all
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, decode_all
 from darkroom.params.training import Training
 from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.loop import seeded

@@ -15,7 +15,7 @@ from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.diffusion.types import Denoise, Denoised, LogProbability, Objective
-from darkroom.models.generators.classifier.network import Classifier
+from darkroom.models.generators.classifier import Classifier
 from darkroom.models.generators.conditions import Captioned, Condition, Embedded
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling

@@ -8,18 +8,18 @@ from typing import Any
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.dvae.network import DVAEConfig
+from darkroom.models.tokenizers.dvae.settings import DVAEConfig
 from darkroom.training.weight_files import read_pickled
 
-# What its constructor takes, and our keys; `normalization` only where it is not its default.
-KEYS = {
-    "num_tokens": "`train_tokenizer.dvae.codebook_size`",
-    "codebook_dim": "`train_tokenizer.dvae.codebook_dim`",
-    "num_layers": "`train_tokenizer.dvae.layers`",
-    "hidden_dim": "`train_tokenizer.dvae.width`",
-    "num_resnet_blocks": "`train_tokenizer.dvae.residual_blocks`",
-    "channels": "`ingest.channels`",
+# What its constructor takes, and our keys of the section; `normalization` only where it is not its default.
+NAMES = {
+    "num_tokens": "codebook_size",
+    "codebook_dim": "codebook_dim",
+    "num_layers": "layers",
+    "hidden_dim": "width",
+    "num_resnet_blocks": "residual_blocks",
 }
+KEYS = {name: f"`train_tokenizer.dvae.{key}`" for name, key in NAMES.items()} | {"channels": "`ingest.channels`"}
 _MEAN, _STD = (0.5, 0.5, 0.5, 0.0), (0.5, 0.5, 0.5, 1.0)  # its default
 
 

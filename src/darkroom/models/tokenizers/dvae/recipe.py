@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.device import to_device
-from darkroom.models.tokenizers.dvae.relaxations import gumbel_noise, kl_to_uniform
+from darkroom.models.tokenizers.dvae.relaxations import gumbel_noise, kl_to_uniform, temperature
 from darkroom.models.tokenizers.dvae.settings import DVAE
-from darkroom.models.tokenizers.dvae.temperature import temperature
 from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE, Way
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
 from darkroom.training.recipe import Batch, Losses
@@ -22,7 +21,7 @@ _RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss,
 class DVAERecipe(TokenizerRecipe):
     """L = reconstruction(x, decode(z)) + w * KL(q || uniform), z = y @ codebook, y a relaxed draw from q(code | x).
 
-    y = softmax((logits + g) / tau), g Gumbel noise, tau as `temperature.py` beside it says; the one-hot draw with
+    y = softmax((logits + g) / tau), g Gumbel noise, tau as `temperature` says; the one-hot draw with
     `straight_through`, and with ReinMax's gradient where `reinmax` asks for it. Ramesh et al., 2021 (arXiv 2102.12092).
     The KL is the mean over positions, or with `kl_reduction: sum` the sum over positions and the images of an update,
     as dalle-pytorch's: its weight then means something else for every batch and image size.
@@ -41,9 +40,6 @@ class DVAERecipe(TokenizerRecipe):
         """Name the blocks."""
         self.blocks = [*self.model.network.encoder, *self.model.network.decoder]
 
-    # ------------------------------------------------------------------------------------------------------------
-    # What follows from the images seen
-
     def temperature(self, update: int) -> float:
         """Return the temperature of an update, counted from 0."""
         batch = self.training.batch
@@ -58,9 +54,6 @@ class DVAERecipe(TokenizerRecipe):
         """Return the weight of the KL in an update: it rises from 0 in `kl_warmup` images."""
         warmup = self.settings.kl_warmup
         return self.settings.kl_weight * (min(1.0, update * self.training.batch / warmup) if warmup else 1.0)
-
-    # ------------------------------------------------------------------------------------------------------------
-    # Losses
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
@@ -120,9 +113,6 @@ class DVAERecipe(TokenizerRecipe):
         """Return the KL of each image, (N,). `sum`: so that the mean over an update's images is the sum over them."""
         each = kl_to_uniform(logits).flatten(1)
         return each.sum(dim=1) * self.training.batch if self.settings.kl_reduction == "sum" else each.mean(dim=1)
-
-    # ------------------------------------------------------------------------------------------------------------
-    # A look at it
 
     def preview(self) -> NDArray[np.uint8]:
         """Return rows of originals, of reconstructions by soft codes, and of those by the most probable ones."""

@@ -1,10 +1,12 @@
-"""The section of the tokenizer `dvae`."""
+"""The section of the tokenizer `dvae`, and the shape of its network."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.models.tokenizers.kind_settings import Codes, Kind
+from darkroom.models.tokenizers.sections import Codes, Kind
 from darkroom.params.section import Positive, Section
 
 Relaxation = Literal["soft", "straight_through", "reinmax"]
@@ -109,3 +111,22 @@ class DVAE(Kind):
                 "reinmax is a gradient for hard choices: set straight_through to true, or reinmax to false"
             )
         return self
+
+
+@dataclass(frozen=True)
+class DVAEConfig:
+    """The shape of a network under the names that dalle-pytorch keeps beside its weights, and how it sees pixels.
+
+    alpha: range of the alpha channel. mean, std: of each channel of pixels in [0, 1]; None: as `alpha` says.
+    """
+
+    image_size: int
+    channels: int
+    num_tokens: int
+    codebook_dim: int
+    num_layers: int
+    hidden_dim: int
+    num_resnet_blocks: int
+    alpha: Literal["signed", "unit"]
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None

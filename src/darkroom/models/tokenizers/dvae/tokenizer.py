@@ -1,8 +1,9 @@
-"""The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092) as a tokenizer."""
+"""The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092), its network in the shape of dalle-pytorch's."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from einops import rearrange
@@ -12,11 +13,57 @@ from torch.nn import functional
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.dvae import published
-from darkroom.models.tokenizers.dvae.network import DVAEConfig, DVAENetwork
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
-from darkroom.models.tokenizers.dvae.settings import DVAE, Relaxation
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.models.tokenizers.dvae.settings import DVAE, DVAEConfig, Relaxation
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
 from darkroom.training.weight_files import pickle_in
+
+
+class Residual(nn.Module):
+    """x + 1x1(ReLU(3x3(ReLU(3x3(x)))))."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of x's shape, (N, width, h, w)."""
+        result: Tensor = self.net(x) + x
+        return result
+
+
+class DVAENetwork(nn.Module):
+    """Encoder, codebook and decoder.
+
+    Encoder: `num_layers` of [4x4 convolution of stride 2, ReLU], residual blocks, a 1x1 convolution to the logits.
+    The decoder mirrors it. The names of the weights are those of dalle-pytorch's.
+    """
+
+    def __init__(self, config: DVAEConfig) -> None:
+        super().__init__()
+        width, blocks = config.hidden_dim, config.num_resnet_blocks
+        down = [config.channels, *[width] * config.num_layers]
+        self.encoder = nn.Sequential(
+            *[nn.Sequential(nn.Conv2d(a, b, 4, stride=2, padding=1), nn.ReLU()) for a, b in pairwise(down)],
+            *[Residual(width) for _ in range(blocks)],
+            nn.Conv2d(width, config.num_tokens, 1),
+        )
+        self.codebook = nn.Embedding(config.num_tokens, config.codebook_dim)
+        # Without residual blocks the first transposed convolution reads the codebook's vectors itself, as upstream.
+        inner = [nn.Conv2d(config.codebook_dim, width, 1), *[Residual(width) for _ in range(blocks)]] if blocks else []
+        up = [width if blocks else config.codebook_dim, *[width] * config.num_layers]
+        self.decoder = nn.Sequential(
+            *inner,
+            *[nn.Sequential(nn.ConvTranspose2d(a, b, 4, stride=2, padding=1), nn.ReLU()) for a, b in pairwise(up)],
+            nn.Conv2d(width, config.channels, 1),
+        )
+
 
 # From logits to latents.
 Way = Relaxation | Literal["hard", "mean"]
@@ -28,6 +75,7 @@ class DiscreteVAE(SavedNetwork):
     Its continuous latent is the expected vector of the codebook, softmax(logits) @ codebook: a point.
     """
 
+    shape = DVAEConfig
     made_by = ("tokenizer", "train_tokenizer")
     pickles = (".pt",)
 
@@ -40,19 +88,9 @@ class DiscreteVAE(SavedNetwork):
     def from_settings(cls, settings: DVAE, image_shape: tuple[int, int, int]) -> "DiscreteVAE":
         """Return an untrained one for images of shape (C, H, W), squares whose side `factor` divides."""
         channels, size, _ = image_shape
-        config = DVAEConfig(
-            image_size=size,
-            channels=channels,
-            num_tokens=settings.codebook_size,
-            codebook_dim=settings.codebook_dim,
-            num_layers=settings.layers,
-            hidden_dim=settings.width,
-            num_resnet_blocks=settings.residual_blocks,
-            alpha=settings.alpha,
-            mean=settings.mean,
-            std=settings.std,
-        )
-        return cls(config)
+        named = {theirs: getattr(settings, ours) for theirs, ours in published.NAMES.items()}
+        pixels = settings.model_dump(include={"alpha", "mean", "std"})
+        return cls(DVAEConfig(image_size=size, channels=channels, **named, **pixels))
 
     @property
     def places(self) -> tuple[int, int]:
@@ -74,9 +112,6 @@ class DiscreteVAE(SavedNetwork):
     def codebook(self) -> Tensor:
         """The vector that each code stands for, (num_tokens, codebook_dim) float32."""
         return self.network.codebook.weight
-
-    # ------------------------------------------------------------------------------------------------------------
-    # Between pixels and the network
 
     def pixels(self, images: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) as the network sees them: colours in [-1, 1], alpha as `alpha` says.
@@ -106,9 +141,6 @@ class DiscreteVAE(SavedNetwork):
         if config.alpha == "unit" and config.channels == 4:
             output = torch.cat([output[:, :3], output[:, 3:] * 2 - 1], dim=1)
         return to_images(output)
-
-    # ------------------------------------------------------------------------------------------------------------
-    # Training
 
     def forward(
         self, x: Tensor, way: Way, noise: Tensor | None = None, temperature: Tensor | None = None
@@ -150,9 +182,6 @@ class DiscreteVAE(SavedNetwork):
         """Return weights @ codebook, (N, codebook_dim, h, w), of weights (N, K, h, w): a 1x1 convolution."""
         return functional.conv2d(weights, self.codebook.float().t()[:, :, None, None])
 
-    # ------------------------------------------------------------------------------------------------------------
-    # The protocols
-
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
         """Return the expected vectors, (N, *latent_shape) float32, of uint8 images (N, C, H, W): no logvar."""
@@ -183,9 +212,6 @@ class DiscreteVAE(SavedNetwork):
         """Return the images that the most probable codes stand for, uint8 (N, C, H, W)."""
         return self.decode_codes(self.encode_codes(images))
 
-    # ------------------------------------------------------------------------------------------------------------
-    # Files
-
     @staticmethod
     def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors of a file, `save_pretrained`'s or dalle-pytorch's, under the names of `state_dict()`."""
@@ -211,11 +237,6 @@ class DiscreteVAE(SavedNetwork):
             DarkroomError: see `published.written`.
         """
         return published.written(self.config, self.network.state_dict())
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        return cls(DVAEConfig(**config))
 
     @property
     def saved(self) -> nn.Module:

@@ -1,13 +1,12 @@
 """Pixels in [-1, 1] as latents, for generators of pixels (Li and He, "JiT", 2025, arXiv 2511.13720)."""
 
 from dataclasses import dataclass
-from typing import Any, Self
 
 from torch import Tensor
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.tokenizers.identity.settings import Identity
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,7 @@ class Config:
 class IdentityTokenizer(SavedNetwork):
     """The image itself behind the tokenizer protocol: no parameters, and no image changes on the way back."""
 
+    shape = Config
     made_by = ("tokenizer", "train_tokenizer")
 
     def __init__(self, config: Config) -> None:
@@ -48,11 +48,6 @@ class IdentityTokenizer(SavedNetwork):
     def reconstruct(self, images: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) as they are."""
         return self.decode(self.encode(images)[0])
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the tokenizer of a configuration."""
-        return cls(Config(**config))
 
 
 def of_shape(settings: Identity, image_shape: tuple[int, int, int]) -> IdentityTokenizer:

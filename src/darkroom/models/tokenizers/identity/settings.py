@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
-from darkroom.models.tokenizers.kind_settings import Kind
+from darkroom.models.tokenizers.sections import Kind
 
 
 class Identity(Kind):

@@ -9,11 +9,10 @@ from torch.nn import functional
 
 from darkroom.device import to_device
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
-from darkroom.models.tokenizers.equivariance import Transform, transform_of
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
 from darkroom.models.tokenizers.kl.settings import KL
-from darkroom.models.tokenizers.pixels import to_network
-from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
+from darkroom.models.tokenizers.protocol import to_network
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, Transform, image_losses, total_of, transform_of
 from darkroom.rng import normal
 from darkroom.training.recipe import Batch, Losses
 
@@ -25,7 +24,7 @@ class KLRecipe(TokenizerRecipe):
     each where the section sets a weight. With a learned variance exp(s) of the output, (r + w_p p) / exp(s) + s stands
     in the place of r + w_p p. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the
     weight means the same for every latent size. In a transformed step r, p and G are of t(x) and decode(t(z)), see
-    `equivariance`.
+    `transform_of`.
     """
 
     kind = "kl"

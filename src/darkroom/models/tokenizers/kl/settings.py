@@ -1,12 +1,14 @@
-"""The section of the tokenizer `kl`."""
+"""The sections of the tokenizers `kl` and `pretrained`: a KL autoencoder of one's own, and a published one."""
 
-from typing import Annotated, ClassVar, Literal
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.models.tokenizers.kind_settings import Kind
-from darkroom.models.tokenizers.loss_settings import Adversarial, Equivariance, Perceptual, require_fit
-from darkroom.params.section import Positive
+from darkroom.models.tokenizers.sections import Adversarial, Equivariance, Kind, Perceptual, require_fit
+from darkroom.params.section import NO_FILE, Positive
 
 
 class KL(Kind):
@@ -57,4 +59,95 @@ class KL(Kind):
             if width % self.norm_groups:
                 raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
         require_fit(self.perceptual, self.adversarial)
+        return self
+
+
+CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model"  # as diffusers names them
+
+
+class Pretrained(Kind):
+    """A published KL autoencoder in diffusers' format, taken as it is."""
+
+    discrete: ClassVar[bool] = False
+    name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = "stabilityai/sd-vae-ft-ema"
+    """Name on the Hub; null: `folder`."""
+    revision: str | None = None
+    """Commit, branch or tag on the Hub; null: the newest."""
+    subfolder: str | None = None
+    """Where the autoencoder lies in a whole pipeline, vae; null: it is not in one."""
+    folder: str = NO_FILE
+    """A local folder with config.json and safetensors; data/none: by name."""
+    downsampling: Positive = 8
+    """Pixels a side behind one position of the latent: two to the power of its levels less one."""
+    image_channels: Positive = 3
+    """Channels of its images."""
+
+    @property
+    def factor(self) -> int:
+        """How many pixels stand behind one place of the latent; compared with the weights before anything is made."""
+        return self.downsampling
+
+    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
+        """Return why it does not fit images of shape (C, H, W), as far as that can be known here; None: it does."""
+        if self.image_channels != image_shape[0]:
+            return self._other_channels(self.image_channels, image_shape[0])
+        if self.name is not None:
+            return None
+        if reason := self.not_there():
+            return reason
+        try:
+            config = json.loads((Path(self.folder) / (self.subfolder or "") / CONFIG).read_text())
+        except ValueError as error:
+            return f"{CONFIG} in {self.folder} is no JSON ({error})"
+        if not isinstance(config, dict):
+            return f"{CONFIG} in {self.folder} holds no JSON object"
+        return self.misfit(config, image_shape)
+
+    def not_there(self) -> str | None:
+        """Return what is missing in `folder`; None: nothing."""
+        folder = Path(self.folder) / (self.subfolder or "")
+        if not (folder / CONFIG).is_file():
+            return (
+                f"{self.folder} holds no autoencoder of diffusers' format: give a folder with {CONFIG} and "
+                f"{WEIGHTS}.safetensors, and its `subfolder` if it is a whole pipeline"
+            )
+        if not any(folder.glob(f"{WEIGHTS}*.safetensors")):
+            return f"{folder} has no weights: put {WEIGHTS}.safetensors beside {CONFIG}; other formats are not read"
+        return None
+
+    def misfit(self, config: Mapping[str, Any], image_shape: tuple[int, int, int]) -> str | None:
+        """Return why an autoencoder of a configuration does not fit images of shape (C, H, W); None: it does."""
+        source, (channels, size, _) = self.name or self.folder, image_shape
+        if (found := config.get("_class_name")) != "AutoencoderKL":
+            return f"{source} is a {found}, and an AutoencoderKL is needed"
+        if (taken := config.get("in_channels", 3)) != channels:
+            return self._other_channels(taken, channels)
+        factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)
+        if factor != self.downsampling:
+            return (
+                f"one place of the latent of {source} stands for {factor} x {factor} pixels: set `downsampling` to "
+                f"{factor}, not {self.downsampling}"
+            )
+        if size % factor:
+            return (
+                f"the images have {size} pixels a side, which {factor}, the pixels behind one place of the latent of "
+                f"{source}, does not divide: set `ingest.image_size` to a multiple of {factor}"
+            )
+        return None
+
+    def _other_channels(self, taken: int, channels: int) -> str:
+        return (
+            f"{self.name or self.folder} takes images of {taken} channels, and these have {channels}: set "
+            "`ingest.channels` accordingly, or take another autoencoder (`image_channels`)"
+        )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Pretrained":
+        if self.name is None and self.folder == NO_FILE:
+            raise ValueError("neither a name on the Hub nor a folder is given")
+        if self.name is not None and self.folder != NO_FILE:
+            raise ValueError(f"give a name on the Hub or a folder, not both: without a folder it is {NO_FILE}")
+        if self.name is None and self.revision is not None:
+            raise ValueError("a folder has no revision: leave it empty")
+        self.require_untrained()
         return self

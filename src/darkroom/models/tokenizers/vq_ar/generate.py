@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,23 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.diffusion.denoiser import guided_halves
+from darkroom.models.tokenizers.settings import SampleTokenizer
 from darkroom.rng import random_numbers
 
 if TYPE_CHECKING:
     from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive
 
 _SMALLEST = np.finfo(np.float64).tiny  # of the uniform numbers, which may be 0
-
-
-class Sampling(Protocol):
-    """How many images, from which noise, and how the codes are chosen."""
-
-    seed: int
-    images: int
-    batch: int
-    min_p: float
-    temperature: float
-    guidance: float
 
 
 def min_p_filter(logits: Tensor, min_p: float) -> Tensor:
@@ -53,7 +43,7 @@ def gumbel(seed: int, numbers: Sequence[int], token: int, tokens: int, codes: in
 
 @torch.no_grad()
 def sample_codes(
-    model: VQAutoregressive, settings: Sampling, numbers: Sequence[int], labels: Tensor, cache: bool = True
+    model: VQAutoregressive, settings: SampleTokenizer, numbers: Sequence[int], labels: Tensor, cache: bool = True
 ) -> Tensor:
     """Return the codes of some images, int64 (N, h, w).
 
@@ -92,7 +82,7 @@ def _on(noise: NDArray[np.float64], device: torch.device) -> Tensor:
 
 
 def generate(
-    model: VQAutoregressive, settings: Sampling, device: torch.device, starts: Sequence[int] | None = None
+    model: VQAutoregressive, settings: SampleTokenizer, device: torch.device, starts: Sequence[int] | None = None
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield the images of `settings` in batches, uint8 (n, C, H, W), n at most `settings.batch`.
 

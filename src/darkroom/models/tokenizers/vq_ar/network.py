@@ -5,8 +5,8 @@ The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is qu
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -18,7 +18,7 @@ from x_transformers import Decoder
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32
 from darkroom.models.tokenizers.codebooks import MovingCodebook
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
 
 Cache = Any  # x-transformers' keys and values of the tokens so far
@@ -52,27 +52,9 @@ class VQARConfig:
 def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -> VQARConfig:
     """Return the network's configuration for images of shape (C, H, W), squares whose side the patch divides."""
     channels, size, _ = image_shape
-    return VQARConfig(
-        image_channels=channels,
-        image_size=size,
-        patch=settings.patch,
-        encoder_hidden=settings.encoder_hidden,
-        dim=settings.dim,
-        codebook_dim=settings.codebook_dim or settings.dim,
-        codebook_size=settings.codebook_size,
-        decay=settings.decay,
-        dead_below=settings.dead_below,
-        depth=settings.depth,
-        heads=settings.heads,
-        head_dim=settings.head_dim,
-        dropout=settings.dropout,
-        logit_scale=settings.logit_scale,
-        classes=classes,
-        eps=settings.eps,
-        cosine=settings.cosine,
-        gradient=settings.gradient,
-        kmeans_iters=settings.kmeans_iters,
-    )
+    named = settings.model_dump(include={field.name for field in fields(VQARConfig)})
+    own = {"codebook_dim": settings.codebook_dim or settings.dim, "classes": classes}
+    return VQARConfig(image_channels=channels, image_size=size, **named | own)
 
 
 class Pass(NamedTuple):
@@ -94,6 +76,7 @@ class Pass(NamedTuple):
 class VQAutoregressive(SavedNetwork):
     """A trained or training autoencoder behind the tokenizer protocol; `generators.autoregressive` samples from it."""
 
+    shape = VQARConfig
     made_by = ("tokenizer", "train_tokenizer")
 
     started: Tensor
@@ -169,9 +152,6 @@ class VQAutoregressive(SavedNetwork):
         """The number of the start token of no class."""
         return self.config.classes
 
-    # ------------------------------------------------------------------------------------------------------------
-    # Training
-
     def forward(self, x: Tensor, labels: Tensor, share: float, after: bool) -> Pass:
         """Return all that the losses are made of.
 
@@ -224,9 +204,6 @@ class VQAutoregressive(SavedNetwork):
             quantised, codes, _ = self.quantiser(latents, freeze_codebook=True)
         return quantised, codes
 
-    # ------------------------------------------------------------------------------------------------------------
-    # Sampling
-
     def logits(self, inputs: Tensor, cache: Cache = None) -> tuple[Tensor, Cache]:
         """Return the logits of the next code, see `distances`, (N, K) float32, and the cache for the one after.
 
@@ -240,9 +217,6 @@ class VQAutoregressive(SavedNetwork):
     def distances(self, prediction: Tensor, codebook: Tensor) -> Tensor:
         """Return -logit_scale ||prediction - e_k||, (..., K), of predictions (..., D) and codes (K, D)."""
         return -self.config.logit_scale * torch.cdist(prediction, codebook)
-
-    # ------------------------------------------------------------------------------------------------------------
-    # The protocol
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
@@ -282,11 +256,6 @@ class VQAutoregressive(SavedNetwork):
     def reconstruct(self, images: Tensor) -> Tensor:
         """Return images by way of their codes, uint8 (N, C, H, W)."""
         return self.decode_codes(self.encode_codes(images))
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        return cls(VQARConfig(**config))
 
 
 def _patch_encoder(pixels: int, hidden: int | None, width: int) -> nn.Module:

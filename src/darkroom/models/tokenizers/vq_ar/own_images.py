@@ -2,31 +2,22 @@
 
 # No effect on any weight: draws images for the grids and scores of a training
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.models.evaluators.evaluation import Evaluation
+from darkroom.models.tokenizers.settings import SampleTokenizer
 from darkroom.models.tokenizers.vq_ar.generate import generate
 from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive
 from darkroom.models.tokenizers.vq_ar.settings import GridSampling
 from darkroom.training.recipe import Gather
 
 
-@dataclass
-class _Request:
-    images: int
-    batch: int
-    min_p: float
-    temperature: float
-    guidance: float
-    seed: int
-
-
-def _request(settings: GridSampling, guided: bool, images: int, batch: int, seed: int) -> _Request:
-    return _Request(images, batch, settings.min_p, settings.temperature, settings.guidance if guided else 1.0, seed)
+def _request(settings: GridSampling, guided: bool, images: int, batch: int, seed: int) -> SampleTokenizer:
+    how = settings.model_dump(include={"min_p", "temperature"}) | {"guidance": settings.guidance if guided else 1.0}
+    return SampleTokenizer(images=images, batch=batch, seed=seed, **how)
 
 
 def own_images(model: VQAutoregressive, settings: GridSampling, guided: bool) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.device import in_float32, to_device
-from darkroom.models.tokenizers.pixels import to_network
+from darkroom.models.tokenizers.protocol import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
 from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
 from darkroom.models.tokenizers.vq_ar.own_images import own_images, scores_of_own_images

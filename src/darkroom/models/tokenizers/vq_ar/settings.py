@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.models.tokenizers.kind_settings import Codes, Kind
-from darkroom.models.tokenizers.quantiser_settings import Gradient, Iterations, Smoothing
+from darkroom.models.tokenizers.sections import Codes, Gradient, Iterations, Kind, Smoothing
 from darkroom.params.section import Fraction, Positive, Section, Weight
 
 

@@ -1,41 +1,60 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.fused import fused
-from darkroom.models.tokenizers.pixels import require_shape, to_images, to_network
-from darkroom.models.tokenizers.quantiser import Quantised
-from darkroom.models.tokenizers.quantisers import SECTIONS, build_quantiser
+from darkroom.models.tokenizers import sections
+from darkroom.models.tokenizers.codebooks import AveragedCodebook, LinearCodebook
+from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
+from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, Rounded, Signs
 from darkroom.models.tokenizers.vqgan import published
-from darkroom.models.tokenizers.vqgan.config import VQGANConfig
-from darkroom.models.tokenizers.vqgan.settings import VQGAN
+from darkroom.models.tokenizers.vqgan.settings import VQGAN, VQGANConfig
+from darkroom.params.section import Section
 from darkroom.training.weight_files import pickle_in
+
+SECTIONS: dict[str, type[Section]] = {
+    "vq": sections.VQ,
+    "simvq": sections.SimVQ,
+    "lfq": sections.Binary,
+    "bsq": sections.Binary,
+    "fsq": sections.FSQ,
+}
+
+
+def build_quantiser(name: str, size: int, channels: int, settings: Section) -> Quantiser:
+    """Return a quantiser.
+
+    Args:
+        name: vq, simvq, lfq, bsq or fsq.
+        size: codes, K.
+        channels: of the latents, of vq and simvq; the others' follow from the codes.
+        settings: the section of the quantiser.
+    """
+    if isinstance(settings, sections.VQ):
+        return AveragedCodebook(size, channels, settings)
+    if isinstance(settings, sections.SimVQ):
+        return LinearCodebook(size, channels, settings)
+    if isinstance(settings, sections.FSQ):
+        return Rounded(settings)
+    assert isinstance(settings, sections.Binary)
+    return Signs(size, settings, spherical=name == "bsq")
+
 
 _SLOPE = 0.1
 
 
 def config_of(settings: VQGAN, image_shape: tuple[int, int, int]) -> VQGANConfig:
     """Return what a section says of the network, for images of shape (C, H, W)."""
-    return VQGANConfig(
-        image_channels=image_shape[0],
-        image_size=image_shape[1],
-        width=settings.width,
-        layers=settings.layers,
-        residual_blocks=settings.residual_blocks,
-        norm_groups=settings.norm_groups,
-        pixels=settings.pixels,
-        quantiser=settings.quantiser,
-        codebook_size=settings.codebook_size,
-        codebook_dim=settings.codebook_dim,
-        options=settings.options.model_dump(),
-    )
+    named = settings.model_dump(include={field.name for field in fields(VQGANConfig)})
+    options = settings.options.model_dump()
+    return VQGANConfig(image_channels=image_shape[0], image_size=image_shape[1], options=options, **named)
 
 
 class Residual(nn.Module):
@@ -67,6 +86,7 @@ class VQGANTokenizer(SavedNetwork):
     Its continuous latent is what the quantiser compares with the codebook, a point; `decode` quantises it first.
     """
 
+    shape = VQGANConfig
     made_by = ("tokenizer", "train_tokenizer")
     pickles = (".pt",)
 
@@ -189,8 +209,3 @@ class VQGANTokenizer(SavedNetwork):
             DarkroomError: see `published.written`.
         """
         return published.written(self.config, self.state_dict())
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return an untrained network."""
-        return cls(VQGANConfig(**config))

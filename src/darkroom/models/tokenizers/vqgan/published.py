@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.vqgan.config import VQGANConfig
+from darkroom.models.tokenizers.vqgan.settings import VQGANConfig
 from darkroom.training.weight_files import read_pickled
 
 _KEY = "`train_tokenizer.vqgan.{}`"

@@ -5,8 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
-from darkroom.models.tokenizers.equivariance import transform_of
-from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of, transform_of
 from darkroom.models.tokenizers.vqgan.network import Residual, VQGANTokenizer, config_of
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
 from darkroom.training.recipe import Batch, Losses, Phase
@@ -19,7 +18,7 @@ class VQGANRecipe(TokenizerRecipe):
 
     All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook moves
     after each optimizer step, by all latents of its batch. In a transformed step all are of t(x) and of the codes of
-    t(encoder(x)), see `equivariance`.
+    t(encoder(x)), see `transform_of`.
     """
 
     kind = "vqgan"

@@ -1,13 +1,25 @@
-"""The section of the tokenizer `vqgan`."""
+"""The section of the tokenizer `vqgan`, and the shape of its network."""
 
 import math
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from darkroom.models.tokenizers.kind_settings import Codes, Kind
-from darkroom.models.tokenizers.loss_settings import Adversarial, Equivariance, Perceptual, require_fit
-from darkroom.models.tokenizers.quantiser_settings import FSQ, LFQ, VQ, Binary, SimVQ
+from darkroom.models.tokenizers.sections import (
+    FSQ,
+    LFQ,
+    VQ,
+    Adversarial,
+    Binary,
+    Codes,
+    Equivariance,
+    Kind,
+    Perceptual,
+    Pixels,
+    SimVQ,
+    require_fit,
+)
 from darkroom.params.section import Positive, Section
 
 
@@ -22,7 +34,7 @@ class VQGAN(Kind):
     """Residual blocks at the lowest resolution, of the encoder and of the decoder."""
     norm_groups: Positive = 16
     """Groups of the group norms."""
-    pixels: Literal["signed", "unit"] = "signed"
+    pixels: Pixels = "signed"
     """Range of pixels in the networks and the losses: signed, -1 to 1, or unit, 0 to 1 as MUSE."""
     quantiser: Literal["vq", "simvq", "lfq", "bsq", "fsq"] = "vq"
     """Which quantiser; its options are in the section of its name."""
@@ -91,3 +103,28 @@ class VQGAN(Kind):
         elif name == "fsq" and (product := math.prod(self.fsq.levels)) != size:
             raise ValueError(f"the product of fsq.levels is {product:,}, and must be codebook_size, {size:,}")
         return self
+
+
+@dataclass(frozen=True)
+class VQGANConfig:
+    """What a network is built from; the fields are those of the section.
+
+    options: of the quantiser.
+    """
+
+    image_channels: int
+    image_size: int
+    width: int
+    layers: int
+    residual_blocks: int
+    norm_groups: int
+    pixels: Pixels
+    quantiser: str
+    codebook_size: int
+    codebook_dim: int
+    options: dict[str, Any]
+
+    @property
+    def widths(self) -> list[int]:
+        """The widths w, w, 2w, 4w, … of the stem and of each layer after it."""
+        return [self.width, *(self.width * 2**layer for layer in range(self.layers))]

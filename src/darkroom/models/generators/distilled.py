@@ -16,13 +16,13 @@ from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.types import Denoise
 from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
 from darkroom.models.generators.data import GeneratorData, means_of
-from darkroom.models.generators.distilled.settings import few_calls
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTGenerated
 from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.sampler import placed
-from darkroom.models.tokenizers.batches import decode_all
+from darkroom.models.generators.settings import few_calls
+from darkroom.models.tokenizers.protocol import decode_all
 from darkroom.params.training import Training
 from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe

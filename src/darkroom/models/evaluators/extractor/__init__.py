@@ -1,1 +1,0 @@
-"""The classifier of the data's own classes, whose features the scores compare."""

@@ -1,0 +1,266 @@
+"""The sections that the trainings of evaluators and teacher read, and whether published weights are there; no torch."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from darkroom.models.tokenizers.sections import TEACHER, Network
+from darkroom.params.fits import refuse
+from darkroom.params.reference_stats import CLIP_URL, DINOV2_L
+from darkroom.params.run import Run
+from darkroom.params.section import NO_FILE, Fraction, Positive, Rate, Section, Seed, Warmup, Weight
+from darkroom.params.training import Optimizer, Schedule, Training
+
+
+class ExtractorModel(Section):
+    """The small classifier whose penultimate features the scores compare."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64, 64]
+    """Width of each level; each but the first halves the resolution."""
+    features: Positive = 64
+    """Length of the feature vector that the scores compare."""
+    dropout: Fraction = 0.2
+    """Fraction of features dropped in training."""
+
+
+class ExtractorTraining(Training):
+    """The training of the extractor."""
+
+    images: Positive = 48_000
+    learning_rate: Rate = 0.003
+    warmup: Warmup = 14_400
+    optimizer: Optimizer = "muon"
+    weight_decay: Weight = 0.01
+    log_every: Positive = 960
+    validate_every: Positive = 4800
+
+
+class TrainExtractor(Section):
+    """The extractor and its training."""
+
+    model: ExtractorModel = ExtractorModel()
+    """Size of the classifier."""
+    balanced: bool = True
+    """Classes count alike however frequent they are, by logit adjustment; false: as frequent as they are."""
+    training: ExtractorTraining = ExtractorTraining()
+    """The keys of `training` that have another value here."""
+
+
+class ExtractorParams(Section):
+    """What dvc.yaml gives to `train_extractor`."""
+
+    run: Run
+    train_extractor: TrainExtractor
+
+
+class TeacherModel(Section):
+    """The small classifier whose features the perceptual losses compare."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)] = [16, 32, 64, 64]
+    """Width of each level; between two levels the resolution is halved."""
+    layers: Positive = 1
+    """Convolutions in each level."""
+
+
+class TeacherAugment(Section):
+    """What the images are put through."""
+
+    shift: Annotated[int, Field(ge=0)] = 2
+    """Largest shift in height and in width, in pixels."""
+    contrast: Fraction = 0.2
+    """Largest fraction by which the contrast is raised or lowered."""
+
+
+class TeacherTraining(Training):
+    """The training of the teacher."""
+
+    seed: Seed = 1
+    images: Positive = 9600
+    learning_rate: Rate = 0.006
+    schedule: Schedule = "cosine"
+    warmup: Warmup = 960
+    final_rate: Fraction = 0.01
+    weight_decay: Weight = 0.01
+    ema_decay: Fraction = 0.98
+
+
+class TrainTeacher(Section):
+    """The teacher and its training."""
+
+    target: Literal["labels", "rotation"] = "labels"
+    """labels, or rotation: classify quarter turns, for data without labels or of one class."""
+    model: TeacherModel = TeacherModel()
+    """Size of the classifier."""
+    augment: TeacherAugment = TeacherAugment()
+    """Augmentation of the images in training."""
+    training: TeacherTraining = TeacherTraining()
+    """The keys of `training` that have another value here."""
+
+
+class PerceptualNetwork(Section):
+    """Of a perceptual loss, the network."""
+
+    network: Network
+
+
+class KindLosses(Section):
+    """Of a kind of tokenizer, its perceptual loss."""
+
+    perceptual: PerceptualNetwork
+
+
+class TokenizerLosses(Section):
+    """Of `train_tokenizer`, what says whether it asks for this teacher: the kind, and the kinds' perceptual losses."""
+
+    kind: str
+    teacher: str
+    kl: KindLosses
+    vqgan: KindLosses
+
+
+class TeacherParams(Section):
+    """What dvc.yaml gives to `train_teacher`."""
+
+    run: Run
+    train_teacher: TrainTeacher
+    train_tokenizer: TokenizerLosses
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: the tokenizer's loss asks for this teacher."""
+        tokenizer = self.train_tokenizer
+        losses: KindLosses | None = getattr(tokenizer, tokenizer.kind, None)
+        if losses is None:
+            return f"the tokenizer `{tokenizer.kind}` has no perceptual loss"
+        if losses.perceptual.network != "teacher":
+            return f"`train_tokenizer.{tokenizer.kind}.perceptual.network` is {losses.perceptual.network}"
+        if tokenizer.teacher != TEACHER:
+            return f"`train_tokenizer.teacher` is {tokenizer.teacher}"
+        return None
+
+
+GRID = 8  # cells in height and width, each with the centre of one thing at most: boxes of forms are two cells wide
+Kind = Literal["position", "count", "relation"]
+
+
+class ReaderModel(Section):
+    """The small network that reads."""
+
+    channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64]
+    """Width of each level; each halves the resolution; a side is a multiple of 8 times 2 to the power of the levels."""
+    layers: Annotated[int, Field(ge=0)] = 3
+    """Convolutions behind the levels."""
+
+
+class ReaderAugment(Section):
+    """What the renders are put through."""
+
+    blur: Weight = 0.7
+    """Largest standard deviation of the blur, in pixels; 0.0: none."""
+    noise: Fraction = 0.1
+    """Largest standard deviation of the noise, of pixels in [-1, 1]."""
+    colour: Fraction = 0.1
+    """Largest fraction by which each channel is scaled and shifted."""
+
+
+class ReaderTraining(Training):
+    """The training of the reader."""
+
+    seed: Seed = 2
+    images: Positive = 64_000
+    learning_rate: Rate = 0.006
+    warmup: Warmup = 19_200
+    weight_decay: Weight = 0.01
+    ema_decay: Fraction = 0.98
+    log_every: Positive = 6400
+    validate_every: Positive = 32_000
+
+
+class TrainSceneReader(Section):
+    """The reader and its training."""
+
+    kinds: Annotated[list[Kind], Field(min_length=1)] = ["position", "count", "relation"]
+    """Kinds of scenes to read, those of the source `shapes`."""
+    held_out: Positive = 2000
+    """Renders for validation while training, and as many others for the final accuracy."""
+    model: ReaderModel = ReaderModel()
+    """Size of the network."""
+    augment: ReaderAugment = ReaderAugment()
+    """Augmentation of the renders in training, as generated pictures are not quite clean."""
+    training: ReaderTraining = ReaderTraining()
+    """The keys of `training` that have another value here."""
+
+
+class Size(Section):
+    """Of `ingest`, the shape of the images that are judged."""
+
+    image_size: Positive
+    channels: Literal["RGB", "RGBA", "L"]
+
+
+class Requested(Section):
+    """Of `score_decoder`, whether the scores use this network."""
+
+    attributes: Literal["none", "scenes"]
+
+
+class SceneReaderParams(Section):
+    """What dvc.yaml gives to `train_scene_reader`."""
+
+    run: Run
+    ingest: Size
+    score_decoder: Requested
+    train_scene_reader: TrainSceneReader
+
+    @model_validator(mode="after")
+    def _fits(self) -> "SceneReaderParams":
+        if self.idle:
+            return self
+        if self.ingest.channels == "L":
+            raise ValueError(
+                "`ingest.channels` is L, and grey images show no colours to be read: set it to RGB or RGBA, or "
+                "`score_decoder.attributes` to none"
+            )
+        levels, size = len(self.train_scene_reader.model.channels), self.ingest.image_size
+        if size % (GRID * 2**levels):
+            raise ValueError(
+                f"`train_scene_reader.model.channels` has {levels} levels, for which a side must be a multiple of "
+                f"{GRID * 2**levels} pixels, and `ingest.image_size` is {size}: take others or fewer levels"
+            )
+        return self
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is trained; None: a score asks for this reader."""
+        return None if self.score_decoder.attributes == "scenes" else "`score_decoder.attributes` is none"
+
+
+def cache() -> Path:
+    """Return torch hub's folder of weights, as torch finds it."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("TORCH_HOME") or Path(home, "torch")).expanduser() / "hub" / "checkpoints"
+
+
+def fits(params: Any) -> None:
+    """Check that each file of weights is there; what is downloaded when it is needed need not be.
+
+    Args:
+        params: the whole of params.yaml, validated.
+
+    Raises:
+        DarkroomError: a file is missing; names its key, the file, where it is published and its hash.
+    """
+    section = params.reference_stats
+    for name, url, fetched in (("dinov2", DINOV2_L, True), ("clip", CLIP_URL, False)):
+        if name not in section.extractors:
+            continue
+        given = getattr(section, name)
+        named = given.weights != NO_FILE
+        path = Path(given.weights) if named else cache() / url.rpartition("/")[2]
+        if not path.is_file() and (named or not fetched):
+            refuse(
+                f"`reference_stats.{name}.weights` is {given.weights}, and {path} does not exist: fetch {url} (sha256 "
+                f"{given.sha256}) to there, or take {name} out of `reference_stats.extractors`."
+            )

@@ -1,1 +1,0 @@
-"""A trained generator distilled into a few calls of a network of the same shape."""

@@ -1,0 +1,332 @@
+"""The sections that several kinds of tokenizers share: a kind's own, losses, quantisers."""
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from darkroom.params import kinds
+from darkroom.params.section import Fraction, Positive, Section, Weight
+
+# What a network sees of a pixel: -1 to 1, or 0 to 1.
+Pixels = Literal["signed", "unit"]
+
+# Every latent is compared with all codes, and `score_tokenizer` counts each of them.
+_MOST_CODES = 2**20
+
+
+def _countable(codes: int) -> int:
+    if codes > _MOST_CODES:
+        raise ValueError(f"a codebook has {_MOST_CODES:,} codes at most, for every latent is compared with all")
+    return codes
+
+
+Codes = Annotated[int, Field(ge=2), AfterValidator(_countable)]
+
+
+class Kind(kinds.Kind):
+    """A kind of tokenizer."""
+
+    discrete: ClassVar[bool] = True  # whether it has codes
+    trained: bool = True
+    """false: the weights of `training.init` are taken as they are."""
+    grid_images: Positive = 10
+    """Images in a grid while training, each with its reconstruction; ten a row."""
+
+    @property
+    def factor(self) -> int:
+        """How many pixels, in height and in width, stand behind one spatial position of the latent."""
+        raise NotImplementedError
+
+    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
+        """Return why the section does not fit batches of images of shape (C, H, W); None: it does."""
+        return None
+
+    def too_few(self, codes: int, image_size: int, batch: int) -> str | None:
+        """Return why k-means cannot make so many codes of the latents of a batch; None: it can."""
+        side = image_size // self.factor
+        latents = batch * side**2
+        if latents >= codes:
+            return None
+        return (
+            f"`codebook_size` is {codes:,}, and k-means begins with the vectors of one batch, which are {latents:,} "
+            f"({batch} images of {side} x {side}): take a larger `batch`, a smaller codebook, or `kmeans_init: false`"
+        )
+
+    def require_untrained(self) -> None:
+        """Check that nothing is asked of a training, which a kind without a recipe has not.
+
+        Raises:
+            ValueError: something is; names the key.
+        """
+        if self.training or not self.trained:
+            raise ValueError("nothing is trained, so `training` is {}, and `trained` is not given")
+        if self.grid_images != type(self).model_fields["grid_images"].default:
+            raise ValueError("nothing is trained, so there are no grids while training: leave `grid_images` out")
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut."""
+        return False
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the training needs the images' classes."""
+        return False
+
+
+WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
+
+SMALLEST = {"lpips": 16, "vgg16": 32}  # pixels a side, so that one is left at the coarsest level that is compared
+
+TEACHER = "models/teacher"  # what train_teacher writes
+
+Network = Literal["none", "teacher", "lpips", "vgg16"]
+
+
+class Perceptual(Section):
+    """A distance in the features of a frozen network, which `train_tokenizer.teacher` names the weights of."""
+
+    network: Network = "none"
+    """Frozen network: teacher (models/teacher), lpips or vgg16 (features of VGG16, as MUSE); weights: `teacher`."""
+    weight: Weight = 0.0
+    """Weight of the perceptual loss; 0.0: none."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a perceptual loss."""
+        return self.network != "none" and self.weight > 0
+
+    @property
+    def smallest(self) -> int:
+        """Pixels a side of the smallest images that it can compare: one is left after the network's poolings."""
+        return SMALLEST.get(self.network, 1)
+
+    @model_validator(mode="after")
+    def _named(self) -> "Perceptual":
+        if self.network == "none" and self.weight:
+            raise ValueError("a weight needs a network: teacher, lpips or vgg16; without one it is 0.0")
+        if self.network != "none" and not self.weight:
+            raise ValueError(f"network is {self.network}, and does nothing at weight 0.0: raise it, or take none")
+        return self
+
+
+class Adversarial(Section):
+    """A discriminator of patches, and what it adds to the tokenizer's loss."""
+
+    weight: Weight = 0.0
+    """Weight of the adversarial loss; 0.0: no discriminator."""
+    loss: Literal["hinge", "hinge_sum", "bce"] = "hinge"
+    """Loss of the discriminator; hinge_sum is without the factor 1/2, as MUSE."""
+    start: Annotated[int, Field(ge=0)] = 4000
+    """Images before the discriminator's training starts."""
+    adaptive: Literal["none", "taming", "perceptual"] = "taming"
+    """Adaptive weight: by the gradients of the other losses (taming), of the perceptual loss alone (perceptual, as
+    MUSE), or none."""
+    channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64, 64]
+    """Width of each level of the discriminator; each but the first halves the resolution."""
+    norm_groups: Positive = 16
+    """Groups of the discriminator's group norms."""
+    rate: Annotated[float, Field(gt=0)] = 1.0
+    """Learning rate of the discriminator, as a factor of the training's."""
+    betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.5, 0.9)
+    """Betas of the discriminator's AdamW."""
+    clip_norm: Annotated[float, Field(gt=0)] | Literal["none"] | None = None
+    """Largest gradient norm of the discriminator; none: not clipped; null: as the training."""
+    gradient_penalty: Weight = 0.0
+    """Weight of (norm of the discriminator's gradient at real images - 1)²; 10 in MUSE."""
+    gradient_penalty_every: Positive = 4
+    """Every how many steps of the discriminator the penalty is computed."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a discriminator."""
+        return self.weight > 0
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether the weight follows from gradients of the whole batch, which `run.micro_batch` then does not cut."""
+        return self.active and self.adaptive != "none"
+
+    @property
+    def smallest(self) -> int:
+        """Pixels a side of the smallest images that the discriminator takes: its last window is left."""
+        return int(WINDOW * 2 ** (len(self.channels) - 1))
+
+    @model_validator(mode="after")
+    def _groups(self) -> "Adversarial":
+        for width in self.channels[1:]:  # the first level has no norm
+            if width % self.norm_groups:
+                raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
+        return self
+
+
+class Equivariance(Section):
+    """Equivariance of latents: in some steps the decoder makes the transformed image of a transformed latent."""
+
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Fraction of optimizer steps whose latents and images are transformed; 0.0: none; EQ-VAE: 0.5."""
+    scale: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Smallest scale, drawn from here to below 1 so that latents have whole sizes; 1.0: quarter turns alone."""
+    turns: bool = True
+    """Turn them too, by one to three quarters."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there are transformed steps."""
+        return self.probability > 0
+
+    def sides(self, side: int) -> range:
+        """Return the sides of scaled latents, in places, where whole ones have `side`; empty: none is scaled."""
+        return range(math.ceil(round(self.scale * side, 2)), side)  # 0.6667 of 3 places are 2
+
+    def unfit(self, side: int) -> str | None:
+        """Return why latents of so many places a side cannot be transformed; None: they can."""
+        if not self.active or self.sides(side) or (self.scale == 1 and side > 1):
+            return None
+        if side == 1:
+            return "a latent of one place has no other size or side: set `equivariance.probability` to 0.0"
+        return (
+            f"`equivariance.scale` is {self.scale}, and a latent of {side} x {side} places has no smaller whole size "
+            f"of that scale or more: take {(side - 1) / side:.4} at most, or 1.0 for quarter turns alone"
+        )
+
+    @model_validator(mode="after")
+    def _transforms(self) -> "Equivariance":
+        for name in ("scale", "turns"):
+            if not self.active and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"{name} is read where probability is above 0.0 only: give that a number, or take {name} out"
+                )
+        if self.active and self.scale == 1 and not self.turns:
+            raise ValueError("a probability needs transforms: lower scale, or set turns to true")
+        return self
+
+
+def require_fit(perceptual: Perceptual, adversarial: Adversarial) -> None:
+    """Check that the adaptive weight has the term it is computed from; for the kinds' validators.
+
+    Raises:
+        ValueError: it follows from the perceptual loss, and there is none.
+    """
+    if adversarial.active and adversarial.adaptive == "perceptual" and not perceptual.active:
+        raise ValueError("adversarial.adaptive is perceptual, and there is no perceptual loss: take taming or none")
+
+
+# How the gradient passes the quantiser: turned and stretched as the vector was, or as it is.
+Gradient = Literal["rotation", "straight_through"]
+
+
+Iterations = Annotated[int, Field(ge=1)]
+Smoothing = Annotated[float, Field(gt=0)]
+
+
+class VQ(Section):
+    """A codebook of means of the vectors that took each code; the names are those of vector-quantize-pytorch."""
+
+    cosine: bool = True
+    """Compare directions, on the unit sphere, and not distances."""
+    decay: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of the moving averages in each optimizer step."""
+    eps: Smoothing = 1e-5
+    """Laplace smoothing: added to the count of each code."""
+    kmeans_init: bool = True
+    """Initialise the codebook by k-means over the latents of the first batch."""
+    kmeans_iters: Iterations = 10
+    """Iterations of k-means."""
+    dead_below: Weight = 1.0
+    """A code used less often in a batch, on average, is replaced by a latent of the batch; 0.0: never."""
+    learnable_codebook: bool = False
+    """The optimizer trains the codebook, by the commitment loss, in place of moving averages."""
+    gradient: Gradient | Literal["directional"] = "rotation"
+    """How the gradient passes the quantiser; directional: DiVeQ, to a learnable codebook, too."""
+    directional_reparam_variance: Annotated[float, Field(gt=0)] = 5e-3
+    """gradient directional: variance of the noise on the direction from a latent to its code."""
+    commitment_weight: Weight = 1.0
+    """Weight of the commitment loss."""
+    commitment: Literal["mse", "cross_entropy"] = "mse"
+    """mse: |latent - its code|², per element; cross_entropy: of its code, by logits that are minus the distances."""
+    orthogonal_reg_weight: Weight = 0.0
+    """Weight of the squared cosines between the codes of a learnable codebook."""
+    orthogonal_reg_active_codes_only: bool = False
+    """Of the codes of the batch alone."""
+    orthogonal_reg_max_codes: Positive | None = None
+    """Of so many codes at most, drawn in each optimizer step; null: all."""
+    codebook_diversity_loss_weight: Weight = 0.0
+    """Weight of minus the entropy of the batch's soft codes, of each position."""
+    codebook_diversity_temperature: Annotated[float, Field(gt=0)] = 100.0
+    """Inverse temperature of these soft codes."""
+    affine_param: bool = False
+    """The codebook has the mean and the deviation of the latents, both followed by moving averages."""
+    affine_param_batch_decay: Fraction = 0.99
+    """Decay of mean and variance of the latents."""
+    affine_param_codebook_decay: Fraction = 0.9
+    """Decay of mean and variance of the codebook."""
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether a loss, or a draw, is of the batch as a whole."""
+        drawn = self.gradient == "directional" or self.orthogonal_reg_max_codes is not None
+        return drawn or self.orthogonal_reg_active_codes_only or self.codebook_diversity_loss_weight > 0
+
+    @model_validator(mode="after")
+    def _together(self) -> "VQ":
+        """What vector-quantize-pytorch refuses or overwrites."""
+        if self.cosine and self.learnable_codebook:
+            raise ValueError("learnable_codebook and cosine exclude each other: set cosine to false")
+        if self.cosine and self.affine_param:
+            raise ValueError("affine_param and cosine exclude each other: set cosine to false")
+        if self.gradient == "directional":
+            if not self.learnable_codebook:
+                raise ValueError("gradient: directional trains the codebook: set learnable_codebook to true")
+            if not self.dead_below:
+                raise ValueError("gradient: directional needs codes to be replaced: set dead_below above 0")
+            if self.commitment_weight:
+                raise ValueError("gradient: directional has no commitment loss: set commitment_weight to 0.0")
+        if self.orthogonal_reg_weight and not self.learnable_codebook:
+            raise ValueError(
+                "orthogonal_reg_weight trains the codebook, and moving averages would overwrite it: set "
+                "learnable_codebook to true"
+            )
+        for name in ("orthogonal_reg_active_codes_only", "orthogonal_reg_max_codes"):
+            if getattr(self, name) and not self.orthogonal_reg_weight:
+                raise ValueError(f"{name} is read with orthogonal_reg_weight only: raise it, or leave {name} out")
+        return self
+
+
+class SimVQ(Section):
+    """A codebook that is a trained linear map of fixed random vectors."""
+
+    gradient: Gradient = "rotation"
+    """How the gradient passes the quantiser."""
+    codebook_weight: Weight = 1.0
+    """Weight of |latent - its code|² as a loss of the codebook."""
+    commitment_weight: Weight = 0.25
+    """Weight of |latent - its code|² as a loss of the encoder."""
+
+
+class Binary(Section):
+    """A codebook of signs: lookup-free or binary spherical."""
+
+    entropy_weight: Weight = 0.1
+    """Weight of the entropy of a position's soft code, less `diversity` times that of all codes."""
+    diversity: Weight = 1.0
+    """Weight of the entropy of all codes against that of each position."""
+    inverse_temperature: Annotated[float, Field(gt=0)] = 100.0
+    """Inverse temperature of the soft codes."""
+    commitment_weight: Weight = 0.0
+    """Weight of |latent - its code|², per element."""
+
+
+class LFQ(Binary):
+    """A codebook of the signs of unbounded latents."""
+
+    commitment_weight: Weight = 0.25
+    """Weight of |latent - its code|², per element; 0.0 in MUSE: latents may then grow without bound."""
+
+
+class FSQ(Section):
+    """A codebook of rounded numbers."""
+
+    levels: Annotated[list[Annotated[int, Field(ge=3)]], Field(min_length=1)] = [4, 4, 4, 4]
+    """Levels of each channel; their product is codebook_size."""
