@@ -3,6 +3,7 @@
 import argparse
 import codecs
 import difflib
+import importlib
 import io
 import locale
 import os
@@ -104,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     _add_invert(new("invert", help="carry images to noise by reversed DDIM or the reversed flow, and back"))
     of = new("export", help="write models/generator, a DiT, or models/tokenizer for other programs")
     of.add("--model", "which; %(default)s", default="generator", choices=["generator", "tokenizer"])
-    of.add("--out", "a new folder; %(default)s", default="export", metavar="DIR")
+    of.add("--out", "a new folder; %(default)s", type=Path, default="export", metavar="DIR")
     of.add("--format", "of the weights; %(default)s", default="diffusers", choices=["diffusers", "pt", "safetensors"])
     of.add("--weights", "of the generator; %(default)s", default="ema", choices=["ema", "raw"])
     of.add("--license", "for the page, as the Hub names it; %(default)s", default="other")
@@ -128,7 +129,7 @@ def _add_data(data: _Parser) -> None:
     of = actions.add_parser("show", help="print counts, classes, sizes, captions and damage, and write a grid")
     of.add("parts", "parts of params.yaml; without: all", nargs="*", metavar="PART")
     of.add("--split", "images of this split alone", choices=["train", "val", "test"])
-    of.add("--grid", "where the grid is written; %(default)s", default="logs/data/grid.png", metavar="FILE")
+    of.add("--grid", "where the grid is written; %(default)s", type=Path, default="logs/data/grid.png", metavar="FILE")
     of.add("--images", "images in the grid, 0: no grid; %(default)s", type=int, default=36)
     of.flag("--quarantine", "list every sample that something was wrong with")
     of.flag("--json", "print JSON")
@@ -175,6 +176,95 @@ def _add_invert(of: _Parser) -> None:
     of.add("--weights", "ema, raw, a .safetensors file, or a folder with a model or a checkpoint")
     hint = "where the grid is written, and a table and the noise beside it; a name under logs/invert/"
     of.add("--out", hint, metavar="FILE.png")
+
+
+# What a command calls, MODULE:FUNCTION, and the options that are its arguments, in their order.
+_CALLS = {
+    "compare": ("tools.compare.table:table", "old", "new", "md", "seeds", "all"),
+    "dag": ("dag.graph:dag", "write"),
+    "data": ("tools.verify.show:show", "parts", "split", "grid", "images", "quarantine", "json"),
+    "doctor": ("tools.doctor.examine:doctor",),
+    "export": ("tools.export.command:export", "out", "format", "license", "weights"),
+    "export --model tokenizer": ("tools.export.command:export_tokenizer", "out", "format", "license"),
+    "params": ("tools.params.command:params", "key", "all"),
+    "params --write": ("tools.params.page:write_page", "write"),
+    "plan": ("tools.plan.plan:plan", "stages", "all", "json"),
+    "preset": ("tools.preset:apply", "name", "fit"),
+    "preset --flags": ("tools.preset:flags", "name"),
+    "preset: the list": ("tools.preset:listing",),
+    "scores": ("tools.compare.table:scores", "revision", "md"),
+    "show": ("tools.show:show", "what", "width"),
+    "times": ("tools.times:times",),
+    "tune": ("tools.tune.command:tune", "stages", "write"),
+    "verify": ("tools.verify.verify:verify", "parts", "remote"),
+    "why": ("dag.why:why", "stage"),
+}
+
+
+def _call(place: str, *arguments: Any) -> Any:
+    """Return what a function of this package, MODULE:FUNCTION, returns; its module is imported here."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"darkroom.{module}"), name)(*arguments)
+
+
+def _variant(options: argparse.Namespace) -> str:
+    """Return the key of a command in `_CALLS`."""
+    command: str = options.command
+    if command == "data" and options.action == "verify":
+        return "verify"
+    if command == "export" and options.model == "tokenizer":
+        return "export --model tokenizer"
+    if command == "params" and (options.check or options.write):
+        return "params --write"
+    if command == "preset" and (options.flags or options.name is None):
+        return "preset --flags" if options.name else "preset: the list"
+    return command
+
+
+def _text(options: argparse.Namespace) -> Any:
+    """Return what a command prints, of those whose arguments are not single options; None: of another."""
+    if options.command == "check":
+        if mended := _call("dag.lock_file:mend"):
+            print(mended)
+        checked = _call("check.check:check", None, True)
+        return f"darkroom check: {checked}{_call('check.check:check_sources', options.leave_out)}"
+    if options.command == "init":
+        return _call("tools.init.command:init", Init.of(options))
+    if options.command == "invert":
+        return _call("tools.invert.command:invert", options)
+    if options.command == "sample":
+        return _sample(options)
+    if options.command == "score":
+        require_paths(options)  # before torch is loaded
+        from darkroom.tools.score.command import Request, score
+
+        return score(Request.of(options))
+    return None
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run a command, print what it returns, and return the exit code."""
+    if options.command in STAGES:
+        if getattr(options, "dry_run", False):
+            print(_call("tools.dry_run:dry_run", options.command, _item(options)), end="")
+        else:
+            _call("runner:run_stage", options.command, _item(options))
+        return 0
+    if (text := _text(options)) is not None:
+        print(text)
+        return 0
+    key = _variant(options)
+    place, *names = _CALLS[key]
+    result = _call(place, *(getattr(options, name) for name in names))
+    if key == "verify":
+        return int(not result)
+    if key == "tune":
+        for line in result:
+            print(line, flush=True)
+        return 0
+    text, sound = result if key == "doctor" else (result, True)
+    print(f"darkroom {options.command}: {text}" if key in ("dag", "params --write") else text)
+    return int(not sound)
 
 
 def _sample(options: argparse.Namespace) -> str:
@@ -257,109 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         _require_root(options.command)
-        if options.command == "check":
-            from darkroom.check.check import check, check_sources
-            from darkroom.dag.lock_file import mend
-
-            if said := mend():
-                print(said)
-            print(f"darkroom check: {check(counted=True)}{check_sources(options.leave_out)}")
-        elif options.command == "dag":
-            from darkroom.dag.graph import dag
-
-            print(f"darkroom dag: {dag(options.write)}")
-        elif options.command == "compare":
-            from darkroom.tools.compare.table import table
-
-            print(table(options.old, options.new, options.md, options.seeds, options.all))
-        elif options.command == "scores":
-            from darkroom.tools.compare.table import scores
-
-            print(scores(options.revision, options.md))
-        elif options.command == "score":
-            require_paths(options)
-            from darkroom.tools.score import command as scoring
-
-            print(scoring.score(scoring.Request.of(options)))
-        elif "verify" in (options.command, getattr(options, "action", None)):
-            from darkroom.tools.verify.verify import verify
-
-            return int(not verify(options.parts, options.remote))
-        elif options.command == "data":
-            from darkroom.tools.verify.show import show
-
-            print(
-                show(options.parts, options.split, Path(options.grid), options.images, options.quarantine, options.json)
-            )
-        elif options.command == "sample":
-            print(_sample(options))
-        elif options.command == "show":
-            from darkroom.tools import show as pictures
-
-            print(pictures.show(options.what, options.width))
-        elif options.command == "invert":
-            from darkroom.tools.invert import command
-
-            print(command.invert(options))
-        elif options.command == "export":
-            from darkroom.tools.export.command import export, export_tokenizer
-
-            out = Path(options.out)
-            if options.model == "tokenizer":
-                print(export_tokenizer(out, options.format, options.license))
-            else:
-                print(export(out, options.format, options.license, options.weights))
-        elif options.command == "params" and (options.check or options.write):
-            from darkroom.tools.params.page import write_page
-
-            print(f"darkroom params: {write_page(options.write)}")
-        elif options.command == "params":
-            from darkroom.tools.params.command import params
-
-            print(params(options.key, options.all))
-        elif options.command == "preset":
-            from darkroom.tools import preset
-
-            if options.name is None:
-                print(preset.listing())
-            else:
-                print(preset.flags(options.name) if options.flags else preset.apply(options.name, options.fit))
-        elif options.command == "init":
-            asked = Init.of(options)
-            from darkroom.tools.init.command import init
-
-            print(init(asked))
-        elif getattr(options, "dry_run", False):
-            from darkroom.tools.dry_run import dry_run
-
-            print(dry_run(options.command, _item(options)), end="")
-        elif options.command == "plan":
-            from darkroom.tools.plan.plan import plan
-
-            print(plan(options.stages, options.all, options.json))
-        elif options.command == "tune":
-            from darkroom.tools.tune.command import tune
-
-            for line in tune(options.stages, options.write):
-                print(line, flush=True)
-        elif options.command == "times":
-            from darkroom.tools.times import times
-
-            print(times())
-        elif options.command == "why":
-            from darkroom.dag.why import why
-
-            print(why(options.stage))
-        elif options.command == "doctor":
-            from darkroom.tools.doctor.examine import doctor
-
-            text, sound = doctor()
-            print(text)
-            return int(not sound)
-        else:
-            from darkroom.runner import run_stage
-
-            run_stage(options.command, _item(options))
+        code = _run(options)
         print(end="", flush=True)  # here, where an error of the output can be caught
     except ModuleNotFoundError as error:
         if str(error.name).startswith("darkroom"):
@@ -378,4 +366,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         text = f"{error.filename}: {error.strerror}." if error.filename else f"{error}."
         return _failed(options.command, text, words)
-    return 0
+    return code

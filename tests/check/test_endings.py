@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from darkroom.check.check import FITS, validated
-from darkroom.check.needs import fits
+from darkroom.check.needs import endings_fit as fits
 from darkroom.errors import DarkroomError
 from darkroom.training.plateau import levelled_off
 from helpers import training

@@ -31,7 +31,7 @@ class Stage:
 
 
 STAGES = {
-    "code": Stage("darkroom.params.code:Params", networks=False),
+    "code": Stage("darkroom.params.catalog:CodeParams", networks=False),
     "ingest": Stage("darkroom.params.ingest:Params", foreach="parts", networks=False),
     "catalog": Stage("darkroom.params.catalog:Params", networks=False),
     "train_teacher": Stage("darkroom.models.evaluators.settings:TeacherParams", trains=True),

@@ -111,3 +111,12 @@ class Further:
     protocol: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     baselines: dict[str, Any] = field(default_factory=dict)
+
+    def __or__(self, other: "Further") -> "Further":
+        """Return both, this one first."""
+        return Further(
+            self.scores | other.scores,
+            self.protocol | other.protocol,
+            self.notes + other.notes,
+            self.baselines | other.baselines,
+        )

@@ -1,4 +1,4 @@
-"""The sections that `catalog` reads."""
+"""The sections that `catalog` and `code` read."""
 
 from typing import Any
 
@@ -62,3 +62,17 @@ class Params(Section):
     train_tokenizer: TokenizerParts
     train_clip: ClipCaptions | None = None
     train_generator: GeneratorCaptions | None = None
+
+
+class Chosen(Section):
+    """Of a section with kinds, the one that is chosen."""
+
+    kind: str
+
+
+class CodeParams(Section):
+    """What dvc.yaml gives to `code`: what chooses among kinds."""
+
+    run: Run
+    train_generator: Chosen
+    train_tokenizer: Chosen

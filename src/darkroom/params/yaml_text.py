@@ -69,9 +69,8 @@ def _place(mark: StreamMark) -> str:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, MarkedYAMLError):
-        return " ".join(", ".join(filter(None, (error.context, error.problem))).split())
-    return " ".join(str(error).split())
+    parts = (error.context, error.problem) if isinstance(error, MarkedYAMLError) else (str(error),)
+    return " ".join(", ".join(filter(None, parts)).split())
 
 
 def _twice(text: str, file: object, error: DuplicateKeyError) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 
@@ -279,9 +279,7 @@ def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks
     with tempfile.TemporaryDirectory(prefix="darkroom-") as folder:
         ours = os.environ | {SUPERVISOR: str(os.getpid()), STATUS: folder}
         signals: list[int] = []
-        taken: dict[int, Any] = dict.fromkeys(
-            (signal.SIGTERM, signal.SIGINT), lambda number, frame: signals.append(number)
-        )
+        taken = dict.fromkeys((signal.SIGTERM, signal.SIGINT), lambda number, frame: signals.append(number))
         with handling(taken), Ranks([(line, {**ours, **extra}) for line, extra in commands]) as started:
             started.wait(signals)
         _raise_outcome(started, _statuses(Path(folder)), signals, ranks)

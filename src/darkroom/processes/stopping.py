@@ -70,8 +70,8 @@ def watch(supervisor: int | None = None) -> None:
 
 
 @contextlib.contextmanager
-def handling(handlers: Mapping[int, Any]) -> Iterator[None]:
-    """Handle signals, by their numbers, in other ways inside the block."""
+def handling(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    """Handle signals in other ways inside the block."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
@@ -92,7 +92,7 @@ def stoppable(supervised: bool) -> Iterator[None]:
         raise SystemExit(128 + number)
 
     end: Any = signal.SIG_DFL if supervised else stop
-    chosen: dict[int, Any] = {signal.SIGTERM: end, signal.SIGINT: end}
+    chosen = {signal.SIGTERM: end, signal.SIGINT: end}
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         chosen[signal.SIGHUP] = lambda number, frame: signal.raise_signal(signal.SIGTERM)
     with handling(chosen):

@@ -28,15 +28,9 @@ class Axis:
 
     def __call__(self, value: float) -> float:
         """Return the pixel of a value."""
-        low, high, value = (
-            (math.log10(x) for x in (self.low, self.high, value))
-            if self.log
-            else (
-                self.low,
-                self.high,
-                value,
-            )
-        )
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log10(low), math.log10(high), math.log10(value)
         return self.start + (self.end - self.start) * (value - low) / (high - low)
 
     def ticks(self, most: int) -> list[float]:

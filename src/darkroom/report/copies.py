@@ -112,12 +112,9 @@ def _shares(facts: NearestFacts) -> Iterator[Line]:
         run, inside = _share(facts.scores[name], facts.images)
         real, floor = _share(facts.floor[name], facts.held_out.images)
         what = f"are more than three times as near to one training image as to any other, {how}"
-        if inside[0] > floor[1]:
-            says = f"More generated images than held-out ones {what}: look at the pairs below."
-        elif inside[1] < floor[0]:
-            says = f"Fewer generated images than held-out ones {what}."
-        else:
-            says = f"No more generated images than held-out ones {what}."
+        many = inside[0] > floor[1]
+        compared = "More" if many else "Fewer" if inside[1] < floor[0] else "No more"
+        says = f"{compared} generated images than held-out ones {what}{': look at the pairs below' * many}."
         yield Line(name, title(name), run, real, says)
 
 

@@ -100,21 +100,10 @@ def written(value: Any) -> str:
 _DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
 
 
-@dataclass(frozen=True)
-class DamageRow:
-    """The number of samples of a part with one action and one reason; `done`: the action as text."""
-
-    part: str
-    action: str
-    done: str
-    reason: str
-    samples: int
-
-
-def damage_rows(catalog: Catalog) -> list[DamageRow]:
-    """Return the rows by part, action, and descending number of samples."""
+def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:
+    """Return part, action, the action as text, reason and number of samples, by part, action, descending number."""
     return [
-        DamageRow(part.name, action, done, reason, samples)
+        (part.name, action, done, reason, samples)
         for part in catalog.parts
         for action, done in _DONE.items()
         for reason, samples in sorted(getattr(part.quarantine, action).items(), key=lambda pair: (-pair[1], pair[0]))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -169,10 +170,9 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
         unseen = made.card.baselines.held_out.get(extractor, {})
         found = distance_rows(extractor, scores, unseen, floor.halves)
         name = _EXTRACTORS[extractor]
-        chart = None
-        for row in found:
-            if row.name == debiased(extractor) and others is not None:
-                chart = _bars(row, name, {of: _beside_floor(row.name, extractor, each) for of, each in others.items()})
+        chart, best = None, next((row for row in found if row.name == debiased(extractor)), None)
+        if best is not None and others is not None:
+            chart = _bars(best, name, {of: _beside_floor(best.name, extractor, each) for of, each in others.items()})
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
         distance = f"{distance_title(extractor)} in the {name}"
         # The two halves are the even and the odd rows of the stored features.
@@ -226,19 +226,56 @@ _ASKED = {
 
 def _columns(samples: Samples) -> list[str]:
     """Return the classes of the columns of a grid, from the left: the first ten that have images; none of one."""
-    found = _asked_for(samples)[:10]
-    return found if len(found) > 1 else []
+    found = [name for name in samples.classes if samples.counts.get(name)]
+    return found[:10] if len(found) > 1 else []
 
 
-def _asked_for(samples: Samples) -> list[str]:
-    """Return the classes that have images."""
-    return [name for name in samples.classes if samples.counts.get(name)]
+def _grids(inputs: Inputs) -> dict[str, Any]:
+    """Return what the template says of grids of samples: classes of their columns, images shown, what was asked for."""
+    samples, own = inputs.samples, inputs.own
+    columns = _columns(samples) if samples.condition == "class" else []
+    there = ", ".join(name for name in samples.classes if samples.counts.get(name))
+    # Of each class in the grid there are as many images as it has, or a column.
+    rows = inputs.sample_grid.rows(len(columns)) if inputs.sample_grid and columns else 0
+    return {
+        "in_grid": columns,
+        "shown": sum(min(rows, samples.counts[name]) for name in columns),
+        "asked": _ASKED.get(samples.condition, "" if columns else f"All of the class {there}"),
+        "own_columns": _columns(own.samples) if own else [],
+        "triples": inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
+        "codes": draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
+    }
 
 
-def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
-    """Return the number of images in the grid of samples: of each class in it as many as there are, or a column."""
-    rows = inputs.sample_grid.rows(len(names)) if inputs.sample_grid else 0
-    return sum(min(rows, inputs.samples.counts[name]) for name in names)
+def _tables(inputs: Inputs) -> dict[str, Any]:
+    """Return the tables of scores for the template, their columns, and what their rows mean."""
+    scored, pairs = list(groups(inputs)), pair_groups(inputs)
+    shown = [row for group in (*scored, *pairs) for row in group.rows]
+    names = {row.name for row in shown}
+    # Columns without a number in any row are left out.
+    columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
+    return {
+        "groups": scored,
+        "pairs": pairs,
+        # Without generated images there is no distance, and so no noise floor.
+        "columns": 3 if any(cell for group in scored for row in group.rows for cell in row.cells[1:]) else 1,
+        "pair_columns": {at: PAIR_COLUMNS[at] for at in columns_used},
+        "whole": widths(_cells(shown))["whole"],
+        # By title: a score of two splits is explained once.
+        "meanings": {score.title or name: score.meaning for name, score in table.scores().items() if name in names},
+        "notes": _notes(inputs),
+    }
+
+
+def _cards(inputs: Inputs) -> dict[str, list[tuple[str, str]]]:
+    cards: dict[str, Scored | ClipScored | None] = {
+        "Generated images": inputs.generator,
+        "The tokenizer's own images": inputs.own.scored if inputs.own else None,
+        "Reconstructions": inputs.tokenizer,
+        **{name: each.scored for name, each in conditioned_images(inputs)},
+        "CLIP": inputs.clip,
+    }
+    return {name: list(flat(each.whole)) for name, each in cards.items() if each}
 
 
 def _counted(count: int, noun: str) -> str:
@@ -257,62 +294,27 @@ def render(title: str, inputs: Inputs) -> str:
     )
     environment.filters |= {"written": written, "bytes": bytes_of, "range": range_of}
     environment.filters |= {"sampling": sampling, "percent": percent, "counted": _counted}
-    scored = list(groups(inputs))
-    pairs = pair_groups(inputs)
-    shown = [row for group in (*scored, *pairs) for row in group.rows]
-    # Columns without a number in any row are left out.
-    columns_used = [at for at in range(len(PAIR_COLUMNS)) if any(row.cells[at] for each in pairs for row in each.rows)]
-    train = inputs.catalog.counts["train"]
-    by_class = inputs.samples.condition == "class"
+    counts, evaluator = inputs.catalog.counts, inputs.reference.evaluator
+    train, known = counts["train"], evaluator.by_class if evaluator else {}
     always = ALWAYS if inputs.generator else ALWAYS - {"generator"}
-    cards: dict[str, Scored | ClipScored | None] = {
-        "Generated images": inputs.generator,
-        "The tokenizer's own images": inputs.own.scored if inputs.own else None,
-        "Reconstructions": inputs.tokenizer,
-        **{name: each.scored for name, each in conditioned_images(inputs)},
-        "CLIP": inputs.clip,
-    }
-    in_grid = _columns(inputs.samples) if by_class else []
-    alone = "" if in_grid else f"All of the class {', '.join(_asked_for(inputs.samples))}"
-    asked = _ASKED.get(inputs.samples.condition, alone)
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,
         headlines=headlines(inputs),
-        groups=scored,
-        pairs=pairs,
-        # Without generated images there is no distance, and so no noise floor.
-        columns=3 if any(cell for group in scored for row in group.rows for cell in row.cells[1:]) else 1,
-        pair_columns={at: PAIR_COLUMNS[at] for at in columns_used},
-        notes=_notes(inputs),
         copies={_COPIES[name]: found for name, found in inputs.copies.items()},
         conditioned=dict(conditioned_images(inputs)),
-        whole=widths(_cells(shown))["whole"],
-        # By title: a score of two splits is explained once.
-        meanings={
-            score.title or name: score.meaning
-            for name, score in table.scores().items()
-            if name in {row.name for row in shown}
-        },
-        evaluator=inputs.reference.evaluator,
-        never=[name for name, of in inputs.reference.evaluator.by_class.items() if not of.accuracy]
-        if inputs.reference.evaluator
-        else [],
+        evaluator=evaluator,
+        never=[name for name, of in known.items() if not of.accuracy],
         little=LITTLE,
         commonest=max(train.values(), default=0) / max(1, sum(train.values())),
-        in_grid=in_grid,
-        own_columns=_columns(inputs.own.samples) if inputs.own else [],
-        shown=_in_grid(inputs, in_grid) if in_grid else 0,
-        asked=asked,
-        triples=inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
-        codes=draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
         splits=_SPLITS,
         damage=damage_rows(inputs.catalog),
         passed_over=passed_over_rows(inputs.catalog),
-        class_warnings=class_warnings(inputs.catalog.counts),
-        most=max((sum(of[name] for of in inputs.catalog.counts.values()) for name in inputs.catalog.classes), default=0)
-        or 1,
+        class_warnings=class_warnings(counts),
+        most=max((sum(of[name] for of in counts.values()) for name in inputs.catalog.classes), default=0) or 1,
         # Some networks are trained only where they are needed.
         curves=[drawn(each) for each in inputs.trainings if each.name in always or each.train.points],
-        cards={name: list(flat(each.whole)) for name, each in cards.items() if each},
+        cards=_cards(inputs),
+        **_grids(inputs),
+        **_tables(inputs),
     )

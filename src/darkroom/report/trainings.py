@@ -63,8 +63,8 @@ def drawn(training: Training) -> Drawn:
     curves = [training.train, training.val, *training.bands.values(), *training.scores.values()]
     names = {label: name for name, label in _DISTANCES.items()}
     distances = _scores(training, _DISTANCES, "Fréchet distance", names=names)
-    narrow: dict[str, Any] = {"width": _NARROW if distances else _WIDE, "x_ticks": 3}
-    accuracy = _scores(training, {"label_accuracy": "accuracy"}, "label accuracy", y_range=(0.0, 1.0), **narrow)
+    labels, width = {"label_accuracy": "accuracy"}, _NARROW if distances else _WIDE
+    accuracy = _scores(training, labels, "label accuracy", y_range=(0.0, 1.0), width=width, x_ticks=3)
     rate = {"rate": training.learning_rate.points}
     return Drawn(
         title=title,

@@ -3,11 +3,11 @@
 from darkroom.dag.fingerprint.stages import STAGE, undeclared, write_code
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
-from darkroom.params.code import Params
+from darkroom.params.catalog import CodeParams
 from darkroom.params.stage import DVC, read_yaml
 
 
-def run(params: Params) -> None:
+def run(params: CodeParams) -> None:
     """Write the fingerprints that the other stages depend on.
 
     Raises:

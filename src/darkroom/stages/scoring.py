@@ -90,8 +90,7 @@ def score(
         floors[name] = noise_floor(whole, real, distribution, numbers, settings.blocks, seen)
         if not conditioned and (unseen := held_out_reference(whole, distribution)) is not None:
             against = unseen.matched(distribution)
-            found = distances(seen, against, settings.blocks, numbers)
-            scores |= score_names(name, held_out_names(found))
+            scores |= score_names(name, held_out_names(distances(seen, against, settings.blocks, numbers)))
             trained[name] = noise_floor(unseen, against, distribution, numbers, settings.blocks, seen)
         facts[name] = {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": len(real.kid_features)}
         facts[name] |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen)}
@@ -102,15 +101,11 @@ def score(
     generated = Samples(len(images), batches, own_views.pool, judge.network, judge.classes, images.labels, where, *kept)
     for metric in table.SAMPLE_METRICS:
         scores |= metric.measure(generated)
-    copies = find_copies(folder, samples, settings, judge.network, reference["held_out"], where)
-    diversity = find_diversity(images, settings.diversity.pairs, judge.network, lpips, reference["held_out"], where)
-    scores |= copies.scores | diversity.scores
-    scores["n"] = len(images)
-    baselines = {
-        **_floors(floors, trained),
-        **_label_baselines(scores, reference, images),
-    }
-    baselines |= more.baselines | copies.baselines | diversity.baselines
+    found = find_copies(folder, samples, settings, judge.network, reference["held_out"], where)
+    found |= find_diversity(images, settings.diversity.pairs, judge.network, lpips, reference["held_out"], where)
+    scores |= found.scores | {"n": len(images)}
+    baselines = _floors(floors, trained) | _label_baselines(scores, reference, images)
+    baselines |= more.baselines | found.baselines
     notes += label_notes(scores, baselines)
     write_json(metrics, scores)
     write_json(
@@ -126,9 +121,9 @@ def score(
             seed=samples["sampler"]["seed"],
             sampler=samples["sampler"],
             samples=manifest_hash(folder),
-            protocol=more.protocol | copies.protocol | diversity.protocol,
+            protocol=more.protocol | found.protocol,
             baselines=baselines,
-            more_notes=list(dict.fromkeys([*notes, *copies.notes, *diversity.notes])),
+            more_notes=list(dict.fromkeys([*notes, *found.notes])),
         ),
     )
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

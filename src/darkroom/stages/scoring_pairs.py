@@ -108,18 +108,10 @@ def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description])
     scores: dict[str, float] = {}
     for name, values in samples.items():
         scores |= mean_and_error(name, values)
-    renders = read_manifest(READER, SCENE_READER)["accuracy"]
-    return Further(
-        scores,
-        {"scene_reader": {"id": manifest_hash(READER), "n": len(asked)}},
-        [],
-        {
-            "scene_reader": {
-                "originals": {name: fmean(values) for name, values in originals.items()},
-                "renders": renders,
-            }
-        },
-    )
+    real = {name: fmean(values) for name, values in originals.items()}
+    baseline = {"originals": real, "renders": read_manifest(READER, SCENE_READER)["accuracy"]}
+    protocol = {"scene_reader": {"id": manifest_hash(READER), "n": len(asked)}}
+    return Further(scores, protocol, [], {"scene_reader": baseline})
 
 
 def measure_pairs(
@@ -130,10 +122,7 @@ def measure_pairs(
     pairs = Pairs(
         samples, originals, original_rows(samples, originals, manifest.get("repeats", {}), where), batch, device
     )
-    scores: dict[str, float] = {}
     protocol: dict[str, Any] = {}
-    baselines: dict[str, Any] = {}
-    notes: list[str] = []
     measures: dict[str, Measure] = {"psnr": psnr}
     if judges.lpips == "lpips":
         weights, shape = Path(judges.vgg16), samples.image_shape
@@ -144,13 +133,10 @@ def measure_pairs(
     if judges.attributes == "scenes":
         reader = open_scene_reader(READER, samples.image_shape)
         asked = require_scenes(samples.keys, samples.captions, read_manifest(READER, "scene_reader")["kinds"])
-    scores |= _distances(pairs, measures)
-    found = [] if clip is None else [_similarities(pairs, clip, captions, manifest.get("clip"))]
-    found += [] if reader is None else [_attributes(pairs, reader, asked)]
-    for each in found:
-        scores, protocol, notes = scores | each.scores, protocol | each.protocol, notes + each.notes
-        baselines |= each.baselines
-    return Further(scores, protocol, notes, baselines)
+    found = Further(_distances(pairs, measures), protocol)
+    if clip is not None:
+        found |= _similarities(pairs, clip, captions, manifest.get("clip"))
+    return found if reader is None else found | _attributes(pairs, reader, asked)
 
 
 def score_pairs(

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from darkroom.models.tokenizers.sections import Kind
-from darkroom.params.numbers import Positive
+from darkroom.params.section import Positive
 
 
 class Patches(Kind):

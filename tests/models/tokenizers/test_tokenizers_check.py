@@ -164,8 +164,8 @@ def test_another_configuration(published, text, told):
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("train_tokenizer.teacher", "models/teacher; for lpips and vgg16 torchvision's file"),
-        ("score_tokenizer.vgg16", "a file with torchvision's weights of VGG16"),
+        ("train_tokenizer.teacher", "Weights of the perceptual network: models/teacher"),
+        ("score_tokenizer.vgg16", "For lpips, a file with torchvision's weights of VGG16"),
         ("reference_stats.inception.weights", "A file with torch-fidelity's weights"),
         ("train_tokenizer.training.init.folder", "A folder with weights, say models/tokenizer of another run"),
         ("train_generator.training.init.folder", "A folder with weights, say models/tokenizer of another run"),
