@@ -7,9 +7,8 @@ from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.metrics.table import of_group
-from darkroom.report.cards import written
-from darkroom.report.metadata import ConditionedSamples, PriorFacts, Scores, typed
-from darkroom.report.numbers import Number, number
+from darkroom.report.metadata import PriorFacts, Samples, Scores, typed
+from darkroom.report.numbers import Number, number, written
 from darkroom.report.pictures import Picture, read_png
 from darkroom.report.scored import Scored, read_scored
 from darkroom.report.scores import title, value_of
@@ -22,33 +21,30 @@ FURTHER = ("variations", "interpolations", "inpainted")
 
 @dataclass(frozen=True)
 class Conditioned:
-    """Images conditioned on embeddings or captions of test images: their grid, further pictures by name, and scores."""
+    """Sampled images: their grid, further pictures by name, and scores."""
 
-    samples: ConditionedSamples
+    samples: Samples
     scored: Scored
     grid: Picture
     pictures: dict[str, Picture]
 
 
-def read_conditioned(name: str) -> Conditioned | None:
-    """Return the content of samples/NAME, metrics/NAME.json and cards/NAME.json; None where no image was sampled.
+def read_conditioned(name: str, scores: str) -> Conditioned | None:
+    """Return the content of samples/NAME, metrics/SCORES.json and cards/SCORES.json; None where no image was sampled.
 
     Raises:
         ArtifactError: a file is missing or damaged, or the inputs have changed; the message names the file.
     """
     folder = SAMPLES / name
-    samples = typed(ConditionedSamples, read_manifest(folder, "samples"), folder)
+    samples = typed(Samples, read_manifest(folder, "samples"), folder)
     if not samples.images:
         return None
-    scored = read_scored(name)
+    scored = read_scored(scores)
+    again = "run `dvc repro`, which makes what is out of date again."
     if scored.card.treatment.samples != manifest_hash(folder):
-        raise ArtifactError(
-            f"cards/{name}.json was made from other {folder}: run `dvc repro`, which makes what is out of date again."
-        )
+        raise ArtifactError(f"cards/{scores}.json was made from other {folder}: {again}")
     if samples.prior not in (None, manifest_hash(PRIOR)):
-        raise ArtifactError(
-            f"{folder} was made with another {PRIOR}: run `dvc repro`, which makes what is out of date again."
-        )
+        raise ArtifactError(f"{folder} was made with another {PRIOR}: {again}")
     further = {each: read_png(folder / f"{each}.png") for each in FURTHER if f"{each}.png" in samples.files}
     return Conditioned(samples, scored, read_png(folder / GRID), further)
 

@@ -1,8 +1,10 @@
-"""Formats numbers for the page: as many digits as the error allows, aligned on the decimal point."""
+"""Formats numbers for the page: as many digits as the error allows, aligned on the decimal point; and settings."""
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 MINUS = "\N{MINUS SIGN}"
 _SIGNIFICANT = 4  # digits of a number without an error
@@ -72,3 +74,21 @@ def widths(numbers: Iterable[Number]) -> dict[str, int]:
     found = list(numbers)
     pieces = ("whole", "fraction", "se_whole", "se_fraction")
     return {piece: max((len(getattr(one, piece)) for one in found), default=0) for piece in pieces}
+
+
+def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (dotted key, text) for each value in nested mappings; lists and single values are written on one line."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from flat(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, written(value)
+
+
+def written(value: Any) -> str:
+    """Return a value as text: without quotes, and empty for null and empty lists."""
+    if value is None or value == [] or value == {}:
+        return "none"
+    if isinstance(value, list):
+        return "; ".join(map(written, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -8,21 +8,19 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from darkroom.data.classes import class_warnings
+from darkroom.data.passed_over import passed_over_text
 from darkroom.metrics import table
 from darkroom.metrics.distance_scores import score_names
 from darkroom.metrics.held_out_names import held_out_names
 from darkroom.metrics.labels import LITTLE
-from darkroom.report.cards import flat, written
 from darkroom.report.charts import error_bars
-from darkroom.report.clip import ClipScored
 from darkroom.report.codes import drawn as draw_codes
-from darkroom.report.damage import damage_rows, passed_over_rows, range_of
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, PairRow, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
-from darkroom.report.metadata import Samples
-from darkroom.report.numbers import Number, number, percent, widths
-from darkroom.report.scored import Scored
+from darkroom.report.metadata import Catalog, Samples
+from darkroom.report.numbers import Number, flat, number, percent, widths, written
+from darkroom.report.scored import ClipScored, Scored
 from darkroom.report.scores import DEBIASED, DISTANCES, Row, distance_rows, rows, value_of
 from darkroom.report.trainings import drawn
 from darkroom.terminal.tables import bytes_of
@@ -30,6 +28,7 @@ from darkroom.terminal.tables import bytes_of
 # The others train nothing where no score or loss needs them, or where published weights are used; of the kind `none`
 # the generator does not, either.
 ALWAYS = {"tokenizer", "extractor", "generator"}
+_DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
 _SPLITS = ("train", "val", "test")
 _COPIES = {
     "generator": "Generated images",
@@ -234,6 +233,40 @@ def _in_grid(inputs: Inputs, names: Sequence[str]) -> int:
     """Return the number of images in the grid of samples: of each class in it as many as there are, or a column."""
     rows = inputs.sample_grid.rows(len(names)) if inputs.sample_grid else 0
     return sum(min(rows, inputs.samples.counts[name]) for name in names)
+
+
+@dataclass(frozen=True)
+class DamageRow:
+    """The number of samples of a part with one action and one reason; `done`: the action as text."""
+
+    part: str
+    action: str
+    done: str
+    reason: str
+    samples: int
+
+
+def damage_rows(catalog: Catalog) -> list[DamageRow]:
+    """Return the rows by part, action, and descending number of samples."""
+    return [
+        DamageRow(part.name, action, done, reason, samples)
+        for part in catalog.parts
+        for action, done in _DONE.items()
+        for reason, samples in sorted(getattr(part.quarantine, action).items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+
+
+def passed_over_rows(catalog: Catalog) -> list[tuple[str, str]]:
+    """Return what was passed over, in no list: the part and a line of text each."""
+    return [(part.name, line) for part in catalog.parts for line in passed_over_text(part.passed_over)]
+
+
+def range_of(spread: Sequence[int]) -> str:
+    """Return minimum, median and maximum in pixels as text; one number where they are equal."""
+    if not spread:
+        return ""
+    least, median, greatest = spread
+    return f"{least:,} pixels" if least == greatest else f"{least:,} to {greatest:,} pixels, median {median:,}"
 
 
 def render(title: str, inputs: Inputs) -> str:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from darkroom.cli import main
-from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import Results
-from darkroom.tools.compare.verdicts import compare
+from darkroom.tools.compare.verdicts import compare, more_copies
 
 CARD = {"protocol": {"n_fake": 100}, "treatment": {"seed": 1}}
 HONEST = {"fd": 2.0, "fd_se": 0.1, "copies_pixels": 0.01, "copies_pixels_se": 0.01, "ct_pixels": -1.0}

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML, YAMLError
 from darkroom.check.check import completed
 from darkroom.errors import DarkroomError
 from darkroom.metrics.table import scores as known
-from darkroom.report.cards import flat
+from darkroom.report.numbers import flat
 from darkroom.report.scores import error_of
 from darkroom.tools.compare.revisions import WORKSPACE, Results, commit_of, experiments, git, read_results
 from darkroom.tools.compare.verdicts import differing_protocol, standard_error

@@ -8,10 +8,9 @@ import pandas as pd
 
 from darkroom.errors import DarkroomError
 from darkroom.report.scores import too_few
-from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
-from darkroom.tools.compare.verdicts import EQUAL, THRESHOLD, Row, compare, standard_error
+from darkroom.tools.compare.verdicts import EQUAL, THRESHOLD, Row, compare, more_copies, standard_error
 
 _NOTE = "±: one standard error, of the samples alone."
 _NOTES = {
