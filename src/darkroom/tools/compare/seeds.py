@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML, YAMLError
-
 from darkroom.check.check import completed
 from darkroom.errors import DarkroomError
 from darkroom.metrics.table import scores as known
+from darkroom.params.yaml_text import parse_yaml
 from darkroom.report.numbers import flat
 from darkroom.report.scores import error_of
 from darkroom.tools.compare.revisions import WORKSPACE, Results, commit_of, experiments, git, read_results
@@ -72,10 +71,7 @@ def _params(revision: str) -> Any:
         if revision == WORKSPACE
         else git("show", f"{commit_of(revision)}:params.yaml")
     )  # fmt: skip
-    try:
-        return YAML(typ="safe").load(text or "") or {}
-    except YAMLError as error:
-        raise DarkroomError(f"params.yaml of {revision} is not YAML: {' '.join(str(error).split())}.") from error
+    return parse_yaml(text or "", f"params.yaml of {revision}") or {}
 
 
 def _is_seed(key: str) -> bool:
