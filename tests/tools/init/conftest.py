@@ -10,7 +10,7 @@ from PIL import Image
 
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
-from darkroom.tools.init import command, measuring
+from darkroom.tools.init import command, facts, measuring
 from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.tuning import Quicker
 from darkroom.tools.plan.plan import Planned
@@ -62,6 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     monkeypatch.setattr(measuring, "planned", planned)
     monkeypatch.setattr(command, "tuned", lambda *_: Quicker())
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed
+    monkeypatch.setattr(facts, "LOOKED", 300)  # images of a collection: rendered scenes take a while
     return seen
 
 

@@ -117,15 +117,19 @@ def test_no_preset_that_was_applied_before_is_left_in_the_way(clone, quick, pict
     assert values() == expected
 
 
-def test_more_time_has_the_same_evaluator(clone, quick):
-    """Else its scores would be of another scale."""
-    found = []
-    for minutes in ("25", "40", "240"):
+def test_more_time_trains_longer_with_the_same_evaluator_and_is_scored_meanwhile(clone, quick):
+    """With another evaluator its scores would be of another scale. They say on the page whether more images help."""
+    tokenizers = []
+    for minutes, times in (("5", 0), ("25", 6), ("240", 6)):
         assert main(["init", "shapes", "--minutes", minutes]) == 0
-        found.append(values()["train_extractor"]["training"])
-        found.append(values()["train_tokenizer"]["training"]["images"])
-    assert found[0] == found[2] == found[4] and found[1] < found[3] < found[5]
-    assert found[0]["images"] == ExtractorTraining().images
+        found = values()
+        if times:
+            assert found["train_extractor"]["training"]["images"] == ExtractorTraining().images
+        tokenizers.append(found["train_tokenizer"]["training"]["images"])
+        evaluate, images = found["train_generator"]["evaluate"], found["train_generator"]["training"]["images"]
+        assert (-(-images // evaluate["every"]) if evaluate["every"] else 0) == times
+        assert evaluate["extractor"] == ("models/extractor" if times else "data/none")
+    assert tokenizers == sorted(set(tokenizers))
 
 
 @pytest.mark.parametrize(
@@ -140,16 +144,6 @@ def test_the_largest_networks_are_for_half_a_day_on_a_gpu_and_many_images(
     found = values()
     assert (found["ingest"]["image_size"], found["train_generator"]["dit"]["model"]["width"]) == (size, width)
     assert found["training"]["precision"] == "bf16"
-
-
-def test_a_generator_is_scored_while_it_trains_unless_that_is_short(clone, quick):
-    """So that the page says whether more images would help."""
-    for minutes, times in (("5", 0), ("25", 6), ("40", 6)):
-        assert main(["init", "shapes", "--minutes", minutes]) == 0
-        found = values()["train_generator"]
-        evaluate, images = found["evaluate"], found["training"]["images"]
-        assert (-(-images // evaluate["every"]) if evaluate["every"] else 0) == times
-        assert evaluate["extractor"] == ("models/extractor" if times else "data/none")
 
 
 def test_sizes_that_so_few_images_are_not_worth_are_not_measured(clone, quick, pictures):
@@ -256,10 +250,9 @@ def test_what_ingest_leaves_out_does_not_stop_the_dag(clone, quick, pictures, sp
         assert manifest["classes"] == ["cat", "dog", "other"] and values()["ingest"]["default_label"] == "other"
 
 
-@pytest.mark.parametrize("images", [40, 60])
-def test_few_images_have_a_noise_floor(clone, quick, pictures, images):
+def test_few_images_have_a_noise_floor(clone, quick, pictures):
     """Its stage needs the most images of the test split."""
-    assert main(["init", str(pictures("mine", [f"{number}.png" for number in range(images)]))]) == 0
+    assert main(["init", str(pictures("mine", [f"{number}.png" for number in range(40)]))]) == 0
     short = values()
     short["train_extractor"]["training"] |= {"images": 128, "warmup": 0, "log_every": 64, "validate_every": 64}
     Path("params.yaml").write_text(yaml.safe_dump(short))
