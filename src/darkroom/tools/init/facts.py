@@ -165,7 +165,7 @@ def look(subject: Subject) -> Facts:
 def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[str, bool]:
     """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption.
 
-    seen: what is known of an image by `Entry.where`; None: it cannot be used.
+    `seen` is by `Entry.where`; None: it cannot be used.
     """
     found, digests = dict[str, bool](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
