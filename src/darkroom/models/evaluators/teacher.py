@@ -104,16 +104,11 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
             f"`train_tokenizer.teacher` in params.yaml names {folder}, which holds no teacher: name models/teacher, "
             "which train_teacher makes, or a copy of it."
         )
-    manifest = open_artifact(folder, TEACHER)
+    manifest = open_artifact(folder, TEACHER, image_shape)
     if not manifest.get("trained", True):
         raise ArtifactError(
             f"{folder} holds a teacher that was not trained, because {manifest['reason']}: train it "
             "where a loss needs it (`dvc repro train_teacher`)."
-        )
-    if manifest["image_shape"] != list(image_shape):
-        raise ArtifactError(
-            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
-            "train it on them (`dvc repro train_teacher`)."
         )
     return Teacher.from_pretrained(folder)
 

@@ -1,4 +1,4 @@
-"""What the rest of the DAG knows of a tokenizer: its protocols, what it sees of pixels, and batches of one size.
+"""What the rest of the DAG knows of a tokenizer: its protocols, its folder, what it sees of pixels, and batches.
 
 The last batch is padded, so an image's bits do not depend on how many others were asked for with it.
 """
@@ -12,8 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.artifacts.manifest import manifest_hash, open_artifact
 from darkroom.device import fill_batch
 from darkroom.errors import DarkroomError
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.sections import Pixels
 
 KIND = "tokenizer"
@@ -158,3 +160,14 @@ def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.
 def reconstruct_all(tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device) -> Tensor:
     """Return each image as it comes back, uint8 (N, C, H, W)."""
     return padded(tokenizer.reconstruct, images, batch, device)
+
+
+def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
+    """Return the tokenizer in `folder`, in evaluation mode, and its identity, the hash of its manifest.
+
+    Raises:
+        ArtifactError: missing, damaged, or made for images of another shape than `image_shape` (C, H, W).
+    """
+    manifest = open_artifact(folder, KIND, image_shape)
+    kind: type[Tokenizer] = TOKENIZERS.load("network", manifest["tokenizer_kind"])
+    return kind.from_pretrained(folder), manifest_hash(folder)
