@@ -10,13 +10,13 @@ from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.few_calls import FewCalls, student_of
 from darkroom.diffusion.settings import SOLVERS
 from darkroom.diffusion.types import Denoise
-from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.opening import DecoderData
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, threshold_of
 from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import UNet
+from darkroom.models.evaluators.evaluation import UNetEvaluation
 from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 
@@ -53,7 +53,7 @@ class DistilledRecipe(Recipe):
         settings: UNet,
         opened: DecoderData,
         seed: int,
-        evaluation: Evaluation | None = None,
+        evaluation: UNetEvaluation | None = None,
     ) -> None:
         assert settings.calls is not None  # the stage sees to it
         self.teacher, self.objective = teacher.network.eval(), teacher.objective
