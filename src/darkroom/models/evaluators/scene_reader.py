@@ -235,11 +235,8 @@ class SceneReaderRecipe(Recipe):
     `accuracy` is the fraction of a picture's things whose colour, form and size are right, at the cell of their centre.
 
     Args:
-        model: the network.
         augment: the augmentation of training pictures, since generated pictures are not perfectly clean.
-        seed: the seed of the training.
-        train: the training dataset, with `images` and `things`.
-        val: the validation dataset, with the same columns.
+        train, val: datasets with `images` and `things`.
     """
 
     knows_length = True  # each picture is rendered once

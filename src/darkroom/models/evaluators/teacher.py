@@ -175,12 +175,9 @@ class TeacherRecipe(Recipe):
     one turn of an image at a time, by its position, and not all four in a batch.
 
     Args:
-        model: the network.
         target: labels or rotation.
         augment: the augmentation of training images: shift and contrast.
-        seed: the seed of the training.
-        train: the training dataset, with `images` and, for the target labels, `labels`.
-        val: the validation dataset, with the same columns.
+        train, val: datasets with `images` and, for the target labels, `labels`.
     """
 
     judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong

@@ -27,14 +27,7 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def build_quantiser(name: str, size: int, channels: int, settings: Section) -> Quantiser:
-    """Return a quantiser.
-
-    Args:
-        name: vq, simvq, lfq, bsq or fsq.
-        size: codes, K.
-        channels: of the latents, of vq and simvq; the others' follow from the codes.
-        settings: the section of the quantiser.
-    """
+    """Return a quantiser of K = `size` codes; `channels` are of vq and simvq, the others' follow from the codes."""
     if isinstance(settings, sections.VQ):
         return AveragedCodebook(size, channels, settings)
     if isinstance(settings, sections.SimVQ):
@@ -158,11 +151,7 @@ class VQGANTokenizer(DiscreteNetwork):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
-        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W).
-
-        Raises:
-            DarkroomError: images of another shape than those that it was made for.
-        """
+        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W)."""
         config = self.config
         require_shape(images, (config.image_channels, config.image_size, config.image_size))
         return self.quantiser.prepare(self.encoder(self.pixels(images)).float()), None
