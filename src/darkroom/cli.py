@@ -236,7 +236,8 @@ def _text(options: argparse.Namespace) -> Any:
         return _sample(options)
     if options.command == "score":
         require_paths(options)  # before torch is loaded
-        from darkroom.tools.score.command import Request, score
+        from darkroom.tools.score.command import score
+        from darkroom.tools.score.options import Request
 
         return score(Request.of(options))
     return None

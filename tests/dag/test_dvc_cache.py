@@ -7,7 +7,8 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from darkroom.dag.lock_file import lost, lost_of, message, uncached
+from darkroom.dag.lock_file import lost, lost_of, message
+from darkroom.dag.records import uncached
 from darkroom.dag.repo import read_status
 from darkroom.params.stage import read_yaml
 

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from darkroom.cli import main
-from darkroom.dag.lock_file import BROKEN, BUSY, LOCK, RUNS, CutShortError, damage, entries, mend, recorded
+from darkroom.dag.lock_file import BROKEN, RUNS, damage, mend
+from darkroom.dag.records import BUSY, LOCK, CutShortError, entries, recorded
 from darkroom.errors import DarkroomError
 
 ROOT = Path(__file__).parents[2]

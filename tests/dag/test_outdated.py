@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from darkroom.dag.lock_file import outdated
+from darkroom.dag.records import outdated
 
 DVC = {
     "ingest": {"foreach": "${parts}", "do": {"cmd": "x", "outs": ["data/shards/${key}"]}},

@@ -12,7 +12,7 @@ from dvc.repo import Repo
 
 from darkroom.artifacts.atomic import json_bytes
 from darkroom.dag import repo as module
-from darkroom.dag.lock_file import BUSY
+from darkroom.dag.records import BUSY
 from darkroom.dag.repo import RUNNING, observe
 from darkroom.dag.why import why
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from darkroom.cli import main
-from darkroom.dag.lock_file import Outdated
+from darkroom.dag.records import Outdated
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError

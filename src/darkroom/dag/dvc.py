@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from pathlib import Path
@@ -29,15 +29,16 @@ import dvc.stage
 from dvc import rwlock
 from dvc.cli import main as run_dvc
 from dvc.data_cloud import Remote
-from dvc.exceptions import DvcException
+from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.lock import LockError, make_lock
+from dvc.repo import Repo
 from dvc.stage import Stage
 from dvc.stage import cache as run_cache
 from dvc.stage.loader import StageLoader
 from dvc.utils.serialize import _common, _yaml
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
-from darkroom.dag.lock_file import alive, holders
+from darkroom.dag.records import alive, holders
 from darkroom.errors import DarkroomError
 
 TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
@@ -232,6 +233,14 @@ def main() -> int:
                 return 130
         words = ["--wait-for-lock", *words]
     return int(run_dvc(words) or 0)
+
+
+def ignored(paths: Collection[str]) -> set[str]:
+    """Return the absolute paths that lines of .dvcignore leave out; none outside of a repository."""
+    with suppress(NotDvcRepoError), Repo() as repo:
+        rules = repo.dvcignore
+        return {path for path in paths if rules.is_ignored_file(path) or rules.is_ignored_dir(path)}
+    return set()
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def _remaining(root: Path, faults: Sequence[Fault]) -> list[Fault]:
     """Return the faults that DVC meets: those that .dvcignore leaves out are none."""
     if not any(pattern(root, fault.path) for fault in faults):
         return list(faults)
-    from darkroom.dag.repo import ignored
+    from darkroom.dag.dvc import ignored
 
     paths = {fault: os.path.join(Path.cwd(), root, fault.path) for fault in faults}  # noqa: PTH118, lone surrogates
     left_out = ignored(paths.values())

@@ -1,4 +1,4 @@
-"""What dvc.lock records, without asking DVC: whether it is whole, and which outputs are lost or outdated.
+"""Whether dvc.lock is whole, and which outputs DVC has lost: found without DVC where nothing is wrong.
 
 A signal may truncate dvc.lock, a merge may leave its markers there, or it is deleted. DVC as `dag/dvc.py` mends it
 truncates nothing; a plain `dvc` rewrites dvc.lock in place. The Snakefile and `darkroom check` then restore the one in
@@ -14,78 +14,18 @@ import configparser
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import psutil
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.records import BUSY, LOCK, CutShortError, alive, entries, holders, recorded, uncached
 from darkroom.errors import DarkroomError
-from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, OUTPUTS, address, items, lookup, read_yaml, related, stage_entry
-from darkroom.params.yaml_text import conflict, parse_yaml
+from darkroom.params.stage import DVC, read_yaml, related
 
-LOCK = Path("dvc.lock")
 BROKEN = Path(".darkroom/dvc.lock.broken")
-BUSY = Path(".dvc/tmp/rwlock")  # which process works on which files
 RUNS = Path(".dvc/cache/runs")  # the run cache
 _OBJECTS = Path("files/md5")
-
-
-class CutShortError(DarkroomError):
-    """dvc.lock is truncated."""
-
-
-@lru_cache(maxsize=2)
-def entries(text: str) -> dict[str, Any]:
-    """Return the entries of the stages in the text of a dvc.lock, by name, after checking that it is complete.
-
-    Raises:
-        CutShortError: DVC cannot read it, or it ends in the middle of a line.
-        DarkroomError: it contains the markers of a git merge; the message names the line.
-    """
-    if line := conflict(text):
-        raise DarkroomError(
-            f"{LOCK}, line {line}: git left the marker of a merge there: take one side as a whole (`git checkout "
-            f"--ours {LOCK}`, or `--theirs`), then `dvc checkout`. What that side lacks comes from DVC's run cache."
-        )
-    if not text:
-        raise CutShortError("it is empty")
-    if not text.endswith("\n"):  # also where the rest is valid YAML with fewer stages
-        raise CutShortError(f"it ends in the middle of line {text.count(chr(10)) + 1}")
-    try:
-        value = parse_yaml(text, LOCK)
-    except DarkroomError as error:
-        raise CutShortError(str(error).rstrip(".")) from None
-    stages = value.get("stages", {}) if isinstance(value, dict) and value.get("schema") == "2.0" else None
-    if not isinstance(stages, dict) or not all(map(_is_entry, stages.values())):
-        raise CutShortError("an entry of it is not complete")
-    return stages
-
-
-def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str | list):
-        return False
-    files = [entry.get(kind, []) for kind in ("deps", "outs")]
-    params = entry.get("params", {})
-    return (
-        all(isinstance(each, list) for each in files)
-        and all(isinstance(file, dict) and isinstance(file.get("path"), str) for each in files for file in each)
-        and isinstance(params, dict)
-        and all(isinstance(values, dict) for values in params.values())
-    )
-
-
-def recorded() -> dict[str, Any]:
-    """Return the entries of the stages in dvc.lock; {} where it is missing, truncated, or being written."""
-    with suppress(OSError, UnicodeDecodeError, DarkroomError):
-        return entries(LOCK.read_text(encoding="utf-8"))
-    return {}
 
 
 def damage() -> str | None:
@@ -152,33 +92,6 @@ def _staged() -> str:
     return ""
 
 
-def alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie, whose parent has not waited for it, does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def holders(lock: Mapping[str, Any]) -> set[int]:
-    """Return the processes that `BUSY` lists: for each path under `write` one, under `read` several."""
-    entries = [
-        *lock.get("write", {}).values(),
-        *(entry for readers in lock.get("read", {}).values() for entry in readers),
-    ]
-    return {int(entry["pid"]) for entry in entries}
-
-
-def busy() -> set[str]:
-    """Return the absolute paths that running processes of DVC write."""
-    for _ in range(10):  # a plain DVC rewrites the file in place
-        with suppress(ValueError):
-            written = json.loads(BUSY.read_text(encoding="utf-8")).get("write", {}) if BUSY.exists() else {}
-            return {path for path, holder in written.items() if alive(int(holder["pid"]))}
-        time.sleep(0.05)
-    return set()
-
-
 def _stuck() -> bool:
     """Return whether `BUSY` was cut short, or lists a process that ended without removing its entries."""
     try:
@@ -187,13 +100,6 @@ def _stuck() -> bool:
         return False
     except (ValueError, AttributeError, TypeError, KeyError):
         return True
-
-
-def uncached(dvc: Mapping[str, Any]) -> set[str]:
-    """Return the outputs of dvc.yaml that are stored in git and not in the cache (`cache: false`)."""
-    listed = [item for stage in dvc["stages"] for kind in OUTPUTS for item in stage_entry(dvc, stage).get(kind, [])]
-    named = [next(iter(item.items())) for item in listed if isinstance(item, Mapping)]
-    return {path for path, settings in named if settings.get("cache") is False}
 
 
 def lost(outs: Mapping[str, str]) -> list[str]:
@@ -256,62 +162,6 @@ def folders() -> Iterator[Path]:
 
     with suppress(DarkroomError):
         yield cache_folder()
-
-
-class Outdated(NamedTuple):
-    """The stage that replaces an output, and whether that is of other data (`parts`, sources, `ingest`)."""
-
-    stage: str
-    data: bool
-
-    def __str__(self) -> str:
-        what = "other data" if self.data else "other parameters (stale)"
-        return f"belongs to {what} than {PARAMS} names; {self.stage} replaces it when it ends"
-
-
-def outdated() -> dict[str, Outdated]:
-    """Return the outputs of dvc.lock that are not of params.yaml, by path.
-
-    Raises:
-        DarkroomError: params.yaml or dvc.yaml cannot be read.
-    """
-    if not (lock := recorded()):
-        return {}
-    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
-    names = [address(stage, item) for stage in dvc["stages"] if stage != CODE for item in items(params, dvc, stage)]
-    made = {out["path"]: (name, out) for name in names for out in lock.get(name, {}).get("outs", [])}
-
-    @cache
-    def is_now(name: str) -> tuple[bool, bool]:
-        """Return whether the outputs of a stage are of the data of now, and also of its parameters and inputs."""
-        before: Mapping[str, Any] = lock[name].get("params", {}).get(str(PARAMS), {})
-        differing = [key for key, value in before.items() if _value(params, key) != value]
-        data, rest = dict[str, bool](), [not differing]
-        for dep in lock[name].get("deps", []):
-            if makers := [made[path] for path in made if Path(path).is_relative_to(dep["path"])]:
-                same, states = _is_made_of(dep, [out for _, out in makers]), [is_now(maker) for maker, _ in makers]
-                exact = name == "catalog" or dep["path"] in made  # by hash
-                data[dep["path"]] = exact and same and all(state[0] for state in states)
-                rest.append(same and all(state[1] for state in states))
-        # The catalog names the data of the stages that read it; an input that nothing was trained for names none.
-        of_data = {"ingest": not differing, "catalog": "parts" not in differing and all(data.values())}
-        return of_data.get(name.partition("@")[0], data.get("data/catalog", all(data.values()))), all(rest)
-
-    states = {path: (name, *is_now(name)) for path, (name, _) in made.items()}
-    return {path: Outdated(name, not data) for path, (name, data, rest) in states.items() if not rest}
-
-
-def _value(params: Mapping[str, Any], key: str) -> Any:
-    with suppress(DarkroomError):
-        return lookup(params, key)
-    return None  # as DVC records a key that does not stand there
-
-
-def _is_made_of(dep: Mapping[str, Any], outs: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether recorded outputs are a recorded input: by hash; a folder may hold more, of removed parts."""
-    if [out["path"] for out in outs] == [dep["path"]]:
-        return bool(outs[0].get("md5") == dep.get("md5"))
-    return all(sum(out.get(key, 1) for out in outs) <= dep.get(key, 1) for key in ("size", "nfiles"))
 
 
 def main(stage: str) -> int:

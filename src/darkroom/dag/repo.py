@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import dvc.stage
-from dvc.exceptions import DvcException, NotDvcRepoError
+from dvc.exceptions import DvcException
 from dvc.repo import Repo, lock_repo
 from dvc.utils.serialize import dump_yaml, load_yaml
 from networkx import DiGraph, ancestors, descendants
@@ -25,7 +25,7 @@ from darkroom.dag.fingerprint.stages import OUT, Fingerprint, fingerprints
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import require_hashable
 from darkroom.dag.history import events
-from darkroom.dag.lock_file import BUSY, LOCK, alive, busy
+from darkroom.dag.records import BUSY, LOCK, alive, busy
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
@@ -251,14 +251,6 @@ def remotes() -> dict[str, tuple[bool, bool]]:
     with _reporting("read its settings here"), Repo() as repo:
         shared = repo.config.load_config_to_level("local").get("remote", {})
         return {name: (bool(values.get("verify")), name in shared) for name, values in repo.config["remote"].items()}
-
-
-def ignored(paths: Collection[str]) -> set[str]:
-    """Return the absolute paths that lines of .dvcignore leave out; none outside of a repository."""
-    with suppress(NotDvcRepoError), Repo() as repo:
-        rules = repo.dvcignore
-        return {path for path in paths if rules.is_ignored_file(path) or rules.is_ignored_dir(path)}
-    return set()
 
 
 def lock_seconds(path: Path = LOCK) -> float:

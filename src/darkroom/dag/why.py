@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.dag.fingerprint.stages import OUT, STAGE, Fingerprint, changes
-from darkroom.dag.lock_file import folders, recorded
+from darkroom.dag.lock_file import folders
+from darkroom.dag.records import recorded
 from darkroom.dag.repo import RUNNING, Status, observe
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS

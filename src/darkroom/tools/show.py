@@ -10,7 +10,7 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.dag.history import events
-from darkroom.dag.lock_file import Outdated, outdated
+from darkroom.dag.records import Outdated, outdated
 from darkroom.dag.stages import TRAININGS
 from darkroom.data.damage import DamageError
 from darkroom.data.grid import opaque

@@ -24,8 +24,9 @@ from typing import IO, Any
 from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.manifest import NAME, manifest_hash, sha256_file, sha256_json
 from darkroom.dag.fingerprint.stages import OUT, SOURCE, Fingerprint, changes, fingerprints, merged
-from darkroom.dag.lock_file import LOCK as LOCK_FILE
-from darkroom.dag.lock_file import lost, recorded, uncached
+from darkroom.dag.lock_file import lost
+from darkroom.dag.records import LOCK as LOCK_FILE
+from darkroom.dag.records import recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, OUTPUTS, address, file_name, given, paths, read_yaml, scope, stage_entry

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.cli import main
-from darkroom.dag.lock_file import Outdated
+from darkroom.dag.records import Outdated
 from darkroom.errors import DarkroomError
 from darkroom.metrics.score import wilson
 from darkroom.tools.compare.revisions import Results, commit_of, read_results

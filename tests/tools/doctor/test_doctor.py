@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from darkroom import cli
 from darkroom.tools.doctor import clone, examine, machine, packages
-from darkroom.tools.doctor.examine import note, ok, problem
+from darkroom.tools.doctor.findings import note, ok, problem
 
 SOURCE = Path(__file__).resolve().parents[3]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from darkroom.dag.lock_file import Outdated, outdated
+from darkroom.dag.records import Outdated, outdated
 from darkroom.errors import DarkroomError
 
 WORKSPACE = "workspace"

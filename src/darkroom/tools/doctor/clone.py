@@ -10,12 +10,13 @@ from typing import Any
 
 from darkroom.artifacts.manifest import sha256_file
 from darkroom.check.check import check, check_sources
-from darkroom.dag.lock_file import LOCK as LOCK_FILE
-from darkroom.dag.lock_file import damage, lost_of, recorded
+from darkroom.dag.lock_file import damage, lost_of
+from darkroom.dag.records import LOCK as LOCK_FILE
+from darkroom.dag.records import recorded
 from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE
 from darkroom.terminal.numbers import bytes_of
-from darkroom.tools.doctor.examine import Finding, note, ok, problem
+from darkroom.tools.doctor.findings import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root, stable_root
 
 LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")

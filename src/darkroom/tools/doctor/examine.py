@@ -1,33 +1,10 @@
 """The findings of `darkroom doctor`, in order: one line each."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from darkroom.errors import DarkroomError
-
-
-class Finding(NamedTuple):
-    """One finding.
-
-    level: `ok`; `note`: worth knowing; `fault`: something that is needed does not work.
-    subject: what was checked.
-    text: what was found and, where something is wrong, what to do.
-    """
-
-    level: Literal["ok", "note", "fault"]
-    subject: str
-    text: str
-
-
-ok, note, problem = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "fault")
-
-
-def lines(findings: Iterable[Finding]) -> str:
-    """Return the findings, one line each, aligned."""
-    rows = list(findings)
-    width = max((len(row.subject) for row in rows), default=0)
-    return "\n".join(f"{row.level:<5}  {row.subject:<{width}}  {' '.join(row.text.split())}" for row in rows)
+from darkroom.tools.doctor.findings import Finding, lines, problem
 
 
 def _params() -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 from darkroom.params.stage import processes, threads
 from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.cores import core_count
-from darkroom.tools.doctor.examine import Finding, note, ok, problem
+from darkroom.tools.doctor.findings import Finding, note, ok, problem
 from darkroom.training.state import root
 
 NEEDED, SCARCE = 1e9, 10e9  # free bytes that the demo needs, and that larger work may need

@@ -3,11 +3,10 @@
 import hashlib
 import json
 import time
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from darkroom.artifacts.atomic import write_bytes, write_json
 from darkroom.artifacts.manifest import NAME as MANIFEST
@@ -27,37 +26,13 @@ from darkroom.terminal.numbers import aligned
 from darkroom.tools.cores import core_count
 from darkroom.tools.score.conventions import CONVENTIONS, Convention
 from darkroom.tools.score.measure import BLOCKS, LEAST, Floor, Seen, copies, measure, noise_floor, require_enough, see
+from darkroom.tools.score.options import Request
 from darkroom.tools.score.page import NEIGHBOURS, Head, Neighbours, Row, neighbours, page
 from darkroom.tools.score.sides import Side, fitting, open_side, size
 
 _NAMED = ("inception", "dinov2", "clip")
 _FOLDERS = {"extractor": "in_domain", "tokenizer": "tokenizer"}  # by the kind in their manifest
 _KEYS = Keys("`--weights`", "its hash", "name by `--extractor` a folder models/extractor or models/tokenizer")
-
-
-class Request(NamedTuple):
-    """What a person asks for: the options of `darkroom score`."""
-
-    samples: Path
-    against: Path
-    extractor: str = "inception"
-    weights: Path = Path(NO_FILE)
-    convention: str = "darkroom"
-    out: Path = Path("score")
-    limit: int | None = None
-    size: int | None = None
-    batch: int = 32
-    threads: int | None = None
-    device: str = "auto"
-    download: bool = False
-
-    @classmethod
-    def of(cls, options: Namespace) -> "Request":
-        """Return the request of a command line."""
-        return cls(
-            **{name: getattr(options, name) for name in cls._fields}
-            | {name: Path(getattr(options, name)) for name in ("samples", "against", "weights", "out")}
-        )
 
 
 def score(request: Request) -> str:

@@ -2,10 +2,36 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import NamedTuple
 
 from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE
 from darkroom.tools.places import require_no_output
+
+
+class Request(NamedTuple):
+    """What a person asks for: the options of `darkroom score`."""
+
+    samples: Path
+    against: Path
+    extractor: str = "inception"
+    weights: Path = Path(NO_FILE)
+    convention: str = "darkroom"
+    out: Path = Path("score")
+    limit: int | None = None
+    size: int | None = None
+    batch: int = 32
+    threads: int | None = None
+    device: str = "auto"
+    download: bool = False
+
+    @classmethod
+    def of(cls, options: Namespace) -> "Request":
+        """Return the request of a command line."""
+        return cls(
+            **{name: getattr(options, name) for name in cls._fields}
+            | {name: Path(getattr(options, name)) for name in ("samples", "against", "weights", "out")}
+        )
 
 
 def add_options(parser: ArgumentParser) -> None:

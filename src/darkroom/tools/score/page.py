@@ -23,7 +23,7 @@ from darkroom.report.numbers import Number
 from darkroom.tools.score.images import Images, Pixels
 
 if TYPE_CHECKING:
-    from darkroom.tools.score.command import Request
+    from darkroom.tools.score.options import Request
 
 
 NEIGHBOURS, SHOWN = 5, 8

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from darkroom.dag.lock_file import LOCK, damage, folders, recorded, uncached
+from darkroom.dag.lock_file import damage, folders
+from darkroom.dag.records import LOCK, recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, address, items, read_yaml

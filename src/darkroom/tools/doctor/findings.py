@@ -1,0 +1,28 @@
+"""A finding of `darkroom doctor`."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Literal, NamedTuple
+
+
+class Finding(NamedTuple):
+    """One finding.
+
+    level: `ok`; `note`: worth knowing; `fault`: something that is needed does not work.
+    subject: what was checked.
+    text: what was found and, where something is wrong, what to do.
+    """
+
+    level: Literal["ok", "note", "fault"]
+    subject: str
+    text: str
+
+
+ok, note, problem = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "fault")
+
+
+def lines(findings: Iterable[Finding]) -> str:
+    """Return the findings, one line each, aligned."""
+    rows = list(findings)
+    width = max((len(row.subject) for row in rows), default=0)
+    return "\n".join(f"{row.level:<5}  {row.subject:<{width}}  {' '.join(row.text.split())}" for row in rows)
