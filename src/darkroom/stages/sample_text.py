@@ -10,7 +10,6 @@ from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER, conditioned_on_clip
 from darkroom.models.prior.settings import SampleParams
-from darkroom.stages.decoding import write_decoded
 from darkroom.stages.empty import write_no_samples
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def _sample(params: SampleParams) -> None:
     from darkroom.data.reader import ImageShards
     from darkroom.device import set_up_device
     from darkroom.models.prior.recipe import captioned_rows
-    from darkroom.stages.decoding import sampler_of
+    from darkroom.stages.decoding import sampler_of, write_decoded
 
     section, decoding = params.sample_text, params.sample_decoder
     device = set_up_device(section.threads, params.run.device)
