@@ -59,7 +59,7 @@ def test_opening_a_tokenizer_imports_its_kind_and_no_other(tmp_path: Path) -> No
     model.save_pretrained(tmp_path)
     metadata = {"tokenizer_kind": "kl", "image_shape": [1, 8, 8], "latent_shape": list(model.latent_shape)}
     write_manifest(tmp_path, "tokenizer", **metadata, files=file_hashes(tmp_path))
-    code = "from pathlib import Path; from darkroom.models.tokenizers.load import load_tokenizer; "
+    code = "from pathlib import Path; from darkroom.models.tokenizers.protocol import load_tokenizer; "
     assert imported(f"{code}load_tokenizer(Path({str(tmp_path)!r}))") == {"kl.network"}
 
 

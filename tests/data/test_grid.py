@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from darkroom.data.grid import contact_sheet, evenly_spaced, image_grid, opaque, save_png, shown_scale
+from darkroom.data.grid import captioned_grid, contact_sheet, evenly_spaced, image_grid, opaque, save_png, shown_scale
 from darkroom.errors import DarkroomError
 
 
@@ -97,3 +97,15 @@ def test_rows_are_spread_from_the_first_to_the_last(count: int, of: int) -> None
     if len(rows) > 1:
         assert (rows[0], rows[-1]) == (0, of - 1)
         assert max(np.diff(rows)) - min(np.diff(rows)) <= 1
+
+
+def drawn(*captions: str) -> bytes:
+    groups = [np.zeros((1, 3, 40, 40), np.uint8)] * len(captions)
+    return captioned_grid(groups, captions, columns=2).tobytes()
+
+
+def test_letters_with_accents_are_drawn_without_them_and_others_stay():
+    assert drawn("t\u00fcrkiye", "S\u00e3o Tom\u00e9") == drawn("turkiye", "Sao Tome")
+    assert drawn("u\u0308ber") == drawn("uber")  # as macOS writes it
+    assert drawn("woman\u2019s \u201ccup\u201d \u2013 \u00bd") == drawn('woman\'s "cup" - 1/2')
+    assert drawn("\u56f3") != drawn("") and drawn("red heart") != drawn("red hear")

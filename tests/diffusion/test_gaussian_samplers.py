@@ -13,8 +13,7 @@ from torch import Tensor
 from darkroom.diffusion.bound import bits_per_dim, log_variance
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.inpainting import inpaint
-from darkroom.diffusion.inversion import encode
+from darkroom.diffusion.inversion import encode, inpaint
 from darkroom.diffusion.samplers import ddpm, sample
 from darkroom.diffusion.schedules import NoiseSchedule
 from darkroom.diffusion.settings import SOLVERS, Sampling, Spacing

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from darkroom.metrics.diversity import alike_pairs, classes_of, distances_of, pairs
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 from darkroom.models.evaluators.extractor import Classifier
-from darkroom.models.evaluators.in_domain_distance import in_domain_measure
+from darkroom.models.evaluators.pairs import in_domain_measure
 
 LABELS = st.lists(st.sampled_from(["a", "b", None]), min_size=5, max_size=40)
 

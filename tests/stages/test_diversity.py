@@ -18,7 +18,7 @@ from darkroom.data.shards import write_shards
 from darkroom.metrics.cards import Further
 from darkroom.metrics.diversity import pairs
 from darkroom.models.evaluators.extractor import Classifier
-from darkroom.models.evaluators.in_domain_distance import in_domain_measure
+from darkroom.models.evaluators.pairs import in_domain_measure
 from darkroom.models.generators import sample_settings
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate

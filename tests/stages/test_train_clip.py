@@ -15,9 +15,9 @@ from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.embeddings import EmbeddingShards
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.captions import CaptionedImages, prompts_of
 from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.openclip import read_open_clip
+from darkroom.models.clip.scores import CaptionedImages, prompts_of
 from darkroom.models.clip.settings import EmbedClip, EmbedParams, Params, unfit
 from darkroom.params.section import validate
 from darkroom.stages import embed_clip, train_clip

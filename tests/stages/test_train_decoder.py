@@ -29,10 +29,10 @@ from darkroom.models.clip.network import Contrastive
 from darkroom.models.clip.settings import EmbedClip, EmbedParams
 from darkroom.models.decoder import variations as pictures
 from darkroom.models.decoder.data import embedded
-from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.network import DecoderUNet
 from darkroom.models.decoder.opening import open_data
 from darkroom.models.decoder.settings import Params, SampleParams
+from darkroom.models.evaluators.evaluation import UNetEvaluation
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.params.evaluate import Evaluate
 from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
@@ -296,8 +296,8 @@ def test_scores_while_training_need_images_of_the_validation_split(clone: Path) 
     write_extractor()
     device, asked = torch.device("cpu"), Evaluate(every=8, extractor="models/extractor")
     with pytest.raises(DarkroomError, match=r"has 3 images.*ingest.splits.val"):
-        Evaluation.open(asked, load_catalog(), 3, device)
-    assert Evaluation.open(Evaluate(), load_catalog(), 3, device) is None
+        UNetEvaluation.open(asked, load_catalog(), 3, device)
+    assert UNetEvaluation.open(Evaluate(), load_catalog(), 3, device) is None
     with pytest.raises(ValueError, match="extractor must be named"):
         Evaluate(every=8)
 
@@ -305,7 +305,7 @@ def test_scores_while_training_need_images_of_the_validation_split(clone: Path) 
 def test_scores_while_training_know_good_images_from_bad_ones_for_any_number_of_processes(clone: Path) -> None:
     write_extractor()
     asked = Evaluate(every=8, images=20, batch=3, extractor="models/extractor")
-    evaluation = Evaluation.open(asked, load_catalog(), 24, torch.device("cpu"))
+    evaluation = UNetEvaluation.open(asked, load_catalog(), 24, torch.device("cpu"))
     images = torch.from_numpy(ImageShards.open_parts(["one", "two"], "train").__getitems__(range(24)))[..., ::2, ::2]
 
     def real(rows: Sequence[int]) -> torch.Tensor:

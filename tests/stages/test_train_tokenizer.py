@@ -13,8 +13,7 @@ from darkroom.data.catalog import load_selection, write_selection
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.kinds import TOKENIZERS
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Codes
+from darkroom.models.tokenizers.protocol import Codes, load_tokenizer
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
 from data.making import make_part

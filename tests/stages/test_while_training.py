@@ -12,7 +12,7 @@ from PIL import Image
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators import sample_settings
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.params.section import validate
 from darkroom.rng import normal
 from darkroom.stages import score_generator

@@ -25,7 +25,7 @@ from darkroom.models.generators.dit.published import to_published
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.params.training import Init
 from darkroom.tools.export.command import export
 from darkroom.tools.export.diffusers_folder import folded_vae

@@ -8,6 +8,7 @@ all other entries, since a changed digit of a statistic would still be valid JSO
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +92,21 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
 
 
-def open_artifact(folder: Path, kind: str) -> dict[str, Any]:
+def open_artifact(folder: Path, kind: str, image_shape: Sequence[int] | None = None) -> dict[str, Any]:
     """Return the metadata of the artifact in `folder`, after checking its manifest and the hashes of its `files`.
 
     Raises:
-        ArtifactError: as `read_manifest`, or a file is missing or corrupted.
+        ArtifactError: as `read_manifest`, or a file is missing or corrupted, or it is of `train_KIND` and was trained
+            on images of another shape than `image_shape`, (C, H, W).
     """
     manifest = read_manifest(folder, kind)
     for name, sha256 in manifest["files"].items():
         check_file(folder / name, sha256)
+    if image_shape is not None and manifest.get("image_shape", list(image_shape)) != list(image_shape):
+        raise ArtifactError(
+            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
+            f"train it on them (`dvc repro train_{kind}`)."
+        )
     return manifest
 
 

@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> d
         first occurrence is in another part, or in another split (a test image that was trained on); first: up to 10
         groups as lists of "part/split/key".
     """
-    found = _repeated(manifests, root, _digest_prefixes, lambda index, rows: index.some("sha256", rows))
+    found = _repeated(manifests, root, "sha256")
     return {
         "images": sum(len(group) - 1 for group in found),
         "across_parts": sum(copy.part != group[0].part for group in found for copy in group[1:]),
@@ -58,28 +58,23 @@ def find_shared_keys(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> 
     Returns:
         keys: the number of such keys; first: up to 10 of them, each as a list of "part/split/key".
     """
-    found = _repeated(manifests, root, _key_prefixes, lambda index, rows: index.some("key", rows))
+    found = _repeated(manifests, root, "key")
     return {"keys": len(found), "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]]}
 
 
-def _repeated(
-    manifests: Mapping[str, Mapping[str, Any]],
-    root: Path,
-    prefixes: Callable[[Index], NDArray[np.uint64]],
-    identities: Callable[[Index, Sequence[int]], list[Any]],
-) -> list[list[Location]]:
-    """Return the groups of rows with equal identities, in the order of their first rows.
+def _repeated(manifests: Mapping[str, Mapping[str, Any]], root: Path, column: str) -> list[list[Location]]:
+    """Return the groups of rows with equal values of a column, in the order of their first rows.
 
     Indexes are read part by part, twice: 64 bits of each row find candidates, which are then compared in full. The
     memory is 8 bytes an image, and the candidates.
     """
-    found = [prefixes(index) for _, _, index in _indexes(manifests, root)]
+    found = [_prefixes(index, column) for _, _, index in _indexes(manifests, root)]
     values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *found]), return_counts=True)
     candidates = values[counts > 1]
     groups: dict[Any, list[Location]] = {}
     for part, split, index in _indexes(manifests, root) if len(candidates) else ():
-        rows = np.flatnonzero(np.isin(prefixes(index), candidates)).tolist()
-        for identity, key in zip(identities(index, rows), index.some("key", rows), strict=True):
+        rows = np.flatnonzero(np.isin(_prefixes(index, column), candidates)).tolist()
+        for identity, key in zip(index.some(column, rows), index.some("key", rows), strict=True):
             groups.setdefault(identity, []).append(Location(part, split, key))
     return [group for group in groups.values() if len(group) > 1]
 
@@ -90,11 +85,10 @@ def _indexes(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> Iterator
             yield part, split, Index({root / part / split: manifest["splits"][split]}, IMAGES)
 
 
-def _digest_prefixes(index: Index) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(index.digests("sha256")[:, :8]).view(np.uint64).reshape(-1)
-
-
-def _key_prefixes(index: Index) -> NDArray[np.uint64]:
+def _prefixes(index: Index, column: str) -> NDArray[np.uint64]:
+    """Return 64 bits of each row: of its hash, or of a hash of its key."""
+    if column == "sha256":
+        return np.ascontiguousarray(index.digests("sha256")[:, :8]).view(np.uint64).reshape(-1)
     hashes = (hashlib.blake2b(key.encode(), digest_size=8).digest() for key in index.texts("key") if key is not None)
     return np.frombuffer(b"".join(hashes), np.uint64)
 

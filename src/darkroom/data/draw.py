@@ -25,11 +25,6 @@ def repeats(keys: Sequence[str], captions: Sequence[str | None], rows: Sequence[
 
     Keys occur in several parts. The manifest of samples holds it, and `original_rows` finds the originals by it.
 
-    Args:
-        keys: of all images of the split.
-        captions: of all.
-        rows: those that were drawn.
-
     Returns:
         by the place among `rows`, as text: how many of all images before it have its key and caption.
     """
@@ -44,11 +39,8 @@ def repeats(keys: Sequence[str], captions: Sequence[str | None], rows: Sequence[
 def original_rows(samples: ImageShards, originals: ImageShards, repeats: Mapping[str, int], where: Path) -> list[int]:
     """Return the row of the original of each sample.
 
-    Args:
-        samples: images sampled from the embeddings or captions of images of a split, with their keys, in any order.
-        originals: the images of the split.
-        repeats: which of several images with one key and caption is meant, see `data.draw.repeats`.
-        where: the folder of the samples, for messages.
+    Samples are of the embeddings or captions of images of a split, with their keys, in any order; `repeats` says which
+    of several images with one key and caption is meant, `where` is their folder, for messages.
 
     Raises:
         ArtifactError: an original is missing, or has another caption; the message names the key.

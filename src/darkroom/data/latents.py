@@ -275,12 +275,17 @@ def _alike(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _open(shard: _Shard, stored: _Stored) -> LatentFile:
     file = map_latent_shard(shard.path)
-    found = (*_Stored(file.form, file.shape[1:], file.dtype_name), file.shape[0], file.mirror)
-    if found != (*stored, shard.images, shard.mirror):
-        form, row, dtype, images, mirror = found
+    found = _shown(_Stored(file.form, file.shape[1:], file.dtype_name), file.shape[0], file.mirror)
+    if found != (expected := _shown(stored, shard.images, shard.mirror)):
         raise ArtifactError(
-            f"{shard.path} holds latents of shape {(images, *row)} in {dtype}, {' and '.join(FORMS[form])}, "
-            f"{'with' if mirror else 'without'} those of mirror images, and the manifest says {stored.dtype} "
-            f"{(shard.images, *stored.row)}, {stored.form}: run encode_latents again."
+            f"{shard.path} holds latents of {found}, and the manifest says {expected}: run encode_latents again."
         )
     return file
+
+
+def _shown(stored: _Stored, images: int, mirror: bool) -> str:
+    images_of = "with" if mirror else "without"
+    return (
+        f"shape {(images, *stored.row)} in {stored.dtype}, {' and '.join(FORMS[stored.form])}, {images_of} those of "
+        "mirror images"
+    )

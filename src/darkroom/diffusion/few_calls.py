@@ -5,13 +5,14 @@ distilled with it (Meng et al., 2022, arXiv 2210.03142).
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from darkroom.device import in_float32, to_device
 from darkroom.diffusion.flow import Flow
@@ -19,6 +20,17 @@ from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.samplers import follow, levels_at, through, times_of
 from darkroom.diffusion.spacing import timesteps_of
 from darkroom.diffusion.types import Denoise, Denoised
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def student_of(teacher: Network) -> Network:
+    """Return a copy of a network without dropout: a regression to what the teacher, without any, has found."""
+    student = deepcopy(teacher)
+    for module in student.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return student
 
 
 class FewCalls:

@@ -15,8 +15,7 @@ from darkroom.metrics.image import Measure
 from darkroom.metrics.sample_scores import listed
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 from darkroom.models.evaluators.extractor import Classifier
-from darkroom.models.evaluators.in_domain_distance import in_domain_measure
-from darkroom.models.evaluators.pairs import perceptual_measure
+from darkroom.models.evaluators.pairs import in_domain_measure, perceptual_measure
 from darkroom.terminal.terminal import with_progress
 
 OWN, LPIPS = "diversity", "lpips_diversity"

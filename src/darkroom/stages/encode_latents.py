@@ -14,8 +14,7 @@ from darkroom.data.latent_writer import write_latents
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_all, encode_codes_all
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_all, encode_codes_all, load_tokenizer
 from darkroom.models.tokenizers.settings import EncodeLatents, EncodeParams
 
 OUT = Path("data/latents")

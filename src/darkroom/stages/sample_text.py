@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from darkroom.models.prior.text_images import Imagination
+    from darkroom.models.prior.network import Imagination
 
 OUT = Path("samples/text")
 
@@ -28,8 +28,7 @@ def open_imagination(params: SampleParams, device: torch.device, clip: str, wher
     Raises:
         ArtifactError: one is missing, or was trained with another CLIP.
     """
-    from darkroom.models.prior.network import Prior
-    from darkroom.models.prior.text_images import Imagination, require_same_clip
+    from darkroom.models.prior.network import Imagination, Prior, require_same_clip
     from darkroom.stages.decoding import open_decoder
 
     section = params.sample_text

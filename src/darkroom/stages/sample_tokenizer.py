@@ -29,7 +29,7 @@ def _sample(params: SampleParams, manifest: dict[str, Any]) -> None:
     import numpy as np
 
     from darkroom.device import set_up_device
-    from darkroom.models.tokenizers.load import load_tokenizer
+    from darkroom.models.tokenizers.protocol import load_tokenizer
     from darkroom.stages.generated import write_generated
 
     settings = params.sample_tokenizer

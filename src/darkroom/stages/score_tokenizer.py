@@ -20,10 +20,9 @@ from darkroom.metrics.image import image_scores, rows
 from darkroom.metrics.reference import frechet_between
 from darkroom.metrics.sample_scores import score_names
 from darkroom.models.evaluators.load import Extractor, extract, open_evaluator
+from darkroom.models.evaluators.pairs import counted, measures
 from darkroom.models.evaluators.registry import Source, open_extractor
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import reconstruct_all
-from darkroom.models.tokenizers.scoring import counted, measures
+from darkroom.models.tokenizers.protocol import load_tokenizer, reconstruct_all
 from darkroom.models.tokenizers.settings import ScoreParams
 from darkroom.terminal.terminal import with_progress
 

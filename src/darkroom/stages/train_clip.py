@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
     from darkroom.data.catalog import Catalog
     from darkroom.data.reader import ImageShards
-    from darkroom.models.clip.captions import CaptionedImages
     from darkroom.models.clip.openclip import OpenClip
     from darkroom.models.clip.package import CLIP
     from darkroom.models.clip.recipe import ClipRecipe
-    from darkroom.models.clip.scores import Examples
+    from darkroom.models.clip.scores import CaptionedImages, Examples
     from darkroom.training.recipe import IndexedDataset
 
 OUT, CURVES = Path("models/clip"), Path("curves/clip")
@@ -54,9 +53,8 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
     from darkroom.data.reader import ImageShards
     from darkroom.metrics.cards import library_versions
     from darkroom.metrics.pair_scores import ERROR, RETRIEVAL
-    from darkroom.models.clip.captions import CaptionedImages
     from darkroom.models.clip.load import load_clip
-    from darkroom.models.clip.scores import Examples
+    from darkroom.models.clip.scores import CaptionedImages, Examples
 
     settings = params.train_clip.evaluate
     clip = load_clip(OUT).to(device)
@@ -107,9 +105,8 @@ def run(params: Params, train: Train | None = None) -> None:
 def _open(params: Params, device: torch.device) -> Job:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.reader import ImageShards
-    from darkroom.models.clip.captions import CaptionedImages, prompts_of, require_captions
     from darkroom.models.clip.load import save_clip
-    from darkroom.models.clip.scores import Examples
+    from darkroom.models.clip.scores import CaptionedImages, Examples, prompts_of, require_captions
 
     settings, training = params.train_clip, params.train_clip.training
     catalog = load_catalog()

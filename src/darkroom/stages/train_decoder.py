@@ -20,15 +20,15 @@ from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 if TYPE_CHECKING:
     import torch
 
-    from darkroom.models.decoder.evaluation import Evaluation
     from darkroom.models.decoder.opening import DecoderData
     from darkroom.models.decoder.recipe import DecoderRecipe
     from darkroom.models.decoder.sample import CascadeStage
+    from darkroom.models.evaluators.evaluation import UNetEvaluation
 
 MODELS, CURVES = DECODER_FOLDER, Path("curves/decoder")
 
 
-def build(params: Params, name: str, opened: DecoderData, evaluation: Evaluation | None = None) -> DecoderRecipe:
+def build(params: Params, name: str, opened: DecoderData, evaluation: UNetEvaluation | None = None) -> DecoderRecipe:
     """Return the recipe with its untrained U-Net."""
     from darkroom.diffusion.objectives import objective_of
     from darkroom.models.decoder.network import DecoderUNet
@@ -107,8 +107,8 @@ def _idle(settings: UNet, parts: Sequence[str]) -> str | None:
 def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> Job:
     from darkroom.models.decoder.cascade import open_stage
     from darkroom.models.decoder.distilled import DistilledRecipe, like_teacher
-    from darkroom.models.decoder.evaluation import Evaluation
     from darkroom.models.decoder.opening import open_data, weights_key
+    from darkroom.models.evaluators.evaluation import UNetEvaluation
     from darkroom.training.initial import initial_manifest, initialise, require_same
 
     section = params.train_decoder
@@ -119,7 +119,7 @@ def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> 
         teacher.network.to(device)
         section = like_teacher(section, name, teacher)
     opened = open_data(section, name, catalog, device)
-    evaluation = Evaluation.open(section.evaluate, catalog, len(opened.rows["val"]), device)
+    evaluation = UNetEvaluation.open(section.evaluate, catalog, len(opened.rows["val"]), device)
     recipe: DecoderRecipe | DistilledRecipe
     metadata = {"image": catalog.spec.metadata(), "catalog": catalog.fingerprint}
     if teacher is None:

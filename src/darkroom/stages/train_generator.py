@@ -42,7 +42,7 @@ def _open(params: Params, device: torch.device) -> Job:
     from darkroom.metrics.matching import FREQUENCY
     from darkroom.models.evaluators.evaluation import Evaluation
     from darkroom.models.generators.data import GeneratorData
-    from darkroom.models.tokenizers.load import load_tokenizer
+    from darkroom.models.tokenizers.protocol import load_tokenizer
     from darkroom.training.averages import export_snapshots
 
     settings, training = params.train_generator, params.train_generator.own_training

@@ -78,14 +78,6 @@ def _work(settings: Training, run: Run, whole: bool) -> Iterator[str]:
     )
 
 
-def _shared(stage: str, item: str | None, settings: Training) -> list[Path]:
-    """Return the checkpoints of trainings that differ in length alone, from before this one's decay."""
-    if settings.schedule != "wsd":
-        return []
-    found = stable_folder(stage, item, identity(stage, item)).glob("images-*")
-    return [path for path in found if int(path.name.removeprefix("images-")) <= settings.decay_start]
-
-
 def _device(device: str) -> str:
     """Return the device that would be taken, as far as one can tell without torch."""
     if device != "auto":
@@ -107,8 +99,12 @@ def _state(stage: str, item: str | None, deps: list[str], settings: Training, ru
     code = fingerprint(stage, item)
     best = choose(found, code, run.changed_code)
     if best is None:
-        shared = [int(path.name.removeprefix("images-")) for path in _shared(stage, item, settings)]
-        if shared:
+        # Trainings that differ in length alone share the checkpoints before the decay of the shorter one.
+        folders = (
+            stable_folder(stage, item, identity(stage, item)).glob("images-*") if settings.schedule == "wsd" else ()
+        )
+        shared = [int(path.name.removeprefix("images-")) for path in folders]
+        if shared := [images for images in shared if images <= settings.decay_start]:
             yield f"begins: at image {max(shared):,}, where the decay of a shorter training began, of the same code"
             return
         others = f"no checkpoint of this code, {len(found)} of other code" if found else "no checkpoint"

@@ -143,11 +143,8 @@ def flags(name: str) -> str:
 def apply(name: str, fit: bool = False) -> str:
     """Lay a preset over params.yaml; return what changed, a line a key.
 
-    Nothing is written unless what comes out is valid and fits together.
-
-    Args:
-        name: of the preset.
-        fit: whether networks compute in fp32 where the preset says bf16 and this machine is no quicker in that.
+    Nothing is written unless what comes out is valid and fits together. With `fit` networks compute in fp32 where the
+    preset says bf16 and this machine is no quicker in that.
 
     Raises:
         DarkroomError: no such preset, or params.yaml would not be valid.

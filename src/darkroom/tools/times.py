@@ -33,9 +33,6 @@ def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
     """Return the bodies of the last run of an engine that came to their ends, in the order in which they began.
 
     Those of older versions, which name no run, count as one. `code` is left out: Snakemake runs it before the others.
-
-    Args:
-        history: events of stages' bodies.
     """
     begun: dict[str, float] = {}
     found: list[Body] = []
@@ -53,10 +50,7 @@ def waited_for(bodies: Sequence[Body], after: Mapping[str, set[str]]) -> set[Bod
     """Return the bodies that the end of a run waited for: the last one, what that waited for, and so on.
 
     A stage waits for the last of what it needs, or where that had ended long before, for a core: for what ended last.
-
-    Args:
-        bodies: of one run.
-        after: by stage, the stages that depend on it.
+    `after` has by stage the stages that depend on it.
     """
     chain = {last := max(bodies, key=lambda body: body.end)}
     while before := [body for body in bodies if body.end <= last.begin and body not in chain]:

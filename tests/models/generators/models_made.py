@@ -11,7 +11,7 @@ from darkroom.data.images import ImageSpec
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.training.averages import Average, export_snapshots, power_decay, snapshot_due, write_snapshot
 from helpers import training
 from models.tokenizers.sections import kl

@@ -19,7 +19,7 @@ from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.pretrained.settings import Pretrained, PretrainedSampling
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.params.section import validate
 from darkroom.params.training import Init
 from darkroom.tools.export.command import export

@@ -6,8 +6,7 @@ from pydantic import ValidationError
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Codes
+from darkroom.models.tokenizers.protocol import Codes, load_tokenizer
 from models.tokenizers.dvae_reference import Reference, images, seen, settings
 
 

@@ -14,7 +14,7 @@ from darkroom.data.latent_file import to_bfloat16, to_float32
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.identity.network import IdentityTokenizer, of_shape
 from darkroom.models.tokenizers.identity.settings import Identity
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
 

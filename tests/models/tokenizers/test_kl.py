@@ -6,8 +6,15 @@ import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import decode_all, encode_all, padded, reconstruct_all, to_images, to_network
+from darkroom.models.tokenizers.protocol import (
+    decode_all,
+    encode_all,
+    load_tokenizer,
+    padded,
+    reconstruct_all,
+    to_images,
+    to_network,
+)
 from models.tokenizers.sections import kl
 
 SETTINGS = kl()

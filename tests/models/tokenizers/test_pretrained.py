@@ -16,7 +16,7 @@ from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.kl.network import load_pretrained
 from darkroom.models.tokenizers.kl.settings import Pretrained
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
 

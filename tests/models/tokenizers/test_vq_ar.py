@@ -5,8 +5,7 @@ import torch
 from vector_quantize_pytorch.vector_quantize_pytorch import rotate_to
 
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Codes
+from darkroom.models.tokenizers.protocol import Codes, load_tokenizer
 from darkroom.models.tokenizers.vq_ar.network import VQAutoregressive
 from models.tokenizers.making_vq_ar import SHAPE, network, pictures
 

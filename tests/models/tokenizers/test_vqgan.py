@@ -9,8 +9,7 @@ from pydantic import ValidationError
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.check.check import check
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Codes
+from darkroom.models.tokenizers.protocol import Codes, load_tokenizer
 from darkroom.models.tokenizers.sections import FSQ
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer, config_of
 from darkroom.params.stage import read_yaml

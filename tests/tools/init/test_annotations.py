@@ -115,8 +115,7 @@ def test_a_folder_with_a_repeat_count_and_captions_of_both_endings_are_named(pic
         (root / "10_cat" / f"{number}.caption").write_text("a thing")
     (root / "10_cat" / "0.txt").write_text("a thing")
     assert folder_settings(root)[1] == (
-        "Folders are named with repeat counts, 10 × `cat`: training does not use them, and a class has its name "
-        "without the count (`folder.repeats`).",
+        "Folders are named with repeat counts, 10 × `cat`: training does not use them (`folder.repeats`).",
         "Captions are of the text files beside the images, `.txt` or `.caption`; 1 `.caption` beside a `.txt` are not "
         "read.",
     )

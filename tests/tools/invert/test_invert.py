@@ -23,7 +23,7 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import load_tokenizer
 from data.making import make_part
 from models.generators.models_made import enter, write_models
 

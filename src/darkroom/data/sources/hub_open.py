@@ -147,13 +147,14 @@ def _commit(settings: Settings) -> str:
             f"the Hub has no data set {name}, or it is private or gated: check the name; where it needs an account, "
             "put a token of yours into the environment variable HF_TOKEN."
         ) from error
-    except Exception as error:  # errors of any library that the Hub's client uses
-        offline = isinstance(error, errors.OfflineModeIsEnabled)
-        what = (
-            "HF_HUB_OFFLINE forbids requests" if offline else f"it cannot be reached ({type(error).__name__}: {error})"
-        )
+    except errors.OfflineModeIsEnabled as error:
         raise DarkroomError(
-            f"{name} is on the Hub, and {what}: unset that, or copy the data set and give the part a `path`."
+            f"{name} is on the Hub, and HF_HUB_OFFLINE forbids requests: unset that, or give the part a `path`."
+        ) from error
+    except Exception as error:  # errors of any library that the Hub's client uses
+        raise DarkroomError(
+            f"{name}: the Hugging Face Hub cannot be reached ({type(error).__name__}: {error}). Without internet, copy "
+            "the data set to a folder and name that as the part's `path`."
         ) from error
     assert info.sha is not None  # the Hub always says it
     return info.sha

@@ -128,29 +128,20 @@ _STAGES = 4  # stages of CLIP's residual network
 HEAD = 64  # width of an attention head: `clip.load` derives the number of heads from it
 
 
-def arguments(
-    image_network: str,
-    image_size: int,
-    patch: int,
-    image_width: int,
-    image_layers: int,
-    text_width: int,
-    text_layers: int,
-    context_length: int,
-    embed_dim: int,
-) -> dict[str, Any]:
+def arguments(size: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of clip-anytorch's `CLIP` for the settings `train_clip.trained.model`."""
+    vit, layers = size["image_network"] == "vit", size["image_layers"]
     return {
-        "embed_dim": embed_dim,
-        "image_resolution": image_size,
-        "vision_layers": image_layers if image_network == "vit" else (image_layers,) * _STAGES,
-        "vision_width": image_width,
-        "vision_patch_size": patch if image_network == "vit" else None,
-        "context_length": context_length,
+        "embed_dim": size["embed_dim"],
+        "image_resolution": size["image_size"],
+        "vision_layers": layers if vit else (layers,) * _STAGES,
+        "vision_width": size["image_width"],
+        "vision_patch_size": size["patch"] if vit else None,
+        "context_length": size["context_length"],
         "vocab_size": VOCABULARY,
-        "transformer_width": text_width,
-        "transformer_heads": text_width // HEAD,
-        "transformer_layers": text_layers,
+        "transformer_width": size["text_width"],
+        "transformer_heads": size["text_width"] // HEAD,
+        "transformer_layers": size["text_layers"],
     }
 
 
@@ -158,7 +149,7 @@ class Contrastive(CLIP):
     """CLIP for training: `forward` returns embeddings of images and texts instead of logits."""
 
     def __init__(self, size: Mapping[str, Any]) -> None:
-        super().__init__(**arguments(**size))
+        super().__init__(**arguments(size))
         self.image_size = size["image_size"]
 
     @property

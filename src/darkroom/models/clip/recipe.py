@@ -67,11 +67,9 @@ class ClipRecipe(Recipe):
     contrastive learning batch size under memory limited setup", 2021, arXiv 2101.06983.
 
     Args:
-        model: the network.
         equal_captions: positives: pairs with equal captions are positives of each other; negatives: they are negatives,
             as published.
-        train: the training dataset, with `images`, `tokens` and `captions`.
-        val: the validation dataset, with the same columns.
+        train, val: datasets with `images`, `tokens` and `captions`.
         scorer: scores the validation images; None: no scores during training.
         merge: whether to compute each distinct caption of a micro-batch only once.
     """

@@ -1,19 +1,129 @@
-"""Scores a CLIP on captioned images, during and after training: zero-shot accuracy and retrieval recalls."""
+"""Images with captions as CLIP's tokens, prompts of classes, and the scores of a CLIP: zero-shot and retrieval."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from darkroom.data.draw import drawn
+from darkroom.data.reader import ImageShards
+from darkroom.data.streaming import StreamingOrder
+from darkroom.errors import DarkroomError
 from darkroom.metrics.retrieval import class_embeddings, recalls, zero_shot
-from darkroom.models.clip.captions import CaptionedImages
 from darkroom.models.clip.network import Contrastive, to_tensor, tokens_of
 from darkroom.models.tokenizers.protocol import padded
 from darkroom.terminal.terminal import with_progress
+from darkroom.training.data import Images, Positions
 from darkroom.training.recipe import Gather
+
+AHEAD = 100_000  # captions that are tokenised before the training, so that too long ones are refused at once
+
+
+class CaptionedImages(Images):
+    """Stored images that have a caption: `images` uint8 (N, C, H, W), `tokens` int64 (N, L), `captions` int64 (N,).
+
+    Images without a caption are excluded. `captions` are indices into `texts`, equal for equal captions.
+
+    texts: the distinct captions.
+    rows: the row of each image in the shards, (N,).
+    numbers: the index of its caption in `texts`, (N,).
+
+    Raises:
+        DarkroomError: a caption is too long and may not be truncated; the message names the image.
+    """
+
+    def __init__(self, shards: ImageShards, context: int, truncate: bool, seed: int = 0) -> None:
+        super().__init__(shards, seed)
+        self.context, self.truncate = context, truncate
+        column = shards.caption_column.combine_chunks()
+        self.rows: NDArray[np.int64] = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        encoded = column.drop_null().dictionary_encode()
+        self.numbers: NDArray[np.int64] = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        self.texts: pa.Array = encoded.dictionary
+        if self._streaming is not None:
+            edges = np.searchsorted(self.rows, [shard.first for shard in shards.shards] + [len(shards)])
+            self._streaming = StreamingOrder(np.diff(edges).tolist())
+        self._tokens: dict[int, NDArray[np.uint16]] = {}
+        self._tokenise(range(min(AHEAD, len(self.texts))))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the images, tokens and caption indices of some rows."""
+        stored = self.rows[list(rows)].tolist()
+        numbers = self.numbers[list(rows)]
+        return {**super().__getitems__(stored, positions), "tokens": self.tokens(numbers.tolist()), "captions": numbers}
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows, for messages."""
+        return self.shards.keys_of(self.rows[list(rows)].tolist())
+
+    def labels(self) -> list[str | None]:
+        """Return the label of each row."""
+        return self.shards.label_column.take(pa.array(self.rows)).to_pylist()
+
+    def tokens(self, numbers: Sequence[int]) -> NDArray[np.int64]:
+        """Return the tokens of some captions, (N, L)."""
+        self._tokenise(sorted({number for number in numbers if number not in self._tokens}))
+        found = np.array([self._tokens[number] for number in numbers], dtype=np.int64).reshape(-1, self.context)
+        if len(self._tokens) > AHEAD:
+            self._tokens = {}
+        return found
+
+    def _tokenise(self, numbers: Iterable[int]) -> None:
+        wanted = list(numbers)
+        texts = self.texts.take(pa.array(wanted, pa.int64())).to_pylist()
+
+        def name(index: int) -> str:
+            first = int(np.argmax(self.numbers == wanted[index]))
+            return f"the image {self.keys([first])[0]}"
+
+        self._tokens |= dict(zip(wanted, tokens_of(texts, self.context, self.truncate, name), strict=True))
+
+
+def require_captions(images: CaptionedImages) -> None:
+    """Check that there are captions to learn from, and log the number of images without one.
+
+    Raises:
+        DarkroomError: no image has a caption, or all captions are equal.
+    """
+    if len(images.texts) < 2:
+        reason = "no image has a caption" if not len(images) else f"all captions are {images.texts[0].as_py()!r}"
+        raise DarkroomError(
+            f"{reason}, which teaches CLIP nothing: give the source captions, take a trained CLIP "
+            "(`train_clip.source: pretrained`), or do without the decoder (`train_clip.source: none`)."
+        )
+    if missing := len(images.shards) - len(images):
+        print(f"{missing:,} of {len(images.shards):,} images have no caption and are left out")
+
+
+def prompts_of(
+    images: CaptionedImages, classes: Sequence[str], templates: Sequence[str], most: int
+) -> dict[str, list[str]]:
+    """Return the prompts of each class: `templates` with its name, or its most frequent captions.
+
+    Args:
+        images: the train split.
+        classes: the names of the classes; a class without captions is left out.
+        templates: texts with {label}; empty: use captions.
+        most: the maximum number of captions of a class; ties are resolved in alphabetical order.
+    """
+    if templates:
+        return {name: [template.replace("{label}", name) for template in templates] for name in classes}
+    table = pa.table({"label": pa.array(images.labels(), pa.string()), "caption": images.numbers})
+    counts = table.group_by(["label", "caption"]).aggregate([([], "count_all")]).to_pylist()
+    found: dict[str, list[tuple[int, str]]] = {name: [] for name in classes}
+    for row in counts:
+        if row["label"] in found:
+            found[row["label"]].append((-row["count_all"], images.texts[row["caption"]].as_py()))
+    return {name: [text for _, text in sorted(texts)[:most]] for name, texts in found.items() if texts}
+
 
 Encode = Callable[[Tensor], Tensor]
 

@@ -18,8 +18,7 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.decoder.network import DecoderUNet
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, downsampled, sample_stage, upsampled
 from darkroom.models.decoder.settings import UNetSampling
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
+from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, load_tokenizer, to_images, to_network
 
 TOKENIZER = Path("models/tokenizer")
 

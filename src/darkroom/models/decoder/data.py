@@ -15,8 +15,8 @@ from darkroom.data.latent_file import to_float32
 from darkroom.data.latents import LatentShards
 from darkroom.device import in_float32
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
-from darkroom.models.clip.captions import AHEAD
 from darkroom.models.clip.network import Clip, tokens_of
+from darkroom.models.clip.scores import AHEAD
 from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
 from darkroom.rng import order
 from darkroom.training.data import Images, Positions, mirrored

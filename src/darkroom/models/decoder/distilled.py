@@ -1,23 +1,22 @@
 """Distils a U-Net of the decoder into a few calls of a U-Net of the same shape."""
 
-from copy import deepcopy
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from darkroom.diffusion.denoiser import Guidance
-from darkroom.diffusion.few_calls import FewCalls
+from darkroom.diffusion.few_calls import FewCalls, student_of
 from darkroom.diffusion.settings import SOLVERS
 from darkroom.diffusion.types import Denoise
-from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.opening import DecoderData
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, threshold_of
 from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import UNet
+from darkroom.models.evaluators.evaluation import UNetEvaluation
 from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 
@@ -54,17 +53,14 @@ class DistilledRecipe(Recipe):
         settings: UNet,
         opened: DecoderData,
         seed: int,
-        evaluation: Evaluation | None = None,
+        evaluation: UNetEvaluation | None = None,
     ) -> None:
         assert settings.calls is not None  # the stage sees to it
         self.teacher, self.objective = teacher.network.eval(), teacher.objective
         self.how, self.seed = settings.teacher, seed
         self.threshold = threshold_of(self.how) if teacher.bounded else None
         self.calls = FewCalls(self.objective, self.how.solver, self.how.count, settings.calls)
-        self.model: DecoderUNet = deepcopy(teacher.network)
-        for module in self.model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0  # a regression to what the teacher, without any, has found
+        self.model: DecoderUNet = student_of(teacher.network)
         solver = SOLVERS[settings.diffusion.objective][0]
         grids = settings.grids.model_copy(update={"solver": solver, "steps": settings.calls, "guidance": 1.0})
         self.drawing = DecoderRecipe(

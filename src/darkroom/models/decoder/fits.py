@@ -15,14 +15,7 @@ _READ = ("embedding_noise", "low_noise")  # of how a U-Net is sampled, what is r
 
 
 def distilled_fit(params: Any) -> None:
-    """Check the U-Nets with `calls` that are trained.
-
-    Args:
-        params: the whole of params.yaml, validated.
-
-    Raises:
-        DarkroomError: one does not fit; names its key.
-    """
+    """Check the U-Nets with `calls` that are trained."""
     decoder = params.train_decoder
     for name, teacher in decoder.distilled.items():
         key, unet = f"train_decoder.unets.{name}", decoder.unets[name]
@@ -193,11 +186,7 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
 def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) -> None:
     """Check that the U-Nets that are trained lead to images of `size` pixels, and that their conditions are stored.
 
-    Args:
-        decoder: its section.
-        embed: that of the embeddings.
-        size: pixels of an image.
-        factor: of these behind one position of the latent.
+    `factor` of these pixels are behind one position of the latent, in height and in width.
     """
     if not any(unet.trained for unet in decoder.unets.values()):
         return

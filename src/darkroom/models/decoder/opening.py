@@ -31,8 +31,7 @@ from darkroom.models.decoder.data import (
 from darkroom.models.decoder.network import UNetConfig
 from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import Augment, UNet
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 from darkroom.params.section import NO_FILE
 from darkroom.training.data import Augmentation, Images
 from darkroom.training.initial import initial_manifest, require_same

@@ -16,10 +16,10 @@ from darkroom.diffusion.denoiser import clip_x0
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.types import Objective
 from darkroom.models.decoder.data import Conditioner, Space
-from darkroom.models.decoder.evaluation import Evaluation
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.sample import blurred, downsampled, noised, upsampled
 from darkroom.models.decoder.unet_settings import LowResolution, UNet
+from darkroom.models.evaluators.evaluation import UNetEvaluation
 from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
@@ -57,7 +57,7 @@ class DecoderRecipe(Recipe):
         seed: int,
         train: IndexedDataset,
         val: IndexedDataset,
-        evaluation: Evaluation | None = None,
+        evaluation: UNetEvaluation | None = None,
     ) -> None:
         """Take in the parts.
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.diffusion.denoiser import Guidance, clip_x0, dynamic_threshold
-from darkroom.diffusion.inpainting import inpaint
+from darkroom.diffusion.inversion import inpaint
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.diffusion.types import Objective, Threshold

@@ -1,6 +1,6 @@
-"""Scores of what generates, while it trains, in the features of the extractor; nothing depends on them."""
+"""Scores of what generates, and of a U-Net, while it trains, in the extractor's features; nothing depends on them."""
 
-# No effect on any weight: scores the averages of a generator while it trains; curves come with a training
+# No effect on any weight: scores the averages of a generator or of a U-Net while it trains; curves come with a training
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -8,14 +8,20 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
+from darkroom.data.catalog import Catalog
+from darkroom.data.draw import drawn
+from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images
+from darkroom.metrics.building import build_reference
+from darkroom.metrics.image import psnr
 from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.matching import Distribution
 from darkroom.metrics.reference import Reference, distances
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
-from darkroom.params.evaluate import EvaluateGenerator
+from darkroom.params.evaluate import Evaluate, EvaluateGenerator
 from darkroom.training.recipe import Gather
 
 _BLOCKS = 10
@@ -100,3 +106,83 @@ class Evaluation:
             return scores
         labels = [self.classes[number] for number in numbers.tolist()]
         return scores | {"label_accuracy": label_accuracy(self.judge.network, features, labels, self.judge.classes)}
+
+
+_LEAST = 4  # images: two blocks of two
+_REAL = 2000  # images of the reference, at most
+
+# From rows to images at the size of the U-Net, uint8 (N, C, S, S).
+Real = Callable[[Sequence[int]], Tensor]
+# From rows of the validation split to what is made under their conditions, and the images themselves.
+Made = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+
+
+class UNetEvaluation:
+    """Distances of images that one U-Net makes, under true conditions, from real images of its own size.
+
+    An up-sampler enlarges real images, so its scores say nothing of the U-Net before it: `score_decoder` does, of the
+    cascade. The extractor sees images of `ingest.image_size`; those of a smaller U-Net are enlarged by whole pixels,
+    real and made ones alike.
+    """
+
+    def __init__(self, settings: Evaluate, judge: Evaluator, size: int, device: torch.device) -> None:
+        self.settings, self.judge, self.size, self.device = settings, judge, size, device
+        self._real: Reference | None = None
+
+    @classmethod
+    def open(
+        cls, settings: Evaluate, catalog: Catalog, validated: int, device: torch.device
+    ) -> "UNetEvaluation | None":
+        """Return the evaluation that `train_decoder.evaluate` asks for, or None; `validated`: images of that split.
+
+        Raises:
+            DarkroomError: too few of these images; the extractor is missing, or was trained on images of another shape.
+        """
+        if not settings.every:
+            return None
+        if validated < _LEAST:
+            raise DarkroomError(
+                f"`train_decoder.evaluate` makes images of the conditions of the validation split, which has "
+                f"{validated} images, and a covariance needs {_LEAST}: raise `ingest.splits.val`, or set "
+                "`train_decoder.evaluate.every` to 0."
+            )
+        judge = open_evaluator(Path(settings.extractor), catalog.image_shape)
+        return cls(settings, judge, catalog.image_shape[1], device)
+
+    def scores(
+        self, made: Made, images: int, real: Real, total: int, rank: int, count: int, gather: Gather
+    ) -> dict[str, float]:
+        """Return `fd`, `fd_debiased`, `kid` and `psnr`; process `rank` of `count` makes its share, and all get them.
+
+        Args:
+            made: makes images under the conditions of rows of the validation split.
+            images: in that split; the first `settings.images` of a random order of them are taken.
+            real: reads rows of the train split.
+            total: images in that split; 2,000 of them, drawn likewise, are the reference.
+            rank: of this process.
+            count: of processes.
+            gather: puts their rows together.
+        """
+        chosen, size = drawn(images, self.settings.images), self.settings.batch
+        batches = [chosen[start : start + size] for start in range(0, len(chosen), size)]
+        mine = np.array_split(np.arange(len(batches)), count)[rank]
+        pairs = [made(batches[int(number)]) for number in mine]
+        features = gather(self._features(found for found, _ in pairs) if pairs else torch.zeros(0))
+        ratios = [psnr(wanted.cpu(), found.cpu()) for found, wanted in pairs]  # in float64, which not all devices have
+        close = gather(torch.cat(ratios) if ratios else torch.zeros(0))
+        found = distances(features, self._reference(real, total), min(_BLOCKS, len(features) // 2))
+        return {**{name: found[name] for name in ("fd", "fd_debiased", "kid")}, "psnr": close.double().mean().item()}
+
+    def _reference(self, real: Real, total: int) -> Reference:
+        """Return the statistics of real images; they are taken once."""
+        if self._real is None:
+            rows, size = drawn(total, _REAL), self.settings.batch
+            features = self._features(real(rows[at : at + size]) for at in range(0, len(rows), size))
+            self._real = build_reference("in_domain", "", [features], len(features), len(features))
+        return self._real
+
+    def _features(self, images: Iterable[Tensor]) -> Tensor:
+        from darkroom.models.decoder.sample import upsampled  # of diffusers: only a U-Net's training needs it
+
+        enlarged = (upsampled(group, self.size).cpu() for group in images)
+        return extract(self.judge.network, enlarged, self.settings.batch, self.device)

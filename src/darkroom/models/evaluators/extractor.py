@@ -99,15 +99,7 @@ class ExtractorRecipe(Recipe):
     def __init__(
         self, model: Classifier, train: IndexedDataset, val: IndexedDataset, counts: Sequence[int] | None = None
     ) -> None:
-        """Take in the parts.
-
-        Args:
-            model: the untrained network.
-            train: what is trained on.
-            val: what is validated on.
-            counts: images of each class in the train split; a class of none counts as half an image; None: no
-                adjustment.
-        """
+        """Take in the parts; `counts`: images of each class in the train split, of none half an image; None: as is."""
         self.model, self.train, self.val = model, train, val
         self.modules: dict[str, nn.Module] = {"extractor": model}
         self.phases = (Phase("extractor", self.loss),)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, sha256_file
+from darkroom.artifacts.manifest import manifest_hash, open_artifact, sha256_file
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images, Views, batched
@@ -54,12 +54,7 @@ def open_evaluator(folder: Path, image_shape: Sequence[int]) -> Evaluator:
     Raises:
         ArtifactError: missing, damaged, or trained on images of another shape.
     """
-    manifest = open_artifact(folder, "extractor")
-    if manifest["image_shape"] != list(image_shape):
-        raise ArtifactError(
-            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
-            "train it on them (`dvc repro train_extractor`)."
-        )
+    manifest = open_artifact(folder, "extractor", image_shape)
     network = Classifier.from_pretrained(folder)
     return Evaluator(network, manifest["classes"], sha256_file(folder / WEIGHTS), manifest_hash(folder))
 

@@ -1,17 +1,66 @@
-"""Scores of pairs of a test image and an image sampled from its embedding or caption: LPIPS, and CLIP's cosine."""
+"""Scores of pairs of images, an original and what was made of it: perceptual distances, CLIP's cosine; and of codes.
+
+LPIPS needs published weights of VGG16. Where there are none, the network that scores is the perceptual network too: the
+in-domain extractor, which teaches nothing.
+"""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import Images, batched
-from darkroom.metrics.image import Measure
+from darkroom.metrics.codes import Counts, code_counts
+from darkroom.metrics.image import BASIC, SMALLEST, Measure, ms_ssim
 from darkroom.metrics.uncertainty import mean_and_error
-from darkroom.models.tokenizers.perceptual import load_perceptual
+from darkroom.models.evaluators.extractor import Classifier
+from darkroom.models.evaluators.teacher import norm_lengths
+from darkroom.models.tokenizers.perceptual import LevelDistance, load_perceptual
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_codes_all
+from darkroom.models.tokenizers.settings import ScoreTokenizer
+from darkroom.terminal.terminal import with_progress
+
+
+class ExtractorLevels(nn.Module):
+    """The layers of the in-domain extractor, as `LevelDistance` compares them."""
+
+    def __init__(self, network: Classifier) -> None:
+        super().__init__()
+        self.blocks = network.levels
+
+    def levels(self, x: Tensor) -> list[Tensor]:
+        """Return the features of each block, (N, C_l, h_l, w_l), of images x (N, C, H, W) in [-1, 1]."""
+        found = []
+        for block in self.blocks:
+            x = block(x)
+            found.append(x)
+        return found
+
+    def lengths(self) -> Tensor:
+        """Return the usual norm of the features at a position of each block, (blocks,) float32."""
+        return norm_lengths([block[1] for block in self.blocks])  # type: ignore[index]
+
+
+def in_domain_measure(network: Classifier, device: torch.device) -> Measure:
+    """Return a function for the distances (N,) float64 of pairs of uint8 images (N, C, H, W), C the extractor's."""
+    return _measure(LevelDistance(ExtractorLevels(network)).eval(), device)
+
+
+def _measure(distance: nn.Module, device: torch.device) -> Measure:
+    distance = distance.to(device)
+
+    def measure(images: Tensor, others: Tensor) -> Tensor:
+        with torch.inference_mode():
+            pair = (each.to(device).float() / 127.5 - 1 for each in (images, others))  # [-1, 1]
+            return distance(*pair).cpu().double()
+
+    return measure
 
 
 def perceptual_measure(
@@ -29,13 +78,7 @@ def perceptual_measure(
         DarkroomError: the weights are missing or not those of VGG16, or the images are too small.
     """
     network = load_perceptual("lpips", weights, image_shape, key).to(device)
-
-    def lpips(images: Tensor, others: Tensor) -> Tensor:
-        with torch.inference_mode():
-            pair = (each.to(device).float() / 127.5 - 1 for each in (images, others))  # [-1, 1]
-            return network(*pair).cpu().double()
-
-    return lpips, weights_hash(network)
+    return _measure(network, device), weights_hash(network)
 
 
 def weights_hash(network: nn.Module) -> str:
@@ -101,3 +144,38 @@ def _of_others(some: Tensor, others: Tensor) -> float:
     one, two = (functional.normalize(each.double(), dim=1) for each in (some, others))
     pairs = len(one) * (len(one) - 1)
     return ((one.sum(dim=0) @ two.sum(dim=0) - (one * two).sum()) / pairs).item()
+
+
+def measures(
+    settings: ScoreTokenizer, image_shape: tuple[int, int, int], device: torch.device
+) -> tuple[dict[str, Measure], list[str], str | None]:
+    """Return what is measured of an image, notes on what is not, and the hash of LPIPS's weights, None without it.
+
+    Raises:
+        DarkroomError: LPIPS is asked for, and its weights are missing or not VGG16's, or the images are too small.
+    """
+    found, notes = dict(BASIC), []
+    if min(image_shape[1:]) >= SMALLEST:
+        found["ms_ssim"] = ms_ssim
+    else:
+        notes.append(f"ms_ssim is left out: its coarsest scale needs {SMALLEST} pixels a side, not {image_shape[1]}")
+    if settings.lpips == "none":
+        return found, notes, None
+    found["lpips"], sha256 = perceptual_measure(Path(settings.vgg16), image_shape, "score_tokenizer.vgg16", device)
+    return found, notes, sha256
+
+
+def counted(
+    tokenizer: Tokenizer, train: ImageShards, scored: ImageShards, batch: int, device: torch.device
+) -> tuple[Counts, Counts] | None:
+    """Return how often each code occurs in the train split and in the scored one, None without codes."""
+    if not isinstance(tokenizer, Codes):
+        return None
+    discrete: Codes = tokenizer
+
+    def codes(shards: ImageShards) -> Iterator[NDArray[np.int64]]:
+        for images in with_progress(shards.batches(batch), len(shards), "codes"):
+            yield encode_codes_all(discrete, torch.from_numpy(images), batch, device)
+
+    size = discrete.codebook_size
+    return code_counts(codes(train), size), code_counts(codes(scored), size)

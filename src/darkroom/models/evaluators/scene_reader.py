@@ -153,16 +153,11 @@ def open_scene_reader(folder: Path, image_shape: tuple[int, int, int]) -> SceneR
     Raises:
         ArtifactError: missing, not trained, damaged, or trained on images of another size.
     """
-    manifest = open_artifact(folder, SCENE_READER)
+    manifest = open_artifact(folder, SCENE_READER, image_shape)
     if not manifest["trained"]:
         raise ArtifactError(
             f"{folder} holds an attribute classifier that was not trained, because {manifest['reason']}: run "
             "`dvc repro train_scene_reader`."
-        )
-    if manifest["image_shape"] != list(image_shape):
-        raise ArtifactError(
-            f"{folder} was trained for images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
-            "train it for them (`dvc repro train_scene_reader`)."
         )
     return SceneReader.from_pretrained(folder)
 
@@ -240,11 +235,8 @@ class SceneReaderRecipe(Recipe):
     `accuracy` is the fraction of a picture's things whose colour, form and size are right, at the cell of their centre.
 
     Args:
-        model: the network.
         augment: the augmentation of training pictures, since generated pictures are not perfectly clean.
-        seed: the seed of the training.
-        train: the training dataset, with `images` and `things`.
-        val: the validation dataset, with the same columns.
+        train, val: datasets with `images` and `things`.
     """
 
     knows_length = True  # each picture is rendered once

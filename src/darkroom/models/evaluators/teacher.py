@@ -104,16 +104,11 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
             f"`train_tokenizer.teacher` in params.yaml names {folder}, which holds no teacher: name models/teacher, "
             "which train_teacher makes, or a copy of it."
         )
-    manifest = open_artifact(folder, TEACHER)
+    manifest = open_artifact(folder, TEACHER, image_shape)
     if not manifest.get("trained", True):
         raise ArtifactError(
             f"{folder} holds a teacher that was not trained, because {manifest['reason']}: train it "
             "where a loss needs it (`dvc repro train_teacher`)."
-        )
-    if manifest["image_shape"] != list(image_shape):
-        raise ArtifactError(
-            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
-            "train it on them (`dvc repro train_teacher`)."
         )
     return Teacher.from_pretrained(folder)
 
@@ -180,12 +175,9 @@ class TeacherRecipe(Recipe):
     one turn of an image at a time, by its position, and not all four in a batch.
 
     Args:
-        model: the network.
         target: labels or rotation.
         augment: the augmentation of training images: shift and contrast.
-        seed: the seed of the training.
-        train: the training dataset, with `images` and, for the target labels, `labels`.
-        val: the validation dataset, with the same columns.
+        train, val: datasets with `images` and, for the target labels, `labels`.
     """
 
     judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong

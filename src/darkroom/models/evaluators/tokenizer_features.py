@@ -9,8 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 
 
 class TokenizerFeatures:

@@ -88,11 +88,8 @@ class ClassifierRecipe(Recipe):
     """L = -log p(y | x_t), x_t as the generator's, t uniform over its times.
 
     Args:
-        model: the network.
         diffusion: that of the generator, with the size of `time_shift` known.
-        seed: the seed of the training.
-        train: the training dataset, latents with `labels`.
-        val: the validation dataset, with the same columns.
+        train, val: latents with `labels`.
         scaler: of the latents, the generator's.
         codebook: of codes, the vector that each stands for, float32 (K, C).
     """

@@ -215,48 +215,25 @@ class GeneratorData:
             seed: of the training.
             context: tokens of a caption; None: as many as nearly all have.
         """
+        stored, known, asked = None, None, NOTHING
+        rows: Mapping[str, StoredLatents]
         if condition == "caption":
-            return cls._captioned(captions, shards, tokenizer, catalog, context)
-        names = READ.get(condition)
-        if names is None:
-            if condition == "none":
-                rows: dict[str, StoredLatents] = {name: StoredLatents(each, seed) for name, each in shards.items()}
-                asked = NOTHING
-            else:
-                rows = {name: LabelledLatents(each, catalog, seed) for name, each in shards.items()}
-                asked = asked_classes(balanced(len(catalog.classes)))
-            return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, asked)
-        parts = list(shards["train"].sources)
-        stored = {name: EmbeddingShards.open_parts(parts, name, embeddings) for name in shards}
-        rows = {name: EmbeddedLatents(each, stored[name], names) for name, each in shards.items()}
-        asked_stored(stored["train"], condition, catalog.classes)  # refuses where there is nothing to learn from
-        shown = stored["val"] if len(stored["val"]) else stored["train"]
-        asked = asked_stored(shown, condition, catalog.classes)
-        return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, asked, stored["train"])
-
-    @classmethod
-    def _captioned(
-        cls,
-        folder: Path,
-        shards: Mapping[str, LatentShards],
-        tokenizer: Tokenizer,
-        catalog: Catalog,
-        context: int | None,
-    ) -> "GeneratorData":
-        images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
-        catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image
-        known = Captions.of(images["train"], context)
-        if known.longer and context is None:  # of a given context `catalog` has said it
-            print(
-                f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than "
-                f"{known.tokens.shape[1]} tokens, `train_generator.dit.model.context_length`: their ends are not read."
-            )
-        length = known.tokens.shape[1]
-        train = CaptionedLatents(shards["train"], known)
-        val = CaptionedLatents(shards["val"], Captions.of(images["val"], length))
-        shown = images["val"] if val.captions.tokens.any() else images["train"]
-        asked = asked_captions(shown, catalog.classes, length)
-        return cls(train, val, shards["train"], tokenizer, catalog, asked, captions=known)
+            rows, asked = _captioned(captions, shards, catalog, context)
+            known = rows["train"].captions
+        elif names := READ.get(condition):
+            parts = list(shards["train"].sources)
+            opened = {name: EmbeddingShards.open_parts(parts, name, embeddings) for name in shards}
+            rows = {name: EmbeddedLatents(each, opened[name], names) for name, each in shards.items()}
+            stored = opened["train"]
+            asked = asked_stored(stored, condition, catalog.classes)  # refuses where there is nothing to learn from
+            if len(opened["val"]):
+                asked = asked_stored(opened["val"], condition, catalog.classes)
+        elif condition == "none":
+            rows = {name: StoredLatents(each, seed) for name, each in shards.items()}
+        else:
+            rows = {name: LabelledLatents(each, catalog, seed) for name, each in shards.items()}
+            asked = asked_classes(balanced(len(catalog.classes)))
+        return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, asked, stored, known)
 
     @property
     def class_counts(self) -> list[int] | None:
@@ -276,6 +253,25 @@ class GeneratorData:
             "normalised": self.embeddings.normalised,
             "parts": list(self.embeddings.sources),
         }
+
+
+def _captioned(
+    folder: Path, shards: Mapping[str, LatentShards], catalog: Catalog, context: int | None
+) -> tuple[dict[str, CaptionedLatents], Asked]:
+    """Return the latents of the splits with the captions of their images, and what is asked by captions."""
+    images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
+    catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image
+    known = Captions.of(images["train"], context)
+    length = known.tokens.shape[1]
+    if known.longer and context is None:  # of a given context `catalog` has said it
+        print(
+            f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than {length} tokens, "
+            "`train_generator.dit.model.context_length`: their ends are not read."
+        )
+    val = Captions.of(images["val"], length)
+    rows = {"train": CaptionedLatents(shards["train"], known), "val": CaptionedLatents(shards["val"], val)}
+    shown = images["val"] if val.tokens.any() else images["train"]
+    return rows, asked_captions(shown, catalog.classes, length)
 
 
 def means_of(stored: Mapping[str, Tensor], codebook: Tensor | None = None) -> Tensor:

@@ -1,7 +1,6 @@
 """Distils a transformer's way from noise to data into a few calls of a transformer of the same shape."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from darkroom.device import to_device
 from darkroom.diffusion.denoiser import Guidance
-from darkroom.diffusion.few_calls import FewCalls
+from darkroom.diffusion.few_calls import FewCalls, student_of
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.types import Denoise
 from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
@@ -64,10 +63,7 @@ class DistilledRecipe(Recipe):
         for network in (teacher.model, teacher.weaker):
             if network is not None:
                 network.eval()
-        self.model: DiT = deepcopy(teacher.model)
-        for module in self.model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0  # a regression to what the teacher, without any, has found
+        self.model: DiT = student_of(teacher.model)
         self.modules: dict[str, nn.Module] = {"dit": self.model}
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(self.model.blocks)

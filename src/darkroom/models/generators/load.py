@@ -22,8 +22,7 @@ from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.sampler import Sampler
 from darkroom.models.generators.settings import few_calls
 from darkroom.models.kinds import GENERATORS
-from darkroom.models.tokenizers.load import load_tokenizer
-from darkroom.models.tokenizers.protocol import Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 from darkroom.params.section import NO_FILE
 from darkroom.training.averages import reconstruct
 from darkroom.training.kept import kept_folder

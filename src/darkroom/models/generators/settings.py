@@ -49,28 +49,18 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
 
     @model_validator(mode="after")
     def _conditioned(self) -> "TrainGenerator":
-        condition = self.chosen.condition
-        key = f"{self.kind}.model.condition" if hasattr(self.chosen, "model") else "kind"
-        value = condition if hasattr(self.chosen, "model") else self.kind
-        if condition in READ and self.embeddings == NO_FILE:
-            raise ValueError(
-                f"{key} is {value}, which is read from stored embeddings, and train_generator.embeddings is {NO_FILE}: "
-                "set the latter to data/embeddings"
-            )
-        if condition not in READ and self.embeddings != NO_FILE:
-            raise ValueError(
-                f"train_generator.embeddings is {self.embeddings}, and {key} is {value}, which reads none: set the "
-                f"former to {NO_FILE}{'' if key == 'kind' else f', or {key} to ' + ', '.join(READ)}"
-            )
-        if condition == "caption" and self.captions == NO_FILE:
-            raise ValueError(
-                f"{key} is caption, and train_generator.captions is {NO_FILE}: set the latter to data/shards"
-            )
-        if condition != "caption" and self.captions != NO_FILE:
-            raise ValueError(
-                f"train_generator.captions is {self.captions}, and {key} is {value}, which reads none: set the former "
-                f"to {NO_FILE}{'' if key == 'kind' else f', or {key} to caption'}"
-            )
+        condition, model = self.chosen.condition, hasattr(self.chosen, "model")
+        said = f"{self.kind}.model.condition is {condition}" if model else f"kind is {self.kind}"
+        for key, readers, folder in (
+            ("embeddings", tuple(READ), "data/embeddings"),
+            ("captions", ("caption",), "data/shards"),
+        ):
+            value, name = getattr(self, key), f"train_generator.{key}"
+            if condition in readers and value == NO_FILE:
+                raise ValueError(f"{said}, which is read from {folder}, and {name} is {NO_FILE}: set it to {folder}")
+            if condition not in readers and value != NO_FILE:
+                other = f", or {self.kind}.model.condition to {', '.join(readers)}" if model else ""
+                raise ValueError(f"{name} is {value}, and {said}, which reads none: set the former to {NO_FILE}{other}")
         return self
 
     @model_validator(mode="after")

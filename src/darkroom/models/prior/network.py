@@ -2,10 +2,11 @@
 
 Ramesh et al., "Hierarchical text-conditional image generation with CLIP latents", 2022, arXiv 2204.06125, section 2.2:
 a transformer with a causal mask reads the encoded text, the text embedding, the time, the noisy image embedding, and a
-learned query, whose output is the prediction. Dropped texts, and the places after a text's end, are learned nulls.
+learned query, whose output is the prediction. Dropped texts, and the places after a text's end, are learned nulls. Of
+several candidates the one that fits its text best is kept, and the cascade of the decoder makes images of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from diffusers import PriorTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.manifest import open_artifact
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.models import PRIOR, PRIOR_FOLDER
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import fill_batch
@@ -24,6 +25,8 @@ from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.diffusion.types import Denoise, Objective
+from darkroom.models.decoder.cascade import Decoder
+from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.prior.settings import PriorSampling
 from darkroom.rng import derive, normal
 
@@ -229,3 +232,51 @@ def sample_prior(
     embeddings = embeddings.unflatten(0, (len(text), count))  # (N, K, D)
     fits = (embeddings * directions[:, None].to(device)).sum(dim=2)
     return embeddings[torch.arange(len(text), device=device), fits.argmax(dim=1)]
+
+
+@dataclass(frozen=True)
+class Imagination:
+    """A prior and a decoder of the same CLIP, and how the prior is sampled; `seed` is of all its noise."""
+
+    prior: Prior
+    decoder: Decoder
+    how: PriorSampling
+    seed: int
+
+    def embeddings(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Tensor:
+        """Return image embeddings, float32 (N, D), of text embeddings (N, D) and encodings (N, L, W)."""
+        return sample_prior(self.prior, text, encodings, self.how, self.seed, numbers).cpu()
+
+    def images(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Iterator[Tensor]:
+        """Yield images in batches, uint8 (n, C, H, W).
+
+        Image i follows from its text, the seeds and numbers[i], bit for bit, whatever else is asked for.
+
+        Args:
+            text: CLIP's text embeddings, (N, D).
+            encodings: of the same texts, (N, L, W), where the prior or the decoder reads them.
+            numbers: which images they are.
+        """
+        found = self.embeddings(text, encodings, numbers)
+        return self.decoder.images(SampleRequest(numbers, found, encodings))
+
+
+def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> None:
+    """Check that prior and decoder speak of the embeddings of one CLIP, stored in one way.
+
+    Args:
+        prior: the one.
+        decoder: the other.
+        clip: the identity of the CLIP whose text embeddings the prior will be given.
+        where: where it is, or what was made by it, for the message.
+
+    Raises:
+        ArtifactError: they do not; says which stage to run.
+    """
+    if prior.metadata["clip"] != clip:
+        raise ArtifactError(
+            f"{PRIOR_FOLDER} was trained with another CLIP than that of {where}: train it again "
+            "(`dvc repro train_prior`)."
+        )
+    decoder.cascade.require_clip(clip, where)
+    decoder.cascade.require_clip(clip, str(PRIOR_FOLDER), prior.normalised)

@@ -153,17 +153,6 @@ class Adversary:
         self.modules = modules
         modules[NAME] = self.network
 
-    @classmethod
-    def of(
-        cls,
-        settings: Adversarial,
-        training: Training,
-        image_shape: tuple[int, int, int],
-        modules: dict[str, nn.Module],
-    ) -> "Adversary | None":
-        """Return the discriminator of a section; None where the section has none."""
-        return cls(settings, training, image_shape, modules) if settings.active else None
-
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The discriminator's phase, behind the tokenizer's."""

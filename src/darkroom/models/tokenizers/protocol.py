@@ -1,20 +1,24 @@
-"""What the rest of the DAG knows of a tokenizer: its protocols, what it sees of pixels, and batches of one size.
+"""What the rest of the DAG knows of a tokenizer: its protocols, its folder, what it sees of pixels, and batches.
 
 The last batch is padded, so an image's bits do not depend on how many others were asked for with it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.artifacts.manifest import manifest_hash, open_artifact
+from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import fill_batch
 from darkroom.errors import DarkroomError
+from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.sections import Pixels
+from darkroom.training.weight_files import pickle_in
 
 KIND = "tokenizer"
 
@@ -93,6 +97,52 @@ class Codes(Protocol):
         ...
 
 
+class DiscreteNetwork(SavedNetwork):
+    """A network with codes, and with a format of files that others have published.
+
+    published: the module that reads and writes these files.
+    prefix: of our names of the tensors; those of the files have none.
+    """
+
+    made_by = ("tokenizer", "train_tokenizer")
+    pickles = (".pt",)
+    published: ClassVar[Any]
+    prefix: ClassVar[str] = ""
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Return the images that the codes of the images stand for, uint8 (N, C, H, W)."""
+        codes = cast(Codes, self)
+        return codes.decode_codes(codes.encode_codes(images))
+
+    @classmethod
+    def own_names(cls, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors of a file, `save_pretrained`'s or a published one, under the names of `state_dict()`."""
+        return {f"{cls.prefix}{name}": value for name, value in tensors.items()}
+
+    def own_weights(self, path: Path) -> dict[str, Tensor] | None:
+        """Return the weights of a published file under the names of `state_dict()`; None: it is no such file.
+
+        Raises:
+            DarkroomError: see `published.read`.
+        """
+        file = pickle_in(path)
+        return None if file is None else self.own_names(self.published.read(file, self.config))
+
+    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
+        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
+        named = {name.removeprefix(self.prefix): value for name, value in tensors.items()}
+        found: str | None = self.published.misfit(named, self.config)
+        return found
+
+    def original(self) -> Any:
+        """Return what the program that published the format loads.
+
+        Raises:
+            DarkroomError: see `published.written`.
+        """
+        return self.published.written(self.config, self.saved.state_dict())
+
+
 def require_shape(images: Tensor, shape: tuple[int, int, int]) -> None:
     """Check that images (N, C, H, W) have the shape (C, H, W) that a tokenizer was made for.
 
@@ -158,3 +208,14 @@ def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.
 def reconstruct_all(tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device) -> Tensor:
     """Return each image as it comes back, uint8 (N, C, H, W)."""
     return padded(tokenizer.reconstruct, images, batch, device)
+
+
+def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
+    """Return the tokenizer in `folder`, in evaluation mode, and its identity, the hash of its manifest.
+
+    Raises:
+        ArtifactError: missing, damaged, or made for images of another shape than `image_shape` (C, H, W).
+    """
+    manifest = open_artifact(folder, KIND, image_shape)
+    kind: type[Tokenizer] = TOKENIZERS.load("network", manifest["tokenizer_kind"])
+    return kind.from_pretrained(folder), manifest_hash(folder)

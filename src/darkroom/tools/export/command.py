@@ -18,7 +18,7 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import sit_from_ours, to_published
 from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
 from darkroom.models.tokenizers.kl.network import KLAutoencoder
-from darkroom.models.tokenizers.load import load_tokenizer
+from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer
 from darkroom.tools.export.card import TOKENIZER_WEIGHTS, card, tokenizer_card
 from darkroom.tools.places import require_no_output

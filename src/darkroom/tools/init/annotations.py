@@ -95,8 +95,10 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
     folders = [path.split("/")[:-1] for path in images]
     inside = [path for path in folders if path]
     level, why = _level(inside)
-    if level == "none" or len(inside) >= _MOST * len(folders):
+    if len(inside) >= _MOST * len(folders):
         return level, why
+    if level == "none":
+        return "none", ""
     return "none", (
         f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must: move "
         "the others into folders of their classes."

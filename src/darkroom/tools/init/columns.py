@@ -158,7 +158,9 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     notes = [*(() if "label" in own else chosen.on_label), *(() if "caption" in own else chosen.on_caption)]
     if classes and "label" not in own:
         found["label"] = column_of(classes, LABELS) or classes[0]
-        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}.")
+        others = ", ".join(f"`{name}`" for name in classes if name != found["label"])
+        more = f"; {others} would do, too: `hub.label`" if others else ""
+        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{more}.")
     if settings.image not in features and len(images) == 1:
         found["image"] = images[0]
     return {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}, tuple(notes)

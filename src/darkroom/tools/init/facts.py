@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -102,9 +103,8 @@ class Facts:
         return self.captioned > 0.5 and self.tokens is not None
 
 
-@dataclass
-class _Seen:
-    """What is known of one image."""
+class _Seen(NamedTuple):
+    """What is known of one image; aspect: longer / shorter side."""
 
     side: int
     aspect: float
@@ -165,7 +165,7 @@ def look(subject: Subject) -> Facts:
 def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[str, bool]:
     """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption.
 
-    seen: what is known of an image by `Entry.where`; None: it cannot be used.
+    `seen` is by `Entry.where`; None: it cannot be used.
     """
     found, digests = dict[str, bool](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
@@ -178,11 +178,7 @@ def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[st
 
 
 def _seen(raw: Raw) -> _Seen:
-    """Return what is known of one image.
-
-    Raises:
-        DamageError: it cannot be read, its pixels cannot be used, or there is nothing to see.
-    """
+    """Return what is known of one image. Raises DamageError."""
     image = raw.image if isinstance(raw.image, Image.Image) else open_image(raw.image, _LARGEST)
     if not min(image.size):
         raise DamageError(Reason.ZERO_SIZE)
@@ -194,11 +190,7 @@ def _seen(raw: Raw) -> _Seen:
 
 
 def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
-    """Return shorter side, longer / shorter, and whether it is grey, transparent in places, and of one colour.
-
-    Raises:
-        DamageError: no pixel can be seen.
-    """
+    """Return shorter side, longer / shorter, and whether it is grey, transparent in places, and of one colour."""
     width, height = upright_size(image)
     plain_mode = eight_bits(image)
     small = plain_mode.reduce(max(1, min(image.size) // 64)).convert("RGBA")

@@ -109,9 +109,8 @@ class Measured:
         jobs = dict(self.found.jobs)
         for name, seconds in saved.items():
             training = name.partition("@")[0]
-            fixed, whole = (
-                self.job_seconds(name, factor) for factor in (0.0, lengths[training] / self.lengths[training])
-            )
+            fixed = self.job_seconds(name, 0.0)
+            whole = self.job_seconds(name, lengths[training] / self.lengths[training])
             spared = min(seconds, 0.9 * (whole - fixed)) / (whole - fixed)
             jobs[name] = replace(jobs[name], seconds=self.job_seconds(name, 1.0 - spared))
         return replace(self, found=replace(self.found, jobs=jobs))

@@ -99,10 +99,8 @@ def split_seed(facts: Facts, wish: Wish) -> Choice:
 
     seed = next((seed for seed in range(_SEEDS) if fraction(seed) >= 1), None)
     seed = max(range(_SEEDS), key=fraction) if seed is None else seed
-    few = (
-        f"with it each split of {len(keys)} images has {'' if fraction(seed) >= 1 else 'most of '}what the stages need"
-    )
-    return Choice(seed, few if seed else "the split of an image follows from it and its key")
+    most = "" if fraction(seed) >= 1 else "most of "
+    return Choice(seed, f"with it each split of {len(keys)} images has {most}what the stages need" if seed else "")
 
 
 def training_images(facts: Facts) -> float:
@@ -144,9 +142,7 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     found = {
         f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.found:,} images"),
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
-        "ingest.image_size": Choice(
-            size, f"the shorter sides of the images are {low} to {high}, median {middle}: {why}"
-        ),
+        "ingest.image_size": Choice(size, f"shorter sides are {low} to {high}, median {middle}: {why}"),
         "ingest.channels": Choice(colours, "the images are grey" if colours == "L" else "the images have colours"),
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
         "train_tokenizer.parts": Choice(None, "all"),
@@ -157,9 +153,8 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     if not facts.classes:
         found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
     elif facts.unlabelled:
-        found["ingest.default_label"] = Choice(
-            "other", f"{max(0.001, facts.unlabelled):.1%} of the images have no class"
-        )
+        none = f"{max(0.001, facts.unlabelled):.1%} of the images have no class"
+        found["ingest.default_label"] = Choice("other", none)
     if "ingest.default_label" in found:
         found["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
     bad, why = facts.most_left_out, f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
@@ -221,9 +216,7 @@ def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int])
     return {
         "train_generator.kind": Choice("dit"),
         **(_captions(facts) if wish.captions else _classes()),
-        "train_generator.dit.model.width": Choice(
-            width, f"length of a token; networks of the size `{tier.name}`, which the time allows"
-        ),
+        "train_generator.dit.model.width": Choice(width, f"networks of the size `{tier.name}`"),
         "train_generator.dit.model.depth": Choice(depth),
         "train_generator.dit.model.heads": Choice(heads),
         "train_generator.dit.diffusion.time_shift": Choice(2.0, "more noise, in which few images have more to teach"),
@@ -237,19 +230,15 @@ def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int])
 
 def _evaluated(images: int) -> dict[str, Choice]:
     """Return how often a generator is scored in a training of so many images; 0: never."""
-    where = {"extractor": "models/extractor", "reference": "data/reference"}
-    batch = BATCH["train_generator"]
-    keys = {
-        "every": Choice(
-            math.ceil(images / _SCORED / batch) * batch,
-            "images between scores; the page then says whether more would help" if images else "",
-        ),
-        "images": Choice(_SCORED_BY if images else EvaluateGenerator().images),
-        **{name: Choice(place if images else NO_FILE) for name, place in where.items()},
+    batch, evaluate = BATCH["train_generator"], "train_generator.evaluate"
+    why = "the page then says whether more would help" if images else ""
+    return {
+        f"{evaluate}.every": Choice(math.ceil(images / _SCORED / batch) * batch, why),
+        f"{evaluate}.images": Choice(_SCORED_BY if images else EvaluateGenerator().images),
+        f"{evaluate}.extractor": Choice("models/extractor" if images else NO_FILE),
+        f"{evaluate}.reference": Choice("data/reference" if images else NO_FILE),
+        "train_generator.dit.sampling.steps": Choice(_SCORED_STEPS if images else DiTSampling().steps),
     }
-    found = {f"train_generator.evaluate.{key}": choice for key, choice in keys.items()}
-    steps = Choice(_SCORED_STEPS if images else DiTSampling().steps)
-    return {**found, "train_generator.dit.sampling.steps": steps}
 
 
 def _captions(facts: Facts) -> dict[str, Choice]:
@@ -274,8 +263,7 @@ def _classes() -> dict[str, Choice]:
 
 
 def _no_unclip(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
-    cause = "the transformer reads captions itself" if wish.captions else "as asked" if facts.has_captions else ""
-    why = f"{cause or 'there are no captions for it'}: no CLIP, no prior, and no decoder"
+    why = "the transformer reads captions itself" if wish.captions else "no images of texts are made"
     embeddings = Choice("data/embeddings", "made by CLIP: without it this is not trained")
     # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
     return {"train_clip.source": Choice("none", why), **_decoder(size), f"{UNET}.embeddings": embeddings}
@@ -319,20 +307,14 @@ def _decoder(size: int) -> dict[str, Choice]:
 
 def _image_network(size: int) -> dict[str, Choice]:
     """Return CLIP's network of images: it sees no more pixels than they have, a residual one multiples of 32."""
-    model, default = "train_clip.trained.model", ClipModel()
-    if size < RESNET_STEP:
-        return {
-            f"{model}.image_network": Choice("vit"),
-            f"{model}.image_size": Choice(size),
-            f"{model}.image_width": Choice(HEAD),
-            f"{model}.image_layers": Choice(2),
-        }
-    return {
-        f"{model}.image_network": Choice(default.image_network, "it learns from fewer images"),
-        f"{model}.image_size": Choice(size // RESNET_STEP * RESNET_STEP),
-        f"{model}.image_width": Choice(default.image_width),
-        f"{model}.image_layers": Choice(default.image_layers),
+    small, default = size < RESNET_STEP, ClipModel()
+    values = {
+        "image_network": "vit" if small else default.image_network,
+        "image_size": size if small else size // RESNET_STEP * RESNET_STEP,
+        "image_width": HEAD if small else default.image_width,
+        "image_layers": 2 if small else default.image_layers,
     }
+    return {f"train_clip.trained.model.{key}": Choice(value) for key, value in values.items()}
 
 
 def _context_length(facts: Facts) -> Choice:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.draw import drawn
@@ -27,7 +26,7 @@ def sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
     if isinstance(source, Webdataset):
         return _of_shards(source, count)
     if isinstance(source, Hub):
-        return _of_hub(source, subject, count)
+        return _of_hub(source, count)
     size = source.size()
     stop = part.stop if part.stop is not None else size
     if stop is None:
@@ -61,24 +60,20 @@ def _of_shards(source: Webdataset, count: int) -> tuple[int, list[Entry]]:
     return round(len(found) * shards / len(chosen)), [found[row] for row in drawn(len(found), count)]
 
 
-def _of_hub(source: Hub, subject: Subject, count: int) -> tuple[int, list[Entry]]:
+def _of_hub(source: Hub, count: int) -> tuple[int, list[Entry]]:
     """Return the first images of a split, which is streamed, and how many it has by its metadata."""
     entries = list(islice(source.entries(0, None), count + 1))
     if len(entries) <= count:
         return len(entries), [entries[row] for row in drawn(len(entries))]
-    return max(len(entries), _rows(source, subject.part.settings)), [entries[row] for row in drawn(count)]
+    return max(len(entries), _rows(source)), [entries[row] for row in drawn(count)]
 
 
-def _rows(source: Hub, settings: dict[str, Any]) -> int:
+def _rows(source: Hub) -> int:
     """Return the rows of a split by its metadata; where these do not say it, all are read."""
     import datasets
 
-    facts = source.metadata()
-    target = facts.get("dataset") or settings.get("path")
-    known = None
-    if facts.get("dataset"):
+    facts, known = source.metadata(), None
+    if target := facts.get("dataset"):
         info = datasets.load_dataset_builder(target, facts["configuration"], revision=facts["revision"]).info
         known = (info.splits or {}).get(facts["split"])
-    if known is not None and known.num_examples:
-        return int(known.num_examples)
-    return sum(1 for _ in source.entries(0, None))
+    return int(known.num_examples) if known and known.num_examples else sum(1 for _ in source.entries(0, None))

@@ -33,26 +33,19 @@ class Quicker:
 
 
 def tuned(names: Sequence[str], gpu: bool, require: Callable[[Mapping[str, Choice]], object]) -> Quicker:
-    """Return what pays for the trainings of params.yaml.
+    """Return what pays for the trainings of params.yaml, which are these stages.
 
-    Args:
-        names: of the stages that train.
-        gpu: whether they run on a GPU.
-        require: raises DarkroomError where choices are not valid.
+    `require` raises DarkroomError where choices are not valid.
     """
     print("trying precision, memory layout and compilation …", flush=True)
     params = read_yaml(PARAMS)
     quicker = Quicker()
     with trials(names, _LOG) as on:
         for stage in on.chosen:
-            if stage in on.lacks:
-                quicker.notes.append(
-                    f"Precision and compilation of {stage} were not tried: {on.lacks[stage]} cannot run."
-                )
-                continue
-            found = on.tuned(stage, _KEYS, _COMPILES[gpu])
-            if found.why:
-                quicker.notes.append(f"Precision and compilation of {stage} were not tried: {found.why}.")
+            found = None if stage in on.lacks else on.tuned(stage, _KEYS, _COMPILES[gpu])
+            why = f"{on.lacks[stage]} cannot run" if found is None else found.why
+            if found is None or why:
+                quicker.notes.append(f"Precision and compilation of {stage} were not tried: {why}.")
                 continue
             choices = {key_of(stage, key, params): choice for key, choice in _choices(found).items()}
             try:

@@ -62,12 +62,8 @@ def inverted(
     An image's noise is a function of the image, its condition and the solver, bit for bit, independent of the other
     images: batches are of one size, and the number of threads that of `sample_generator`.
 
-    Args:
-        request: the options of the command line.
-        manifest: of the generator.
-        sections: `sample_generator`, with the guidance of edits.
-        run: the section `run`.
-        latents: how latents are stored that the generator was trained on.
+    `sections` is `sample_generator` with the guidance of edits, `latents` how those are stored that the generator was
+    trained on.
 
     Raises:
         DarkroomError: see `invert`.

@@ -40,7 +40,8 @@ def params(prefix: str | None, everything: bool) -> str:
     if len(chosen) < len(leaves):
         lines += ["", f"{len(leaves) - len(chosen)} further keys have their defaults: `darkroom params … --all`."]
     if len(leaves) == 1 and prefix == leaves[0][0]:
-        lines += ["", f"As an experiment: {_override(prefix, value_of(values, prefix), raw)}"]
+        there = value_of(raw, prefix) is not DEFAULT_VALUE  # else Hydra adds it only with `++`
+        lines += ["", f"As an experiment: dvc exp run {flag(prefix, value_of(values, prefix), there)}"]
     elif len(standing) < len(chosen):
         lines += ["", "- marks a key that does not stand in params.yaml: `dvc exp run -S '++KEY=VALUE'` adds it."]
     return "\n".join(lines)
@@ -93,8 +94,3 @@ def _lines(name: str, key: Key, raw: Mapping[str, Any], values: Mapping[str, Any
 
 def _default(key: Key) -> str:
     return "none" if key.default is REQUIRED else shown(key.default)
-
-
-def _override(key: str, value: Any, raw: Mapping[str, Any]) -> str:
-    """Return the option that sets a key for an experiment: Hydra adds one that is not in the file only with `++`."""
-    return f"dvc exp run {flag(key, value, there=value_of(raw, key) is not DEFAULT_VALUE)}"

@@ -58,11 +58,7 @@ def _gpus_hidden() -> Iterator[None]:
 
 
 def loading_seconds(before: Set[str]) -> float:
-    """Return the seconds of the libraries from which modules of Darkroom take something that were loaded lately.
-
-    Args:
-        before: the names of the modules that were loaded before.
-    """
+    """Return the seconds of the libraries that modules of Darkroom not loaded `before` take something from."""
     own = [module for name, module in sys.modules.items() if name.startswith("darkroom.") and name not in before]
     values = [value for module in own for value in vars(module).values()]
     used = {_origin(value).partition(".")[0] for value in values}

@@ -105,13 +105,9 @@ def _row(plan: StagePlan, last: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def as_text(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float], assumed: Sequence[str]) -> str:
-    """Return the table, its total, and below it the time of the whole and what was assumed.
+    """Return the table, its total, and below it the time of the whole and what was assumed, sentences.
 
-    Args:
-        plans: the stages.
-        whole: what they take together.
-        last: seconds that stages' bodies took the last time.
-        assumed: sentences.
+    `last` has the seconds that stages' bodies took the last time.
     """
     rows = [_HEADER, *(_row(plan, last) for plan in plans if plan.source != SKIPPED)]
     disk = sum(sum(plan.disk.values()) for plan in plans)

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,15 +28,6 @@ if TYPE_CHECKING:
 
 MODEL, DISTILLED = Path("models/generator"), Path("models/distilled")
 _BATCH = 4  # images in a forward pass, of one class
-
-
-@dataclass
-class Request:
-    """Images of one class or text: how many, in which batches, from which random numbers."""
-
-    seed: int
-    images: int
-    batch: int
 
 
 class Overrides(NamedTuple):
@@ -215,7 +205,7 @@ def _pictures(
     sampler, sampling = open_generator(model, read_manifest(model, GENERATOR), sections, settings, device, distilled)
     if overrides.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(overrides.weights)))
-    request = Request(settings.seed, images, _BATCH)
+    request = settings.model_copy(update={"images": images, "batch": _BATCH})
     rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in asked()]
     return path, list(zip(names, rows, strict=True))
 

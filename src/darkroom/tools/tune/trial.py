@@ -11,7 +11,7 @@ from itertools import islice
 from math import inf, isfinite
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any
 
 import psutil
 import torch
@@ -88,10 +88,7 @@ class Trial:
             seconds=seconds,
             first=max(0.0, first - seconds),
             memory=_memory(trainer.device, self.before) if trainer.device.type == "cuda" else memory,
-            loss=apart.loss,
-            gradient=apart.gradient,
-            departure=apart.departure,
-            noise=apart.noise,
+            **apart,
             convolutions=any(isinstance(each, _CONVOLUTIONS) for m in trainer.modules.values() for each in m.modules()),
             checkpoints=bool(recipe.blocks),
             cuts=not recipe.whole_batch,
@@ -166,17 +163,8 @@ def _write_exact(path: Path, trainer: TrainState, steps: Iterator[Batch], probes
     torch.save(kept, path)
 
 
-class _Apart(NamedTuple):
-    """How far a setting is from exact ones: what `Found` says under the same names."""
-
-    loss: float
-    gradient: float
-    departure: float
-    noise: float
-
-
-def _departure(trainer: TrainState, probes: Sequence[Batch], path: Path) -> _Apart:
-    """Return how far losses and gradients are from those of exact settings, with the same weights."""
+def _departure(trainer: TrainState, probes: Sequence[Batch], path: Path) -> dict[str, Any]:
+    """Return how far losses and gradients are from those of exact settings, as fields of `Found`; weights are equal."""
     exact = torch.load(path, weights_only=True, map_location="cpu")
     for name, module in trainer.modules.items():
         module.load_state_dict(exact["weights"][name])
@@ -188,7 +176,8 @@ def _departure(trainer: TrainState, probes: Sequence[Batch], path: Path) -> _Apa
     relative = (shift / exact["losses"].mean(dim=0).abs().clamp(min=_TINY)).max()
     gradient, departure, noise = gradients_apart(gradients, exact["gradients"])
     departures = torch.cat([torch.tensor([departure]), shift / spread.clamp(min=_TINY)])
-    return _Apart(float(relative), gradient, float(departures.max()), noise)
+    far = float(departures.max())
+    return {"loss": float(relative), "gradient": gradient, "departure": far, "noise": noise}
 
 
 def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:

@@ -39,15 +39,7 @@ class DiTSampler:
     def open(
         cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str, sigma_rel: float | None
     ) -> "DiTSampler":
-        """Return the sampler of a folder that `train_generator` wrote, on the CPU.
-
-        Args:
-            folder: with the weights.
-            manifest: its manifest.
-            tokenizer: that of the latents.
-            weights: `ema` or `raw`.
-            sigma_rel: relative width of the average, rebuilt from the training's `ema_profiles`; None: as `weights`.
-        """
+        """Return the sampler of a folder that `train_generator` wrote, on the CPU: see `Sampler.open`."""
         model = DiT.from_pretrained(folder if weights == "ema" else folder / "raw")
         if sigma_rel is not None:
             model.load_state_dict(reconstruct(folder / "profiles", sigma_rel))

@@ -1,22 +1,19 @@
 """The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092), its network in the shape of dalle-pytorch's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.dvae import published
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
 from darkroom.models.tokenizers.dvae.settings import DVAE, DVAEConfig, Relaxation
-from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
-from darkroom.training.weight_files import pickle_in
+from darkroom.models.tokenizers.protocol import DiscreteNetwork, require_shape, to_images, to_network
 
 
 class Residual(nn.Module):
@@ -69,15 +66,15 @@ class DVAENetwork(nn.Module):
 Way = Relaxation | Literal["hard", "mean"]
 
 
-class DiscreteVAE(SavedNetwork):
+class DiscreteVAE(DiscreteNetwork):
     """A trained or training `DVAENetwork` behind the protocols `Tokenizer` and `Codes`.
 
     Its continuous latent is the expected vector of the codebook, softmax(logits) @ codebook: a point.
     """
 
     shape = DVAEConfig
-    made_by = ("tokenizer", "train_tokenizer")
-    pickles = (".pt",)
+    published: ClassVar[Any] = published
+    prefix = "network."
 
     def __init__(self, config: DVAEConfig) -> None:
         super().__init__()
@@ -207,36 +204,6 @@ class DiscreteVAE(SavedNetwork):
     def vectors(self, codes: Tensor) -> Tensor:
         """Return the vectors that codes (N, h, w) stand for, (N, codebook_dim, h, w)."""
         return rearrange(self.network.codebook(codes), "n h w c -> n c h w")
-
-    def reconstruct(self, images: Tensor) -> Tensor:
-        """Return the images that the most probable codes stand for, uint8 (N, C, H, W)."""
-        return self.decode_codes(self.encode_codes(images))
-
-    @staticmethod
-    def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors of a file, `save_pretrained`'s or dalle-pytorch's, under the names of `state_dict()`."""
-        return {f"network.{name}": value for name, value in tensors.items()}
-
-    def own_weights(self, path: Path) -> dict[str, Tensor] | None:
-        """Return the weights of dalle-pytorch's `vae.pt` under the names of `state_dict()`; None: it is no such file.
-
-        Raises:
-            DarkroomError: see `published.read`.
-        """
-        file = pickle_in(path)
-        return None if file is None else self.own_names(published.read(file, self.config))
-
-    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
-        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
-        return published.misfit({name.removeprefix("network."): value for name, value in tensors.items()}, self.config)
-
-    def original(self) -> dict[str, Any]:
-        """Return what dalle-pytorch loads as `vae.pt`.
-
-        Raises:
-            DarkroomError: see `published.written`.
-        """
-        return published.written(self.config, self.network.state_dict())
 
     @property
     def saved(self) -> nn.Module:

@@ -33,11 +33,7 @@ class IdentityTokenizer(SavedNetwork):
         return self.config.channels, self.config.size, self.config.size
 
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
-        """Return pixels / 127.5 - 1, float32 (N, C, H, W), of uint8 images (N, C, H, W); they are points.
-
-        Raises:
-            DarkroomError: images of another shape than those that it was made for.
-        """
+        """Return pixels / 127.5 - 1, float32 (N, C, H, W), of uint8 images (N, C, H, W); they are points."""
         require_shape(images, self.latent_shape)
         return to_network(images), None
 

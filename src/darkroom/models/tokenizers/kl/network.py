@@ -97,11 +97,7 @@ class KLAutoencoder(nn.Module):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W).
-
-        Raises:
-            DarkroomError: images of another shape than those that it was made for.
-        """
+        """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W)."""
         config: Any = self.network.config
         require_shape(images, (config.in_channels, config.sample_size, config.sample_size))
         mean, logvar = self.posterior(to_network(images))

@@ -38,7 +38,8 @@ class KLRecipe(TokenizerRecipe):
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
         """Add the discriminator's phase where there is one, and choose the distance."""
         settings = self.settings
-        self.adversary = Adversary.of(settings.adversarial, self.training, image_shape, self.modules)
+        game = settings.adversarial
+        self.adversary = Adversary(game, self.training, image_shape, self.modules) if game.active else None
         self.phases += self.adversary.phases if self.adversary else ()
         self.blocks = [m for m in self.model.modules() if isinstance(m, ResnetBlock2D)]
         compare: dict[str, Callable[..., Tensor]] = {

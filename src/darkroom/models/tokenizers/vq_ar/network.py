@@ -220,11 +220,7 @@ class VQAutoregressive(SavedNetwork):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
-        """Return the latents before quantisation (N, *latent_shape), float32, of uint8 images (N, C, H, W).
-
-        Raises:
-            DarkroomError: images of another shape than those that it was made for.
-        """
+        """Return the latents before quantisation (N, *latent_shape), float32, of uint8 images (N, C, H, W)."""
         return rearrange(self._latents_of(images), "n (h w) d -> n d h w", h=self.side), None
 
     def _latents_of(self, images: Tensor) -> Tensor:
@@ -240,11 +236,7 @@ class VQAutoregressive(SavedNetwork):
 
     @torch.no_grad()
     def encode_codes(self, images: Tensor) -> Tensor:
-        """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W).
-
-        Raises:
-            DarkroomError: see `encode`.
-        """
+        """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W)."""
         codes = self._quantise(self._latents_of(images))[1]
         return rearrange(codes, "n (h w) -> n h w", h=self.side)
 

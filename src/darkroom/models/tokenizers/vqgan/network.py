@@ -1,23 +1,21 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from itertools import pairwise
-from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from darkroom.artifacts.networks import SavedNetwork
 from darkroom.models.fused import fused
 from darkroom.models.tokenizers import sections
 from darkroom.models.tokenizers.codebooks import AveragedCodebook, LinearCodebook
-from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import DiscreteNetwork, require_shape, to_images, to_network
 from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, Rounded, Signs
 from darkroom.models.tokenizers.vqgan import published
 from darkroom.models.tokenizers.vqgan.settings import VQGAN, VQGANConfig
 from darkroom.params.section import Section
-from darkroom.training.weight_files import pickle_in
 
 SECTIONS: dict[str, type[Section]] = {
     "vq": sections.VQ,
@@ -29,14 +27,7 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def build_quantiser(name: str, size: int, channels: int, settings: Section) -> Quantiser:
-    """Return a quantiser.
-
-    Args:
-        name: vq, simvq, lfq, bsq or fsq.
-        size: codes, K.
-        channels: of the latents, of vq and simvq; the others' follow from the codes.
-        settings: the section of the quantiser.
-    """
+    """Return a quantiser of K = `size` codes; `channels` are of vq and simvq, the others' follow from the codes."""
     if isinstance(settings, sections.VQ):
         return AveragedCodebook(size, channels, settings)
     if isinstance(settings, sections.SimVQ):
@@ -80,15 +71,14 @@ class Residual(nn.Module):
         return x + self.layers(x)
 
 
-class VQGANTokenizer(SavedNetwork):
+class VQGANTokenizer(DiscreteNetwork):
     """An encoder, a quantiser, a decoder, behind the tokenizer protocol and that of codes.
 
     Its continuous latent is what the quantiser compares with the codebook, a point; `decode` quantises it first.
     """
 
     shape = VQGANConfig
-    made_by = ("tokenizer", "train_tokenizer")
-    pickles = (".pt",)
+    published: ClassVar[Any] = published
 
     def __init__(self, config: VQGANConfig) -> None:
         super().__init__()
@@ -161,11 +151,7 @@ class VQGANTokenizer(SavedNetwork):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> tuple[Tensor, None]:
-        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W).
-
-        Raises:
-            DarkroomError: images of another shape than those that it was made for.
-        """
+        """Return the latents before they are quantised, (N, *latent_shape) float32, of uint8 images (N, C, H, W)."""
         config = self.config
         require_shape(images, (config.image_channels, config.image_size, config.image_size))
         return self.quantiser.prepare(self.encoder(self.pixels(images)).float()), None
@@ -184,28 +170,3 @@ class VQGANTokenizer(SavedNetwork):
     def decode_codes(self, codes: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, W) of codes (N, h, w)."""
         return to_images(self.decoder(self.quantiser.vectors_of(codes)), self.config.pixels)
-
-    def reconstruct(self, images: Tensor) -> Tensor:
-        """Return the images that the codes of the images stand for, uint8 (N, C, H, W)."""
-        return self.decode_codes(self.encode_codes(images))
-
-    def own_weights(self, path: Path) -> dict[str, Tensor] | None:
-        """Return the weights of MUSE's `vae.{step}.pt` under our names; None: it is no such file.
-
-        Raises:
-            DarkroomError: see `published.read`.
-        """
-        file = pickle_in(path)
-        return None if file is None else published.read(file, self.config)
-
-    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
-        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
-        return published.misfit(tensors, self.config)
-
-    def original(self) -> dict[str, Tensor]:
-        """Return the state dict of MUSE's `VQGanVAE`.
-
-        Raises:
-            DarkroomError: see `published.written`.
-        """
-        return published.written(self.config, self.state_dict())

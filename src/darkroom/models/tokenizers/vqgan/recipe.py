@@ -31,7 +31,8 @@ class VQGANRecipe(TokenizerRecipe):
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
         """Move the codebook behind each step, and add the discriminator's phase where there is one."""
-        self.adversary = Adversary.of(self.settings.adversarial, self.training, image_shape, self.modules)
+        game = self.settings.adversarial
+        self.adversary = Adversary(game, self.training, image_shape, self.modules) if game.active else None
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.phases += self.adversary.phases if self.adversary else ()
         self.blocks = [m for m in self.model.modules() if isinstance(m, Residual)]
