@@ -46,7 +46,7 @@ def whole(tmp_path_factory):
     root = tmp_path_factory.mktemp("clone")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        patch.setattr(train_prior, "open_state", lambda stage: nullcontext(root / "state" / "prior"))
+        patch.setattr("darkroom.training.stage.open_state", lambda *_: nullcontext(root / "state" / "prior"))
         write_params()
         write_data(PARTS)
         write_clip()
@@ -62,7 +62,7 @@ def clone(whole, tmp_path, monkeypatch):
     folder = tmp_path / "clone"
     shutil.copytree(whole, folder)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(train_prior, "open_state", lambda stage: nullcontext(tmp_path / "state" / "prior"))
+    monkeypatch.setattr("darkroom.training.stage.open_state", lambda *_: nullcontext(tmp_path / "state" / "prior"))
     return folder
 
 

@@ -68,9 +68,10 @@ def enter_copy(whole: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """Make a copy of it the working folder, with the state of stages in `state`."""
     shutil.copytree(whole, folder)
     monkeypatch.chdir(folder)
-    for stage in (train_generator, sample_generator):
-        name = stage.__name__.rpartition(".")[2]
-        monkeypatch.setattr(stage, "open_state", lambda stage, name=name: nullcontext(Path("state") / name))
+    for module in ("training.stage", "stages.sample_generator"):
+        monkeypatch.setattr(
+            f"darkroom.{module}.open_state", lambda stage, item=None: nullcontext(Path("state") / stage)
+        )
     monkeypatch.setattr(KeptBatches, "place", lambda state, device: state / "batches")
 
 
