@@ -65,7 +65,9 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     make_part(Path("data/shards"), "first", 0, 60, source=Digits())
     Path("data/catalog").mkdir()
     write_catalog(Path("data/catalog"), ["first"])
-    monkeypatch.setattr(train_clip, "open_state", lambda _: contextlib.nullcontext(tmp_path / "state" / "train_clip-0"))
+    monkeypatch.setattr(
+        "darkroom.training.stage.open_state", lambda *_: contextlib.nullcontext(tmp_path / "state" / "train_clip-0")
+    )
     return tmp_path
 
 

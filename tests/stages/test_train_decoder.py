@@ -70,7 +70,7 @@ def clone(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     add_tokenizer(monkeypatch, "patches", Patches)
     # By which parameters a state is known is tested beside `open_state`.
     monkeypatch.setattr(
-        train_decoder, "open_state", lambda stage, item: nullcontext(tmp_path / "state" / f"{stage}-{item}-0")
+        "darkroom.training.stage.open_state", lambda stage, item: nullcontext(tmp_path / "state" / f"{stage}-{item}-0")
     )
     return tmp_path
 

@@ -82,7 +82,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def clone(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(whole, tmp_path / "clone")
     monkeypatch.chdir(tmp_path / "clone")
-    monkeypatch.setattr(train_tokenizer, "open_state", lambda stage: nullcontext(Path("state")))
+    monkeypatch.setattr("darkroom.training.stage.open_state", lambda *_: nullcontext(Path("state")))
 
 
 def train(evaluate: dict[str, Any] | None = None, classes: bool = True, **changes: Any) -> bytes:
