@@ -1,4 +1,4 @@
-"""The decoder's part of the page: images sampled from embeddings and from captions, and the prior."""
+"""Sampled images with their scores: of the tokenizer by itself, from embeddings and from captions; and the prior."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.metrics.table import of_group
-from darkroom.report.metadata import ConditionedSamples, PriorFacts, Scores, stale, typed
+from darkroom.report.metadata import PriorFacts, Samples, Scores, stale, typed
 from darkroom.report.numbers import number, written
 from darkroom.report.pictures import Picture, read_png
 from darkroom.report.scores import Row, Scored, read_scored, require_explained, value_of
@@ -20,27 +20,29 @@ FURTHER = ("variations", "interpolations", "inpainted")
 
 @dataclass(frozen=True)
 class Conditioned:
-    """Images conditioned on embeddings or captions of test images: their grid, further pictures by name, and scores."""
+    """Sampled images, most conditioned on embeddings or captions of test images: grid, further pictures, and scores."""
 
-    samples: ConditionedSamples
+    samples: Samples
     scored: Scored
     grid: Picture
     pictures: dict[str, Picture]
 
 
-def read_conditioned(name: str) -> Conditioned | None:
-    """Return the content of samples/NAME, metrics/NAME.json and cards/NAME.json; None where no image was sampled.
+def read_conditioned(name: str, scores: str = "") -> Conditioned | None:
+    """Return the content of samples/NAME, metrics/SCORES.json and cards/SCORES.json; None where no image was sampled.
+
+    scores: the name of the metrics file and its card; "": NAME.
 
     Raises:
         ArtifactError: a file is missing or damaged, or the inputs have changed; the message names the file.
     """
-    folder = SAMPLES / name
-    samples = typed(ConditionedSamples, read_manifest(folder, "samples"), folder)
+    folder, scores = SAMPLES / name, scores or name
+    samples = typed(Samples, read_manifest(folder, "samples"), folder)
     if not samples.images:
         return None
-    scored = read_scored(name)
+    scored = read_scored(scores)
     if scored.card.treatment.samples != manifest_hash(folder):
-        raise stale(f"cards/{name}.json was made from other {folder}")
+        raise stale(f"cards/{scores}.json was made from other {folder}")
     if samples.prior not in (None, manifest_hash(PRIOR)):
         raise stale(f"{folder} was made with another {PRIOR}")
     further = {each: read_png(folder / f"{each}.png") for each in FURTHER if f"{each}.png" in samples.files}

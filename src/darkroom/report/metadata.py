@@ -112,29 +112,21 @@ class Reference(Metadata):
 
 
 class Samples(Metadata):
-    """samples/generator: classes, images of all and of each class, condition, sampler settings, files beside shards.
+    """samples/NAME: classes, images of all and of each class, condition, sampler settings, files beside shards.
 
-    reason: why there are none.
+    split: of the originals, where images are sampled from embeddings or captions.
+    prior: the hash of the prior's manifest, where one was used.
+    reason: why there are no images.
     """
 
     classes: list[str]
     images: int
     condition: str = "class"
     counts: dict[str, int] = {}
-    sampler: dict[str, Any]
-    files: dict[str, str] = {}
-    reason: str = ""
-
-
-class ConditionedSamples(Metadata):
-    """samples/decoder and samples/text: number of images, split, sampler settings; `reason`: why there are none."""
-
-    images: int
     split: str = ""
-    condition: str = ""
     prior: str | None = None
     sampler: dict[str, Any]
-    files: dict[str, str]
+    files: dict[str, str] = {}
     reason: str = ""
 
 
