@@ -98,6 +98,11 @@ def in_miniature(
     return found
 
 
+def _comparable(last: Mapping[str, Run], dag: Dag) -> dict[str, Run]:
+    """Return the last runs of stages that will read what they read then: nothing above them is out of date."""
+    return {name: run for name, run in last.items() if not dag.needs.get(name, set()) & dag.stale}
+
+
 def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     """Give each plan its final seconds, and return how many times their own work the measured calls took.
 
@@ -137,7 +142,7 @@ def _whole(
 
 def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
     """Return what a plan assumes, in sentences without a full stop."""
-    images = "all of them" if scale == 1 else f"one of {scale:,} and one of {2 * scale:,}, with a line through both"
+    images = "all of them" if scale == 1 else f"one of {scale:,} and on one of {2 * scale:,}, with a line through both"
     earlier = [plan.stage for plan in found if plan.source == "last run"]
     sentences = [
         f"{total:,} images; each stage ran on {images}, trainings for a few optimizer steps",
@@ -213,9 +218,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         plans = [grown(found[0][name], found[-1][name], scale) for name in chosen]
     keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
     last = last_runs(RUNS, machine(), keys)
-    # A run is comparable where nothing above the stage is out of date: it will read what it read then.
-    comparable = {name: run for name, run in last.items() if history and not dag.needs.get(name, set()) & dag.stale}
-    load = _settle(plans, comparable)
+    load = _settle(plans, _comparable(last, dag) if history else {})
     for each in plans:
         each.stale = each.stage in dag.stale
         each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
