@@ -39,6 +39,7 @@ SMALL = {
     "scores": ["--images", "200", "--features", "16", "--kid", "50", "--inception", "0"],
     "solver_orders": ["--doublings", "4", "--truth", "64", "--out", f"{tempfile.gettempdir()}/orders.png"],
     "spinning": HELP,
+    "staleness": HELP,
     "starts": ["report", "--runs", "1"],
     "time_to_quality": HELP,
     "training_steps": HELP,

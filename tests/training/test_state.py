@@ -11,7 +11,8 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from darkroom.dag.stages import STAGES
+from darkroom.dag.fingerprint.following import WHOLE
+from darkroom.dag.fingerprint.stages import roots
 from darkroom.errors import DarkroomError
 from darkroom.training import state
 from darkroom.training.state import FINISHED, changed_since, dvc_md5, fingerprint, identity, open_state, root, sweep
@@ -186,13 +187,11 @@ def test_an_edit_since_the_code_was_hashed_is_named(project, monkeypatch):
     """Words and layout are no edit; what counts is the time of any file of the source, and then its tree."""
     monkeypatch.setattr(state, "SOURCE", project / "src")
     source, body = project / "src/darkroom/stages", "def run(params):\n    return 1\n"
-    for file in (
-        source / "train_generator.py",
-        project / "src" / f"{STAGES['train_generator'].settings.replace('.', '/')}.py",
-    ):
-        file.parent.mkdir(parents=True)
-        file.write_text(body)
-    (project / "src/darkroom/environment.py").write_text("")
+    for module, name in roots("train_generator"):
+        file = project / "src" / f"{module.replace('.', '/')}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as opened:
+            opened.write(body.replace("run", name.replace(WHOLE, "whole")))
     stage = {"cmd": "x", "params": ["train_generator"], "deps": ["build/code/train_generator.json"], "outs": ["out"]}
     (project / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_generator": stage}}))
     assert changed_since("train_generator", None) == [], "nobody hashed it"

@@ -1,7 +1,5 @@
 """What a stage was given, compared when it ends: DVC records the values that stand in the files then."""
 
-# No effect on any output: decides whether a result is recorded, and not what it is
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,19 +1,18 @@
 """The code of each stage: the output of the stage `code`, and the input of `darkroom why`.
 
-`build/code/STAGE.json` holds, for each module that a stage runs, the hash of each of its definitions. Where parameters
+`build/code/STAGE.json` holds, for each module, the hash of each definition that the stage reaches. Where parameters
 choose among kinds (`darkroom.kinds`), the code of the chosen kind is in the file that its table names: that of the
 stage, or of the artifact that the code opens, `build/code/models/tokenizer.json`. So an edit of a kind makes no stage
 stale that does not run it. `build/code/data/none.json` is empty: the code of an artifact that is not used.
 """
-
-# No effect on any output: hashes code, and runs none of it
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, write_json
-from darkroom.dag.fingerprint.imports import PACKAGE, Sources, Table
+from darkroom.dag.fingerprint.following import PACKAGE, WHOLE, Place, Sources
+from darkroom.dag.fingerprint.modules import Table
 from darkroom.dag.fingerprint.trees import Definitions, digest
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
@@ -27,9 +26,20 @@ UNUSED = "data/none"  # the value of a path in params.yaml for no artifact
 Fingerprint = dict[str, Definitions]  # by module, or by the path of a data file
 
 
-def entry_points(stage: str) -> list[str]:
-    """Return the modules that a stage starts with: the environment, its body and its settings."""
-    return [f"{PACKAGE}.environment", f"{PACKAGE}.stages.{stage}", STAGES[stage].settings]
+# What the runner does that decides a result: the parameters that a stage is given, its threads and its devices.
+_RUNNER: tuple[Place, ...] = (
+    (f"{PACKAGE}.environment", WHOLE),
+    (f"{PACKAGE}.params.section", "validate"),
+    *((f"{PACKAGE}.params.stage", name) for name in ("given", "threads", "processes")),
+)
+# What a training continues from is written by a module without effect, which decides when.
+_TRAINING: tuple[Place, ...] = tuple((f"{PACKAGE}.training.checkpoint", name) for name in ("save", "copied"))
+
+
+def roots(stage: str) -> list[Place]:
+    """Return the definitions that a stage starts with: its body, its settings, and what runs it."""
+    own = [(f"{PACKAGE}.stages.{stage}", "run"), (STAGES[stage].settings, "Params")]
+    return [*own, *_RUNNER, *(_TRAINING if STAGES[stage].trains else ())]
 
 
 def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOURCE) -> list[str]:
@@ -37,7 +47,7 @@ def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOU
     sources, entries, missing = Sources(folder), dvc["stages"], []
     for stage in stages:
         deps = entries[stage].get("do", entries[stage]).get("deps", [])
-        for _, table in sources.closure(entry_points(stage)).tables:
+        for _, table in sources.closure(roots(stage)).tables:
             files = (f"{OUT}/{table.name}.json", f"{OUT}/${{")  # or a template, which may be data/none
             if table.name != stage and not any(dep == files[0] or dep.startswith(files[1]) for dep in deps):
                 missing.append(f"{DVC}: {stage} does not name {files[0]} under `deps`.")
@@ -61,8 +71,8 @@ def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path 
     found: dict[str, Fingerprint] = {UNUSED: {}}
     tables: dict[str, dict[str, list[Table]]] = {}  # by name, then by the module that holds them
     for stage in stages:
-        closure = sources.closure(entry_points(stage))
-        found[stage] = sources.hashes(closure.modules)
+        closure = sources.closure(roots(stage))
+        found[stage] = sources.hashes(closure.places)
         for module, table in closure.tables:
             held = tables.setdefault(table.name, {}).setdefault(module, [])
             if table not in held:
@@ -81,18 +91,19 @@ def _chosen(
         DarkroomError: a module of the kind holds a table of another name, which no stage would depend on.
     """
     lines: Fingerprint = {}
-    start: set[str] = set()
+    start: set[Place] = set()
     for module, tables in holders.items():
         for table in tables:
             kind = lookup(params, table.chosen_by)
             if kind in table.places:
                 lines.setdefault(module, {})[f"{kind}.{table.part}"] = digest(table.places[kind])
-                start.add(table.places[kind].partition(":")[0])
+                start_module, _, definition = table.places[kind].partition(":")
+                start.add((start_module, definition))
     closure = sources.closure(sorted(start))
     for module, table in closure.tables:
         if table.name != name:
             raise DarkroomError(f"a kind of {name} loads {module}, which chooses a kind of {table.name}.")
-    return merged([lines, sources.hashes(closure.modules)])
+    return merged([lines, sources.hashes(closure.places)])
 
 
 def merged(fingerprints: Iterable[Mapping[str, Definitions]]) -> Fingerprint:
@@ -115,7 +126,7 @@ def write_code(stages: Iterable[str], params: Mapping[str, Any], out: Path = OUT
 
 
 def changes(old: Mapping[str, Definitions], new: Mapping[str, Definitions]) -> list[str]:
-    """Return the differences of two fingerprints, a line for each module: `darkroom.diffusion.flow: loss changed`."""
+    """Return the differences of two fingerprints, a line for each module: `darkroom.diffusion.flow: Flow changed`."""
     lines = []
     for module in sorted(old.keys() | new.keys()):
         if module not in new:
@@ -132,5 +143,5 @@ def _differences(old: Definitions, new: Definitions) -> str:
     found = []
     for name in sorted(filter(None, old.keys() | new.keys())):
         if old.get(name) != new.get(name):
-            found.append(f"{name} {'removed' if name not in new else 'new' if name not in old else 'changed'}")
+            found.append(f"{name} {'no longer used' if name not in new else 'new' if name not in old else 'changed'}")
     return ", ".join(found) or "changed outside of its functions and classes"

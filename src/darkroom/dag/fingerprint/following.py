@@ -1,0 +1,241 @@
+"""Follows names through the source: from some definitions to all that they reach, and to the hashes of these.
+
+A definition is a function, a whole class, or a binding of a module. It reaches what it names, what its own import
+statements load, and the loading of its module: the statements that make no name, and the loading of what the module
+imports.
+"""
+
+import gc
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from darkroom.artifacts.hashing import sha256_file
+from darkroom.dag.fingerprint.modules import Module, Table
+from darkroom.dag.fingerprint.trees import Definition, Definitions, digest
+from darkroom.errors import DarkroomError
+
+PACKAGE = "darkroom"
+LOADED, WHOLE = "", "*"  # in place of a definition: the loading of a module, and all that it defines
+_STRAY = re.compile(r"\..*|.*~|#.*#")  # temporary files of editors
+
+Place = tuple[str, str]  # a module and a definition in it
+_Meaning = tuple[str, Place | None]  # the full name of something, and its place where it is of the package
+
+
+@dataclass
+class _Node:
+    """A definition, and what it reaches by itself.
+
+    hashes: of its words and of what the names in them mean; a class has one for each method, too.
+    docs: the docstrings in it.
+    reads_docs: whether it reads docstrings.
+    reached: what it reaches.
+    tables: the module and the part of each table of kinds that it loads.
+    """
+
+    hashes: Definitions = field(default_factory=dict)
+    docs: dict[str, str] = field(default_factory=dict)
+    reads_docs: bool = False
+    reached: set[Place] = field(default_factory=set)
+    tables: list[tuple[str, Table]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Closure:
+    """What some definitions reach.
+
+    places: the definitions that can change an output, without those that only a kind reaches.
+    tables: the module and the part of each table of kinds that they load.
+    cut: the modules marked as without effect of which more would be reached.
+    """
+
+    places: frozenset[Place]
+    tables: tuple[tuple[str, Table], ...]
+    cut: frozenset[str]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let Python search for no circles of objects: syntax trees have none, and it takes a third of the time."""
+    searches = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searches:
+            gc.enable()
+
+
+class Sources:
+    """The modules of the package below a folder.
+
+    Args:
+        folder: the entry of Python's path: `src`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modules: dict[str, Module | None] = {}
+        self._nodes: dict[Place, _Node] = {}
+        self._beside: dict[Path, dict[str, Definitions]] = {}
+
+    def module(self, name: str) -> Module | None:
+        """Return the module of a dotted name; None where there is none."""
+        if name not in self._modules:
+            base = self._folder.joinpath(*name.split("."))
+            paths = (base.with_name(f"{base.name}.py"), base / "__init__.py")
+            path = next((path for path in paths if path.is_file()), None)
+            self._modules[name] = None if path is None else Module(name, path)
+        return self._modules[name]
+
+    def closure(self, roots: Iterable[Place]) -> Closure:
+        """Return what the definitions of `roots` reach.
+
+        Raises:
+            DarkroomError: one of `roots` does not exist, or what it reaches cannot be followed.
+        """
+        waiting, seen, cut = list[Place](), set[Place](), set[str]()
+        for module, name in roots:
+            source, found = self.module(module), [(module, name)]
+            if source is not None and name not in (LOADED, WHOLE):  # it may be imported there
+                found = [place for _, place in self._in_module(source, name, "") if place is not None]
+            if source is None or not found:
+                raise DarkroomError(f"{self._folder} has no module {module}{f' with {name}' if source else ''}.")
+            waiting += found
+        with _no_collection():
+            while waiting:
+                place = waiting.pop()
+                source = self._modules[place[0]]
+                if place in seen or source is None:
+                    continue
+                if source.effect:
+                    seen.add(place)
+                    waiting += self._node(place).reached
+                elif place[1] != LOADED or any(each.words for each in source.definitions(LOADED).values()):
+                    cut.add(source.name)
+        tables: list[tuple[str, Table]] = []
+        for place in sorted(seen):
+            tables += [found for found in self._nodes[place].tables if found not in tables]
+        return Closure(frozenset(seen), tuple(tables), frozenset(cut))
+
+    def hashes(self, places: Iterable[Place]) -> dict[str, Definitions]:
+        """Return the hashes of definitions by module, and of the data files beside these modules."""
+        nodes = [(place[0], self._node(place)) for place in sorted(places)]
+        read = any(node.reads_docs for _, node in nodes)
+        found: dict[str, Definitions] = {}
+        for module, node in nodes:
+            docs = {name: digest(node.hashes.get(name, "") + text) for name, text in node.docs.items() if read}
+            if hashes := node.hashes | docs:
+                found.setdefault(module, {}).update(hashes)
+        folders = {source.path.parent for module in found if (source := self._modules[module]) is not None}
+        for folder in folders:
+            found |= self._data(folder)
+        return {module: dict(sorted(names.items())) for module, names in sorted(found.items())}
+
+    def _node(self, place: Place) -> _Node:
+        if place not in self._nodes:
+            source = self.module(place[0])
+            assert source is not None  # `_means` and `closure` found it
+            self._nodes[place] = self._read(source, place[1])
+        return self._nodes[place]
+
+    def _read(self, source: Module, name: str) -> _Node:
+        """Read a definition of a module."""
+        node = _Node()
+        if name == LOADED:
+            node.reached |= set(self._loaded([source.name, *source.loads]))
+            for each, decorators in source.decorators.items():  # one of ours may keep what it decorates
+                if any(place for used in decorators for _, place in self._in_module(source, *used)):
+                    node.reached.add((source.name, each))
+        elif name == WHOLE:
+            node.reached |= {(source.name, each) for each in (LOADED, *source.statements)}
+        else:
+            node.reached.add((source.name, LOADED))
+        for inside, definition in source.definitions(name).items():
+            meanings = {used: list(self._meanings(source, definition, used)) for used in definition.names}
+            names = sorted(f"{used}={text};" for used, found in meanings.items() for text, _ in found)
+            if definition.words:
+                node.hashes[inside] = digest("".join(definition.words + names))
+            if definition.docs:
+                node.docs[inside] = "".join(definition.docs)
+            node.reads_docs |= definition.reads_docs
+            node.reached |= {place for found in meanings.values() for _, place in found if place is not None}
+            node.reached |= set(self._loaded(loaded for _, _, loaded in definition.imports))
+            node.tables += self._tables(source, definition)
+        return node
+
+    def _loaded(self, names: Iterable[str]) -> Iterator[Place]:
+        """Yield the loading of the modules, and of their packages, in dotted names of modules or of objects in them."""
+        for name in names:
+            words = name.split(".")
+            for length in range(1, len(words) + 1 if words[0] == PACKAGE else 1):
+                if self.module(module := ".".join(words[:length])) is not None:
+                    yield module, LOADED
+
+    def _meanings(self, source: Module, definition: Definition, used: str) -> Iterator[_Meaning]:
+        """Yield what a dotted name in a definition may mean.
+
+        Nothing for names of Python, and for most variables in functions: those that have the name of something in the
+        module, or of an import in the same definition, count as that.
+        """
+        first, _, rest = used.partition(".")
+        for name, meaning, _ in definition.imports:
+            if name == first:
+                yield from self._means(meaning, rest)
+        yield from self._in_module(source, first, rest)
+
+    def _in_module(self, source: Module, first: str, rest: str) -> Iterator[_Meaning]:
+        """Yield what the dotted name FIRST.REST means in a module."""
+        here = f"{source.name}.{first}"
+        if first in source.statements or first in source.made_inside:
+            yield here, (source.name, first if first in source.statements else LOADED)
+        if source.effect:
+            for meaning in source.imports.get(first, ()):
+                if meaning != here:  # and not a package that imports its own module
+                    yield from self._means(meaning, rest)
+
+    def _means(self, name: str, rest: str) -> Iterator[_Meaning]:
+        """Yield what the absolute dotted name NAME.REST means."""
+        module, *words = (f"{name}.{rest}" if rest else name).split(".")
+        if module != PACKAGE:
+            yield ".".join([module, *words]), None
+            return
+        for index, word in enumerate(words):
+            source = self.module(module)
+            found = [] if source is None else list(self._in_module(source, word, ".".join(words[index + 1 :])))
+            if found or self.module(f"{module}.{word}") is None:
+                yield from found or [(module, (module, WHOLE))]
+                return
+            module = f"{module}.{word}"
+        yield module, (module, WHOLE)
+
+    def _tables(self, source: Module, definition: Definition) -> Iterator[tuple[str, Table]]:
+        """Yield the module of a table of kinds and the part, of each call in a definition that loads one.
+
+        Raises:
+            DarkroomError: the table has no such part, or its name is not a literal.
+        """
+        for used, part, line in sorted(definition.parts, key=str):
+            for _, place in self._meanings(source, definition, used):
+                holder = None if place is None else self.module(place[0])
+                if place is None or holder is None or place[1] not in holder.tables:
+                    continue
+                table = holder.tables[place[1]]
+                if part not in table:
+                    what = "a part that is not a literal" if part is None else f"no part `{part}`"
+                    raise DarkroomError(f"{source.path}, line {line}: {place[1]} has {what}.")
+                yield place[0], table[part]
+
+    def _data(self, folder: Path) -> dict[str, Definitions]:
+        """Return the hashes of the data files of a folder."""
+        if folder not in self._beside:
+            files = [path for path in folder.iterdir() if path.is_file() and not _STRAY.fullmatch(path.name)]
+            self._beside[folder] = {
+                path.relative_to(self._folder).as_posix(): {"": digest(sha256_file(path))}
+                for path in files
+                if path.suffix not in (".py", ".pyc")
+            }
+        return self._beside[folder]

@@ -1,0 +1,162 @@
+"""Reads a module: the statements that make each of its names, what it imports, and its tables of kinds."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from darkroom.dag.fingerprint.trees import NAMED, Definition, dotted, imports, not_followed, of_type_checkers, read
+from darkroom.errors import DarkroomError
+
+_WITHOUT_EFFECT = re.compile(r"^# No effect on any (output|weight): \S", re.MULTILINE)
+_KINDS = "Kinds"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One part of a table of kinds (`darkroom.kinds.Kinds`).
+
+    name: the stage or the artifact that runs it; `build/code/NAME.json` holds its code.
+    part: the name of the part.
+    chosen_by: the key of params.yaml that chooses the kind.
+    places: "MODULE:NAME" of each kind that has the part.
+    """
+
+    name: str
+    part: str
+    chosen_by: str
+    places: dict[str, str]
+
+
+class Module:
+    """The source of a module.
+
+    Attributes:
+        name: its dotted name.
+        path: its file.
+        effect: whether it can change an output; a module that cannot is marked by a comment.
+        statements: those that make each name that it defines; under "" those that run when it is loaded and make none.
+        made_inside: the names that are made inside of the latter, as in `try` and `with`.
+        decorators: (first, rest) of the dotted name of each decorator of a function or a class, by its name.
+        imports: what each imported name means, as absolute dotted names.
+        loads: the dotted names in its import statements: of modules, or of objects in modules.
+        tables: the tables of kinds, by variable name, each by the names of its parts.
+
+    Raises:
+        DarkroomError: it is not valid Python, or something in it cannot be followed; names the line.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        text = path.read_text(encoding="utf-8")
+        try:
+            tree = ast.parse(text)
+        except SyntaxError as error:
+            raise DarkroomError(f"{path}, line {error.lineno}, is not valid Python: {error.msg}.") from error
+        self.name, self.path = name, path
+        self.effect = _WITHOUT_EFFECT.search(text) is None
+        self.statements: dict[str, list[ast.stmt]] = {}
+        self.made_inside: set[str] = set()
+        self.decorators: dict[str, set[tuple[str, str]]] = {}
+        self.imports: dict[str, set[str]] = {}
+        self.loads: set[str] = set()
+        self.tables: dict[str, dict[str, Table]] = {}
+        if _KINDS in text:
+            self._take_tables(tree)
+        for statement in _that_run(tree.body):
+            self._sort(statement)
+
+    def definitions(self, name: str) -> dict[str, Definition]:
+        """Return what the statements that make a name say, of a class also each method; nothing where none does."""
+        return read(name, self.statements.get(name, []), self.name, self.path)
+
+    def _sort(self, statement: ast.stmt) -> None:
+        """Put a statement under the names that it makes."""
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            for name, meaning, loaded in imports(statement, self.name, self.path):
+                self.imports.setdefault(name, set()).add(meaning)
+                self.loads.add(loaded)
+            return
+        names = _made(statement)
+        if "__getattr__" in names:
+            raise not_followed(self.path, statement, "__getattr__")
+        for name in names or [""]:
+            self.statements.setdefault(name, []).append(statement)
+        for each in getattr(statement, "decorator_list", []):
+            first, _, rest = dotted(each.func if isinstance(each, ast.Call) else each).partition(".")
+            self.decorators.setdefault(names[0], set()).add((first, rest))
+        if not names:
+            for inner in ast.walk(statement):
+                if isinstance(inner, ast.Import | ast.ImportFrom):
+                    self._sort(inner)
+                elif isinstance(inner, NAMED):
+                    self.made_inside.add(inner.name)
+                elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                    self.made_inside.add(inner.id)
+
+    def _take_tables(self, tree: ast.Module) -> None:
+        """Read the tables of kinds, and leave the kinds out of the statements that make them."""
+        made = {
+            statement.value: statement.targets[0].id
+            for statement in tree.body
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+        }
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call) or dotted(call.func).rpartition(".")[2] != _KINDS:
+                continue
+            if call not in made:
+                raise DarkroomError(
+                    f"{self.path}, line {call.lineno}: a table of kinds is assigned to a name outside of classes and "
+                    "functions."
+                )
+            try:
+                given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+                self.tables[made[call]] = _parts(**given)
+            except (ValueError, KeyError, AttributeError, TypeError) as error:
+                raise DarkroomError(
+                    f"{self.path}, line {call.lineno}: the arguments of a table of kinds are literals, each with its "
+                    "keyword, and each kind has a place or None for each part, as in src/darkroom/models/kinds.py."
+                ) from error
+            call.keywords = [keyword for keyword in call.keywords if keyword.arg != "kinds"]
+
+
+def _parts(chosen_by: str, package: str, parts: dict[str, str], kinds: dict[str, Any]) -> dict[str, Table]:
+    """Return the parts of a table: a kind's row is a dict of places by part, or a list in the order of the parts."""
+    rows: dict[str, dict[str, str | None]] = {}
+    for kind, row in kinds.items():
+        if isinstance(row, str) or (not isinstance(row, dict) and len(row) != len(parts)):
+            raise ValueError
+        rows[kind] = row if isinstance(row, dict) else dict(zip(parts, row, strict=True))
+        if not rows[kind].keys() <= parts.keys():
+            raise ValueError
+    return {
+        part: Table(
+            name, part, chosen_by, {kind: f"{package}.{row[part]}" for kind, row in rows.items() if row.get(part)}
+        )
+        for part, name in parts.items()
+    }
+
+
+def _that_run(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that run, without those that only a type checker reads."""
+    for statement in statements:
+        if of_type_checkers(statement):
+            yield from _that_run(statement.orelse)
+        else:
+            yield statement
+
+
+def _made(statement: ast.stmt) -> list[str]:
+    """Return the names that a definition or an assignment makes; none of another statement."""
+    if isinstance(statement, NAMED):
+        return [statement.name]
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
+        targets = [statement.target]
+    else:
+        return []
+    names = [node for target in targets for node in ast.walk(target) if isinstance(node, ast.expr)]
+    plain = (ast.Name, ast.Tuple, ast.List, ast.Starred)
+    return [node.id for node in names if isinstance(node, ast.Name)] if all(isinstance(n, plain) for n in names) else []
