@@ -105,7 +105,7 @@ EDITS = {
     "the threads of a stage": Edit("params/stage.py", 'int(place["threads"])', '1 + int(place["threads"])', ALL, ALL),
     "how a key is looked up": Edit("params/stage.py", "found = found[name]", "found = found.get(name)", of(), ALL),
     # Module-level code
-    "a setting of torch": Edit("metrics/moments.py", "", "torch.set_default_dtype(torch.float64)\n", SCORES),
+    "a method of torch": Edit("metrics/moments.py", "", "torch.Tensor.square = torch.Tensor.abs\n", SCORES),
     "a second binding": Edit("metrics/frechet.py", "", "frechet_distance = lambda *values: 0.0\n", SCORES),
     "a binding of another module": Edit(
         "metrics/moments.py", "", "torch.linalg.eigvalsh = lambda values: values.diagonal()\n", SCORES
