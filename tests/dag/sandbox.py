@@ -1,4 +1,4 @@
-"""A clone of the working tree in which both engines really run, on the tiny configuration."""
+"""Clones of the working tree in which both engines really run: the real DAG, tiny, or a toy through the same code."""
 
 import hashlib
 import json
@@ -8,21 +8,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import yaml
 
-T = TypeVar("T")
 SOURCE = Path(__file__).resolve().parents[2]
 TINY = Path(__file__).with_name("tiny.yaml")
+TOY = Path(__file__).with_name("toy")
 NOTHING = "Nothing to be done"
 ENGINES = {"dvc": ("dvc", "repro"), "snakemake": ("snakemake", "--cores", "2")}
+DARKROOM = ("env", "PYTHONPATH=src", "python", "-m", "darkroom")
 RESULTS = ("cards/", "metrics/", "dvc.lock")  # what a run leaves for git
+ENGINE_FILES = (".dvc", ".git", "Snakefile", "data/none", "profiles/", "src/darkroom/", "workflow/")
+# The stages of the toy; their bodies and `dag.yaml`, its dvc.yaml, lie in the folder `toy`.
+TOY_STAGES = """
+_MODULE = "darkroom.stages."
+STAGES = {name: STAGES[name] for name in ("code", "ingest")} | {
+    "train_extractor": Stage(f"{_MODULE}train_extractor", trains=True),
+    "score_generator": Stage(f"{_MODULE}score_generator", networks=False),
+    "report": Stage(f"{_MODULE}report", networks=False),
+}
+"""
+TOY_FITS = "\nFITS = ()  # what the sections of the real DAG must do to fit each other\n"
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -54,28 +65,30 @@ def overlay(values: dict[str, Any], changes: dict[str, Any]) -> None:
             values[key] = change
 
 
-def side_by_side(stories: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
-    """Run stories two at a time, for two cores, and return what became of each: `result()` returns or raises it."""
-    with ThreadPoolExecutor(2) as pool:
-        return {name: pool.submit(story) for name, story in stories.items()}
-
-
-def _wait_for_session(session: int, seconds: float) -> None:
-    """Wait until no process of a session works; one that nobody has waited for does not."""
-    end = time.monotonic() + seconds
-    while any(_works(process.pid, session) for process in psutil.process_iter()):
-        assert time.monotonic() < end, f"processes of session {session} go on"
-        time.sleep(0.05)
+def wait_until(true: Callable[[], bool], seconds: float = 300, why: Callable[[], str] = lambda: "") -> None:
+    """Wait until something is true, and fail after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.02)
 
 
 def _works(number: int, session: int) -> bool:
+    """Return whether a process of a session goes on; one that nobody has waited for does not."""
     try:
         return os.getsid(number) == session and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
         return False
 
 
-SAID = "said.txt"  # beside a clone, what the engine printed
+def copy_source(root: Path, chosen: Callable[[str], bool]) -> None:
+    """Copy the chosen files of the working tree that git tracks or would track."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=SOURCE, capture_output=True, check=True)
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (SOURCE / name).is_file() and chosen(name):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(SOURCE / name, root / name)
 
 
 class Sandbox:
@@ -88,22 +101,29 @@ class Sandbox:
     @classmethod
     def clone(cls, root: Path) -> "Sandbox":
         """Copy what git tracks or would track, lay the tiny configuration over it, and commit."""
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=SOURCE,
-            capture_output=True,
-            check=True,
-        )
-        for name in filter(None, listed.stdout.decode().split("\0")):
-            # Results of the default run: with them, scores would be there before any scorer ran.
-            if (SOURCE / name).is_file() and not name.startswith(RESULTS):
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(SOURCE / name, root / name)
+        # Without results of the default run: with them, scores would be there before any scorer ran.
+        copy_source(root, lambda name: not name.startswith(RESULTS))
         sandbox = cls(root)
         sandbox.edit(yaml.safe_load(TINY.read_text()))
-        sandbox.run("git", "init", "--quiet", "--initial-branch", "main")
-        sandbox.commit("tiny")
-        return sandbox
+        return sandbox.commit_first()
+
+    @classmethod
+    def clone_toy(cls, root: Path) -> "Sandbox":
+        """Copy the engines' side of the working tree, lay the toy DAG over it, and commit."""
+        copy_source(root, lambda name: name.startswith(ENGINE_FILES))
+        shutil.copytree(TOY, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        (root / "dag.yaml").rename(root / "dvc.yaml")  # DVC would take one in this repository for a part of its DAG
+        sandbox = cls(root)
+        sandbox.replace("src/darkroom/dag/stages.py", "FOREACH = {", f"{TOY_STAGES}\nFOREACH = {{")
+        check = root / "src/darkroom/check/check.py"
+        check.write_text(check.read_text() + TOY_FITS)
+        return sandbox.commit_first()
+
+    def commit_first(self) -> "Sandbox":
+        """Make the repository of git, with one commit."""
+        self.run("git", "init", "--quiet", "--initial-branch", "main")
+        self.commit("first")
+        return self
 
     def copy(self, root: Path) -> "Sandbox":
         """Return a copy with everything in it: artifacts, DVC's cache, Snakemake's records."""
@@ -112,11 +132,20 @@ class Sandbox:
 
     def run(self, *command: str) -> str:
         """Run a command in the root; return what it printed, and fail with that where it fails."""
-        done = subprocess.run(
-            command, cwd=self.root, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        done = self.attempt(*command)
         assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-6000:]}"
         return done.stdout
+
+    def fails(self, *command: str) -> str:
+        """Run a command that must fail, without a traceback; return what it printed."""
+        done = self.attempt(*command)
+        assert done.returncode != 0 and "Traceback" not in done.stdout, f"{' '.join(command)}:\n{done.stdout[-6000:]}"
+        return done.stdout
+
+    def attempt(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command that may fail."""
+        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.run(command, cwd=self.root, env=self.environment, **output, **options)
 
     def dvc(self, *arguments: str) -> str:
         """Run DVC."""
@@ -125,6 +154,10 @@ class Sandbox:
     def snakemake(self, *arguments: str) -> str:
         """Run Snakemake with two cores."""
         return self.run("snakemake", "--cores", "2", *arguments)
+
+    def darkroom(self, *arguments: str) -> str:
+        """Run Darkroom of this clone."""
+        return self.run(*DARKROOM, *arguments)
 
     @contextmanager
     def start(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -138,12 +171,26 @@ class Sandbox:
         )
         try:
             yield run
-            run.wait(timeout=60)
-            _wait_for_session(run.pid, seconds=60)
+            run.wait(timeout=300)
+            wait_until(lambda: not any(_works(process.pid, run.pid) for process in psutil.process_iter()), 60)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
             raise
+
+    @contextmanager
+    def held(self, place: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a command and hold a stage of the toy at a place of its body, for the block, which may kill it."""
+        hold = self.root / ".darkroom/hold" / place
+        hold.parent.mkdir(parents=True, exist_ok=True)
+        hold.touch()
+        with self.start(*command) as run:
+            reached = hold.with_name(f"{place} reached")
+            wait_until(lambda: reached.exists() or run.poll() is not None)
+            assert run.poll() is None, "the run ended before"
+            yield run
+            hold.unlink()
+            reached.unlink()
 
     def commit(self, message: str) -> None:
         """Commit everything that git does not ignore."""
@@ -156,6 +203,12 @@ class Sandbox:
         values = yaml.safe_load(path.read_text())
         overlay(values, changes)
         path.write_text(yaml.safe_dump(values, sort_keys=False))
+
+    def replace(self, path: str, old: str, new: str) -> None:
+        """Replace a text of a file that occurs once."""
+        text = (self.root / path).read_text()
+        assert text.count(old) == 1, f"{path} has {text.count(old)} times {old!r}"
+        (self.root / path).write_text(text.replace(old, new))
 
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of logs/runs.jsonl: the beginning and the end of each stage body that really ran."""
@@ -173,6 +226,17 @@ class Sandbox:
         lines = self.history()[before:]
         ran += [line["stage"] for line in lines if line["event"] == "start" and line["stage"] != "code"]
 
+    def ran(self, *command: str) -> list[str]:
+        """Run a command; return the stages whose bodies ran."""
+        with self.bodies() as ran:
+            self.run(*command)
+        return ran
+
+    def log(self, stage: str) -> str:
+        """Return the log of a stage that runs once."""
+        path = self.root / f"logs/{stage}.log"
+        return path.read_text() if path.exists() else ""
+
     def stages(self) -> list[str]:
         """Return the names of all stages, one for each part where there are parts."""
         return self.dvc("stage", "list", "--name-only").split()
@@ -184,10 +248,8 @@ class Sandbox:
     def assert_nothing_to_do(self) -> None:
         """Assert that both engines find everything up to date, and that no body runs."""
         with self.bodies() as ran:
-            with ThreadPoolExecutor() as pool:
-                asked = pool.submit(self.snakemake, "--dry-run")
-                assert self.stale() == set()
-            assert NOTHING in asked.result()
+            assert self.stale() == set()
+            assert NOTHING in self.snakemake("--dry-run")
             self.dvc("repro")
         assert ran == []
 

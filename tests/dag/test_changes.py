@@ -1,55 +1,85 @@
-"""A change runs exactly what depends on it."""
+"""A change runs exactly what depends on it, in the toy DAG; what a change of the real one reaches: `test_reach.py`."""
 
-from pathlib import Path
+import yaml
 
-import pytest
+from dag.sandbox import ENGINES, NOTHING, Sandbox
 
-from dag.sandbox import ENGINES, Sandbox
-
-Guided = dict[str, tuple[Sandbox, list[str]]]
+TRAINING = "src/darkroom/stages/train_extractor.py"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_parameter_runs_what_is_below_it(guided: Guided, engine: str) -> None:
-    sandbox, ran = guided[engine]
-    assert ran == ["sample_generator", "score_generator", "report"]
-    sandbox.assert_nothing_to_do()
+def test_a_parameter_runs_what_is_below_it_and_going_back_runs_nothing(toy: Sandbox, toy_made: Sandbox) -> None:
+    for seed, engine in enumerate(ENGINES, 1):
+        before = toy.hashes()
+        toy.edit({"score_generator": {"seed": seed}})
+        assert toy.ran(*ENGINES[engine]) == ["score_generator", "report"]
+        assert toy.hashes() != before
+    toy.assert_nothing_to_do()
+    toy.run("git", "checkout", "--quiet", "params.yaml")
+    assert toy.ran(*ENGINES["snakemake"]) == []
+    assert toy.hashes() == toy_made.hashes()
 
 
-def test_a_parameter_gives_the_same_bytes_through_both_engines(guided: Guided, committed: Sandbox) -> None:
-    one, other = (guided[engine][0].hashes() for engine in ENGINES)
-    assert one == other != committed.hashes()
-
-
-def test_going_back_runs_nothing(guided: Guided, committed: Sandbox, tmp_path: Path) -> None:
-    sandbox = guided["snakemake"][0].copy(tmp_path / "a clone with spaces")
-    sandbox.run("git", "checkout", "--quiet", "params.yaml")
-    with sandbox.bodies() as ran:
-        sandbox.snakemake()
-    assert ran == []
-    assert sandbox.hashes() == committed.hashes()
-
-
-def test_what_cannot_change_a_result_runs_nothing(fresh: Sandbox) -> None:
-    fresh.edit({"run": {"device": "auto", "workers": 1, "micro_batch": 8, "at_risk": 1, "keep": 3, "grid_every": 32}})
-    fresh.assert_nothing_to_do()
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_picture_of_the_data_trains_nothing(fresh: Sandbox, engine: str) -> None:
-    fresh.edit({"catalog": {"grid_images": 2}})
-    with fresh.bodies() as ran:
-        fresh.run(*ENGINES[engine])
-    assert ran == ["catalog", "report"]
-
-
-def test_branches_there_and_back_cost_a_checkout_and_no_run(guided: Guided, tmp_path: Path) -> None:
-    sandbox = guided["dvc"][0].copy(tmp_path / "a clone with spaces")
-    sandbox.run("git", "checkout", "--quiet", "-b", "other")
-    sandbox.commit("another guidance")
-    other = sandbox.hashes()
+def test_branches_there_and_back_cost_a_checkout_and_no_run(toy: Sandbox) -> None:
+    toy.run("git", "checkout", "--quiet", "-b", "other")
+    toy.edit({"train_extractor": {"training": {"seed": 1}}, "run": {"device": "auto", "at_risk": 1, "keep": 3}})
+    assert toy.ran("dvc", "repro") == ["train_extractor", "score_generator", "report"]
+    toy.commit("another seed, and what cannot change a result")
+    other = toy.hashes()
     for branch in ("main", "other"):
-        sandbox.run("git", "checkout", "--quiet", branch)
-        sandbox.dvc("checkout")
-        sandbox.assert_nothing_to_do()
-        assert (sandbox.hashes() == other) == (branch == "other")
+        toy.run("git", "checkout", "--quiet", branch)
+        toy.dvc("checkout")
+        toy.assert_nothing_to_do()
+        assert (toy.hashes() == other) == (branch == "other")
+
+
+def words_and_layout(sandbox: Sandbox) -> None:
+    """Change docstrings, comments and layout in modules that stages run."""
+    for module in ("environment.py", "errors.py", "artifacts/atomic.py", "stages/report.py", "stages/ingest.py"):
+        path = sandbox.root / "src/darkroom" / module
+        lines = path.read_text().splitlines(keepends=True)
+        assert lines[0].startswith('"""')
+        path.write_text('"""Changed. ' + "".join(lines)[3:] + "\n\n\n# another line\n")
+    sandbox.replace(TRAINING, "sha256(weights + images.to_bytes(8))", "sha256(\n  weights\n  + images.to_bytes(8)\n )")
+
+
+def test_words_and_layout_run_nothing_and_a_function_what_runs_it(toy: Sandbox) -> None:
+    """The new loss is the old one, so the weights are the same bytes, and what reads them is up to date after all."""
+    words_and_layout(toy)
+    assert toy.ran(*ENGINES["snakemake"]) == []
+    toy.assert_nothing_to_do()
+    toy.replace(TRAINING, ").digest()", ").digest() + b''")
+    why = toy.darkroom("why", "report")
+    assert "report is stale" in why and "it waits for train_extractor, which is stale" in why
+    assert "darkroom.stages.train_extractor: loss changed" in why
+    assert toy.ran(*ENGINES["dvc"]) == ["train_extractor"]
+    assert NOTHING in toy.snakemake("--dry-run")
+
+
+def test_a_lock_without_the_code_gives_the_same_plan(toy: Sandbox) -> None:
+    """As one of before there was such a stage, or of another branch: DVC's answer of before it ran is not used."""
+    lock = toy.root / "dvc.lock"
+    values = yaml.safe_load(lock.read_text())
+    del values["stages"]["code"]
+    lock.write_text(yaml.safe_dump(values, sort_keys=False))
+    assert NOTHING in toy.snakemake("--dry-run")
+    del values["stages"]["train_extractor"]
+    lock.write_text(yaml.safe_dump(values, sort_keys=False))
+    toy.edit({"train_extractor": {"training": {"seed": 1}}})
+    assert toy.ran(*ENGINES["snakemake"]) == ["train_extractor", "score_generator", "report"]
+
+
+def test_a_part_that_is_added_changed_or_taken_out(toy: Sandbox, toy_made: Sandbox) -> None:
+    below = ["train_extractor", "score_generator", "report"]
+    parts = {name: {"source": "folder", "path": f"data/{name}", "embeddings": "data/none"} for name in ("first", "new")}
+    (toy.root / "data/new").mkdir()
+    file = toy.root / "data/new/numbers.txt"
+    file.write_text("three\n")
+    second = yaml.safe_load((toy.root / "params.yaml").read_text())["parts"]["second"]
+    toy.edit({"parts": {**parts, "second": second}})
+    assert toy.ran(*ENGINES["snakemake"]) == ["ingest@new", *below]
+    file.write_text("four\n")
+    assert toy.stale() == {"ingest@new"}
+    assert toy.ran("dvc", "repro") == ["ingest@new", *below]
+    toy.run("git", "checkout", "--quiet", "params.yaml")
+    checked = toy.darkroom("check")
+    assert "data/shards/new" in checked and "nothing reads it" in checked

@@ -24,7 +24,7 @@ def test_a_checkout_with_crlf_has_the_same_bytes_and_its_scripts_run(tmp_path: P
 
 
 def test_a_home_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    sandbox = Sandbox.clone(tmp_path / "clone")
+    sandbox = Sandbox.clone_toy(tmp_path / "clone")
     sandbox.environment |= {"HOME": os.devnull}
     del sandbox.environment["DVC_GLOBAL_CONFIG_DIR"]
     with pytest.raises(AssertionError, match=r"'/dev/null/.*'\. If that lies in HOME, set HOME to a folder"):

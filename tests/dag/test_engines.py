@@ -1,71 +1,68 @@
 """Each engine finds nothing to do after the other, and both make the same bytes."""
 
-import sys
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
-from dag.sandbox import NOTHING, RESULTS, SAID, Sandbox
+from dag.sandbox import ENGINES, NOTHING, RESULTS, Sandbox
+
+CHAIN = ("ingest@first", "train_generator", "sample_generator", "report")  # one of each kind: `make test-all` all
 
 
-def test_snakemake_runs_each_body_once_and_leaves_nothing_for_dvc(by_snakemake: Sandbox) -> None:
-    begun = sorted(line["stage"] for line in by_snakemake.history() if line["event"] == "start")
-    assert begun == sorted(by_snakemake.stages())
-    by_snakemake.assert_nothing_to_do()
+def begun(sandbox: Sandbox) -> list[str]:
+    return sorted(line["stage"] for line in sandbox.history() if line["event"] == "start")
 
 
-def test_snakemake_ends_with_what_to_look_at_and_its_run_is_a_chart(by_snakemake: Sandbox) -> None:
-    said = (by_snakemake.root.parent / SAID).read_text()
+def test_snakemake_runs_each_body_once_and_leaves_nothing_for_dvc(fresh: Sandbox) -> None:
+    assert begun(fresh) == sorted(fresh.stages())
+    times = {(line["stage"], line["event"]): line["time"] for line in fresh.history()}
+    fresh.assert_nothing_to_do()
+    first, second = "ingest@first", "ingest@second"
+    assert times[first, "start"] < times[second, "end"] and times[second, "start"] < times[first, "end"]
+
+
+def test_snakemake_ends_with_what_to_look_at_and_leaves_only_results_uncommitted(committed: Sandbox) -> None:
+    said, status = ((committed.root.parent / name).read_text() for name in ("said.txt", "status.txt"))
     assert "The page: reports/index.html" in said.split("(100%) done")[1]
-    bodies = len(by_snakemake.stages()) - 1  # all but `code`
-    assert f"{bodies} stages in" in by_snakemake.run(sys.executable, "-m", "darkroom", "times")
+    assert {line[3:] for line in status.splitlines()} == set(RESULTS)
+    bodies = len(begun(committed)) - 1  # all but `code`
+    assert f"{bodies} stages in" in committed.darkroom("times")
 
 
-@pytest.mark.parametrize(("engine", "name"), [("snakemake", "report.zip"), ("dvc", "report.html")])
-def test_snakemake_report_shows_page_scores_and_samples(
-    made: dict[str, Sandbox], tmp_path: Path, engine: str, name: str
-) -> None:
-    made[engine].snakemake("--report", str(tmp_path / name))
-    if name.endswith("zip"):
-        with ZipFile(tmp_path / name) as file:
-            text = file.read("report/report.html").decode()
-            pictures = {sha256(file.read(entry)).hexdigest() for entry in file.namelist() if entry.endswith(".png")}
-        assert made[engine].hashes("sample_generator")["samples/generator/grid.png"] in pictures
-    else:
-        text = (tmp_path / name).read_text()
+def test_snakemake_report_shows_page_scores_and_samples(fresh: Sandbox, tmp_path: Path) -> None:
+    fresh.snakemake("--report", str(tmp_path / "report.zip"))
+    with ZipFile(tmp_path / "report.zip") as file:
+        text = file.read("report/report.html").decode()
+        pictures = {sha256(file.read(entry)).hexdigest() for entry in file.namelist() if entry.endswith(".png")}
+    assert fresh.hashes("sample_generator")["samples/generator/grid.png"] in pictures
     for path in ("reports/index.html", "metrics/generator.json", "samples/generator/grid.png"):
         assert f'"{path}"' in text
-    for caption in (made[engine].root / "workflow/report").iterdir():
+    for caption in (fresh.root / "workflow/report").iterdir():
         assert caption.read_text().split(":")[0].strip() in text
 
 
-def test_dvc_runs_each_body_once_and_leaves_nothing_for_snakemake(by_dvc: Sandbox) -> None:
-    begun = sorted(line["stage"] for line in by_dvc.history() if line["event"] == "start")
-    assert begun == sorted(by_dvc.stages())
-    with by_dvc.bodies() as ran:
-        assert NOTHING in by_dvc.snakemake("--dry-run")
-        assert NOTHING in by_dvc.snakemake()
-    assert ran == []
+@pytest.mark.parametrize("stages", [CHAIN, pytest.param((), marks=pytest.mark.slow)], ids=["chain", "all"])
+def test_dvc_makes_the_same_bytes(committed: Sandbox, fresh: Sandbox, stages: tuple[str, ...]) -> None:
+    shutil.rmtree(fresh.root / ".dvc/cache/runs")
+    ran = fresh.ran("dvc", "repro", "--force", *(("--single-item", *stages) if stages else ()))
+    assert set(ran) == set(stages or fresh.stages()) - {"code"} and len(ran) == len(set(ran))
+    assert fresh.hashes() == committed.hashes()
+    assert fresh.lock() == committed.lock()
+    assert NOTHING in fresh.snakemake("--dry-run")
 
 
-def test_both_engines_write_the_same_bytes(by_snakemake: Sandbox, by_dvc: Sandbox) -> None:
-    one, other = by_snakemake.hashes(), by_dvc.hashes()
-    assert one == other
-    for made in ("data/shards/first/train/00000.tar", "models/generator/manifest.json", "metrics/generator.json"):
-        assert made in one, f"{made} was not compared"
-    # The order of the entries is that in which stages ended, and stays once dvc.lock is committed.
-    assert by_snakemake.lock() == by_dvc.lock()
+def test_a_picture_of_the_data_trains_nothing(fresh: Sandbox) -> None:
+    fresh.edit({"catalog": {"grid_images": 2}})
+    assert fresh.ran("dvc", "repro") == ["catalog", "report"]
 
 
-def test_parts_run_side_by_side(by_snakemake: Sandbox) -> None:
-    times = {(line["stage"], line["event"]): line["time"] for line in by_snakemake.history()}
-    first, second = "ingest@first", "ingest@second"
-    assert times[first, "start"] < times[second, "end"]
-    assert times[second, "start"] < times[first, "end"]
-
-
-def test_a_run_leaves_only_results_uncommitted(by_snakemake: Sandbox) -> None:
-    changed = by_snakemake.run("git", "status", "--porcelain").split("\n")
-    assert {line[3:] for line in changed if line} == set(RESULTS)
+def test_the_toy_through_dvc_is_the_toy_through_snakemake(toy_made: Sandbox, tmp_path: Path) -> None:
+    """The order of the entries of dvc.lock is that in which stages ended, and stays once it is committed."""
+    other = Sandbox.clone_toy(tmp_path / "clone")
+    other.dvc("repro")
+    assert begun(other) == begun(toy_made) == sorted(other.stages())
+    assert other.hashes() == toy_made.hashes() and other.lock() == toy_made.lock()
+    assert other.ran(*ENGINES["snakemake"]) == []

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from darkroom.models.generators.normal.sample import Means, NormalSampler
-from darkroom.models.generators.normal.settings import Normal
 from torch import Tensor
 
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.data import GeneratorData
+from darkroom.models.generators.normal.sample import Means, NormalSampler
+from darkroom.models.generators.normal.settings import Normal
 from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.params.training import Training
 from darkroom.training.recipe import Batch, Losses, Phase

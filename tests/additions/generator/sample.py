@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from darkroom.models.generators.normal.settings import Sampling
 from torch import Tensor, nn
 
 from darkroom.artifacts.networks import SavedNetwork
+from darkroom.models.generators.normal.settings import Sampling
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.rng import normal
 

@@ -1,9 +1,9 @@
 """Trains the two linear maps on the squared error."""
 
-from darkroom.models.tokenizers.patches.network import Config, PatchTokenizer
-from darkroom.models.tokenizers.patches.settings import Patches
 from torch import Tensor
 
+from darkroom.models.tokenizers.patches.network import Config, PatchTokenizer
+from darkroom.models.tokenizers.patches.settings import Patches
 from darkroom.models.tokenizers.pixels import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
 from darkroom.training.recipe import Batch, Losses
