@@ -24,15 +24,16 @@ ENGINES = {"dvc": ("dvc", "repro"), "snakemake": ("snakemake", "--cores", "2")}
 DARKROOM = ("env", "PYTHONPATH=src", "python", "-m", "darkroom")
 RESULTS = ("cards/", "metrics/", "dvc.lock")  # what a run leaves for git
 ENGINE_FILES = (".dvc", ".git", "Snakefile", "data/none", "profiles/", "src/darkroom/", "workflow/")
-# The stages of the toy; their bodies and their dvc.yaml lie in the folder `toy`.
+# The stages of the toy; their bodies and `dag.yaml`, its dvc.yaml, lie in the folder `toy`.
 TOY_STAGES = """
 _MODULE = "darkroom.stages."
 STAGES = {name: STAGES[name] for name in ("code", "ingest")} | {
-    "train_extractor": Stage(f"{_MODULE}train_extractor", trains=True),
-    "score_generator": Stage(f"{_MODULE}score_generator", networks=False),
-    "report": Stage(f"{_MODULE}report", networks=False),
+    "train_extractor": Stage(f"{_MODULE}train_extractor:Params", trains=True),
+    "score_generator": Stage(f"{_MODULE}score_generator:Params", networks=False),
+    "report": Stage(f"{_MODULE}report:Params", networks=False),
 }
 """
+TOY_FITS = "\nFITS = ()  # what the sections of the real DAG must do to fit each other\n"
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -64,22 +65,16 @@ def overlay(values: dict[str, Any], changes: dict[str, Any]) -> None:
             values[key] = change
 
 
-def _wait_for_session(session: int, seconds: float) -> None:
-    """Wait until no process of a session works; one that nobody has waited for does not."""
-    end = time.monotonic() + seconds
-    while any(_works(process.pid, session) for process in psutil.process_iter()):
-        assert time.monotonic() < end, f"processes of session {session} go on"
-        time.sleep(0.05)
-
-
-def wait_until(true: Callable[[], bool], run: subprocess.Popen[bytes]) -> None:
-    """Wait until something is true of a run that goes on."""
+def wait_until(true: Callable[[], bool], seconds: float = 300, why: Callable[[], str] = lambda: "") -> None:
+    """Wait until something is true, and fail after so many seconds."""
+    deadline = time.monotonic() + seconds
     while not true():
-        assert run.poll() is None, "the run ended before"
+        assert time.monotonic() < deadline, why()
         time.sleep(0.02)
 
 
 def _works(number: int, session: int) -> bool:
+    """Return whether a process of a session goes on; one that nobody has waited for does not."""
     try:
         return os.getsid(number) == session and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
@@ -117,10 +112,11 @@ class Sandbox:
         """Copy the engines' side of the working tree, lay the toy DAG over it, and commit."""
         copy_source(root, lambda name: name.startswith(ENGINE_FILES))
         shutil.copytree(TOY, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        (root / "dag.yaml").rename(root / "dvc.yaml")  # DVC would take one in this repository for a part of its DAG
         sandbox = cls(root)
         sandbox.replace("src/darkroom/dag/stages.py", "FOREACH = {", f"{TOY_STAGES}\nFOREACH = {{")
-        # What the sections of the real DAG must do to fit each other.
-        sandbox.replace("src/darkroom/check/check.py", "FITS = (data_fit, ", "FITS = () and (data_fit, ")
+        check = root / "src/darkroom/check/check.py"
+        check.write_text(check.read_text() + TOY_FITS)
         return sandbox.commit_first()
 
     def commit_first(self) -> "Sandbox":
@@ -136,19 +132,20 @@ class Sandbox:
 
     def run(self, *command: str) -> str:
         """Run a command in the root; return what it printed, and fail with that where it fails."""
-        done = self._done(command)
+        done = self.attempt(*command)
         assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-6000:]}"
         return done.stdout
 
     def fails(self, *command: str) -> str:
         """Run a command that must fail, without a traceback; return what it printed."""
-        done = self._done(command)
+        done = self.attempt(*command)
         assert done.returncode != 0 and "Traceback" not in done.stdout, f"{' '.join(command)}:\n{done.stdout[-6000:]}"
         return done.stdout
 
-    def _done(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    def attempt(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command that may fail."""
         output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.run(command, cwd=self.root, env=self.environment, **output)
+        return subprocess.run(command, cwd=self.root, env=self.environment, **output, **options)
 
     def dvc(self, *arguments: str) -> str:
         """Run DVC."""
@@ -175,7 +172,7 @@ class Sandbox:
         try:
             yield run
             run.wait(timeout=300)
-            _wait_for_session(run.pid, seconds=60)
+            wait_until(lambda: not any(_works(process.pid, run.pid) for process in psutil.process_iter()), 60)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
@@ -188,7 +185,9 @@ class Sandbox:
         hold.parent.mkdir(parents=True, exist_ok=True)
         hold.touch()
         with self.start(*command) as run:
-            wait_until((reached := hold.with_name(f"{place} reached")).exists, run)
+            reached = hold.with_name(f"{place} reached")
+            wait_until(lambda: reached.exists() or run.poll() is not None)
+            assert run.poll() is None, "the run ended before"
             yield run
             hold.unlink()
             reached.unlink()

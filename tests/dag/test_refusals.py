@@ -3,7 +3,6 @@
 import ctypes
 import json
 import os
-import subprocess
 
 from dag.sandbox import DARKROOM, ENGINES, SOURCE, Sandbox
 
@@ -11,10 +10,10 @@ CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
 
 
 def test_bad_parameters_stop_both_engines_before_any_work(toy: Sandbox, toy_made: Sandbox) -> None:
-    toy.replace("params.yaml", "score_generator:", "score_genrator:")
+    toy.replace("params.yaml", "images: 64", "imagse: 64")
     with toy.bodies() as ran:
         for command in ((*DARKROOM, "check"), ENGINES["snakemake"]):
-            assert "unknown key `score_genrator`; did you mean `score_generator`?" in toy.fails(*command)
+            assert "unknown key `train_extractor.training.imagse`; did you mean `images`?" in toy.fails(*command)
         assert toy.hashes() == toy_made.hashes()
         toy.fails(*ENGINES["dvc"])
     assert ran == []
@@ -42,14 +41,7 @@ def test_a_folder_that_is_not_writable_is_named_before_the_work(fresh: Sandbox) 
         if os.geteuid() == 0:
             ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE)
 
-    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    done = subprocess.run(
-        (*DARKROOM, "train_generator"),
-        cwd=fresh.root,
-        env=fresh.environment,
-        preexec_fn=without_override,
-        **output,
-    )
+    done = fresh.attempt(*DARKROOM, "train_generator", preexec_fn=without_override)
     assert done.returncode == 1 and "cannot write models/generator" in done.stdout and "images/s" not in done.stdout
 
 

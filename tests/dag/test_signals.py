@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,15 +15,15 @@ from typing import Any
 import psutil
 import pytest
 
-from dag.sandbox import Sandbox
+from dag.sandbox import Sandbox, wait_until
 
 STAGE = "train_extractor"
-# A training of some seconds that writes no checkpoint unless it is stopped.
+# A training of some seconds, with no checkpoint unless it is stopped; its log says `images/s` at each validation.
 LONG = {
     "run": {"at_risk": 1_000_000},
-    STAGE: {"training": {"images": 16_000, "log_every": 320, "validate_every": 8_000}},
+    STAGE: {"training": {"images": 24_000, "log_every": 320, "validate_every": 3_200}},
 }
-TWO = {STAGE: {"training": {"processes": 2, "images": 25_600}}}
+TWO = {STAGE: {"training": {"processes": 2}}}
 RUNS = {"dvc": ("dvc", "repro", STAGE), "snakemake": ("snakemake", "--cores", "2", "models/extractor")}
 ENDS = {
     "dvc": ("SIGTERM", "SIGKILL", "Ctrl-C", "closed terminal"),
@@ -87,14 +86,6 @@ def alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.NoSuchProcess, IndexError):  # IndexError: it ended while psutil read of it
         return False
-
-
-def wait_until(true: Callable[[], bool], seconds: float, why: Callable[[], str]) -> None:
-    """Wait until something is true, and fail after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.05)
 
 
 def require_gone(processes: list[psutil.Process]) -> None:
@@ -170,7 +161,7 @@ def test_a_real_training_that_is_stopped_and_killed_loses_no_bit(
     reached = 0
     for engine, end in (("snakemake", "SIGTERM"), ("dvc", "Ctrl-C"), ("dvc", "closed terminal")):
         log = stop(fresh, engine, end, trains(fresh))
-        assert image("resumes", log) == reached < image("stopped", log) < 16_000, log
+        assert image("resumes", log) == reached < image("stopped", log), log
         reached = image("stopped", log)
     fresh.edit({"run": {"at_risk": 1}})
     checkpoints = lambda: {*(fresh.root / ".darkroom/state").glob(f"{STAGE}-*/images-*")}  # noqa: E731
