@@ -92,7 +92,7 @@ def probed(text: str, statements: dict[int, Path]) -> str:
     return "".join(lines)
 
 
-def executing(folder: Path, drawn: list[Mutant], tests: list[str]) -> dict[Mutant, list[str]]:
+def executing(folder: Path, drawn: list[Mutant], tests: list[str], jobs: int) -> dict[Mutant, list[str]]:
     """Return the test files that execute the statement of each mutant, in this or another process.
 
     Test files that fail without a change, because of the probes or by themselves, are left out and printed.
@@ -103,7 +103,7 @@ def executing(folder: Path, drawn: list[Mutant], tests: list[str]) -> dict[Mutan
         hits[mutant.path].setdefault(mutant.statement, folder.with_name(f"hits-{number}")).mkdir(exist_ok=True)
     for path, statements in hits.items():
         (folder / path).write_text(probed((folder / path).read_text(), statements))
-    done = pytest_in(folder, *tests)
+    done = pytest_in(folder, f"--numprocesses={jobs}", "--dist=loadfile", *tests)
     failed = {name.partition("::")[0] for name in failures(done)}
     if done.returncode:
         print(f"left out, since they fail without a change: {sorted(failed) or done.stdout + done.stderr}")
@@ -117,13 +117,14 @@ def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def catch(folder: Path, mutant: Mutant, tests: list[str]) -> str | None:
-    """Return the test that a mutant fails, or nothing where it survives. Tests named as its module come first."""
+    """Return the test that a mutant fails, or nothing where it survives. What takes long comes last."""
     if not tests:
         return None
     copy_tree(folder)
     changed = folder / mutant.path
     changed.write_text(mutant.apply(changed.read_text()))
-    done = pytest_in(folder, "-x", *sorted(tests, key=lambda test: (changed.stem not in test, test)))
+    order = sorted(tests, key=lambda test: (changed.stem not in test, test.startswith("tests/dag/test"), test))
+    done = pytest_in(folder, "-x", *order)
     shutil.rmtree(folder)
     return next(iter(failures(done)), f"exit status {done.returncode}") if done.returncode else None
 
@@ -138,13 +139,13 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="mutation-") as temporary, ThreadPoolExecutor(asked.jobs) as pool:
         whole = Path(temporary).resolve() / "whole"
-        tests = executing(whole, drawn, asked.tests)
+        tests = executing(whole, drawn, asked.tests, asked.jobs)
         folders = (whole.parent / str(number) for number in range(len(drawn)))
         ways = pool.map(catch, folders, drawn, (tests[mutant] for mutant in drawn))
         caught = 0
         for mutant, way in zip(drawn, ways, strict=True):
             caught += way is not None
-            fate = f"caught by {way}" if way else f"SURVIVED {len(tests[mutant])} test files"
+            fate = f"caught by {way}" if way else f"SURVIVED {len(tests[mutant])} test files that execute it"
             print(f"{mutant.path}:{mutant.line}  {mutant.change}\n    {fate}", flush=True)
     print(f"{caught} of {len(drawn)} are caught; {asked.caught} must be.")
     return caught < asked.caught
