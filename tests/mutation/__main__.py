@@ -12,7 +12,6 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from json import dumps
 from pathlib import Path
 
 from mutation.equivalent import EQUIVALENT
@@ -67,51 +66,67 @@ def copy_tree(folder: Path) -> None:
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
 
 
-def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest in a copy of the tree. A test that takes five minutes fails."""
-    environment["PYTHONPATH"] = os.pathsep.join([str(folder / "src"), str(folder / "tests")])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(folder / "tests")])}
     temporary = folder.with_suffix(".pytest")
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--timeout=300"]
     command += [f"--basetemp={temporary}", *arguments]
-    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     shutil.rmtree(temporary, ignore_errors=True)
     return done
 
 
-def executing(folder: Path, drawn: list[Mutant], tests: list[str]) -> dict[Mutant, list[str]]:
-    """Return the test files that execute the statement of each mutant."""
-    lines: dict[str, list[int]] = {}
-    for mutant in drawn:
-        lines.setdefault(str(folder / mutant.path), []).append(mutant.statement)
-    places, hits = folder.with_suffix(".lines"), folder.with_suffix(".hits")
-    places.write_text(dumps(lines))
-    hits.touch()
-    environment = {"MUTATION_LINES": str(places), "MUTATION_HITS": str(hits)}
-    done = pytest_in(folder, "-p", "mutation.executed", *tests, **environment)
+def probed(text: str, statements: dict[int, Path]) -> str:
+    """Return the text of a file that, before some statements, leaves the name of the test file that runs them.
+
+    Args:
+        text: of the file.
+        statements: by the number of their first line, the folder in which an empty file of that name is left.
+    """
+    lines = text.splitlines(keepends=True)
+    test = '__import__("os").environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0].replace("/", "|")'
+    for line, hits in statements.items():
+        indent = lines[line - 1][: -len(lines[line - 1].lstrip())]
+        lines[line - 1] = f'{indent}__import__("pathlib").Path({str(hits)!r}, {test}).touch()\n{lines[line - 1]}'
+    return "".join(lines)
+
+
+def executing(folder: Path, drawn: list[Mutant], tests: list[str], jobs: int) -> dict[Mutant, list[str]]:
+    """Return the test files that execute the statement of each mutant, in this or another process.
+
+    Test files that fail without a change, because of the probes or by themselves, are left out and printed.
+    """
+    copy_tree(folder)
+    hits: dict[str, dict[int, Path]] = {mutant.path: {} for mutant in drawn}
+    for number, mutant in enumerate(drawn):
+        hits[mutant.path].setdefault(mutant.statement, folder.with_name(f"hits-{number}")).mkdir(exist_ok=True)
+    for path, statements in hits.items():
+        (folder / path).write_text(probed((folder / path).read_text(), statements))
+    done = pytest_in(folder, f"--numprocesses={jobs}", "--dist=loadfile", *tests)
+    failed = {name.partition("::")[0] for name in failures(done)}
     if done.returncode:
-        sys.exit(f"{done.stdout}{done.stderr}\nThe tests fail without any change, so they tell nothing of one.")
-    found = {tuple(line.split("\t")) for line in hits.read_text().splitlines()}
-    return {
-        mutant: sorted(
-            str(Path(test).relative_to(folder))
-            for test, place in found
-            if place == f"{folder / mutant.path}:{mutant.statement}"
-        )
-        for mutant in drawn
-    }
+        print(f"left out, since they fail without a change: {sorted(failed) or done.stdout + done.stderr}")
+    left = {mutant: hits[mutant.path][mutant.statement].iterdir() for mutant in drawn}
+    return {mutant: sorted({path.name.replace("|", "/") for path in paths} - failed) for mutant, paths in left.items()}
+
+
+def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the tests that failed, from the summary of pytest."""
+    return [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
 
 
 def catch(folder: Path, mutant: Mutant, tests: list[str]) -> str | None:
-    """Return the test that a mutant fails, or nothing where it survives. Tests named as its module come first."""
+    """Return the test that a mutant fails, or nothing where it survives. What takes long comes last."""
     if not tests:
         return None
     copy_tree(folder)
     changed = folder / mutant.path
     changed.write_text(mutant.apply(changed.read_text()))
-    done = pytest_in(folder, "-x", *sorted(tests, key=lambda test: (changed.stem not in test, test)))
+    order = sorted(tests, key=lambda test: (changed.stem not in test, test.startswith("tests/dag/test"), test))
+    done = pytest_in(folder, "-x", *order)
     shutil.rmtree(folder)
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return (failed or [f"exit status {done.returncode}"])[0] if done.returncode else None
+    return next(iter(failures(done)), f"exit status {done.returncode}") if done.returncode else None
 
 
 def main() -> int:
@@ -124,14 +139,13 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="mutation-") as temporary, ThreadPoolExecutor(asked.jobs) as pool:
         whole = Path(temporary).resolve() / "whole"
-        copy_tree(whole)
-        tests = executing(whole, drawn, asked.tests)
+        tests = executing(whole, drawn, asked.tests, asked.jobs)
         folders = (whole.parent / str(number) for number in range(len(drawn)))
         ways = pool.map(catch, folders, drawn, (tests[mutant] for mutant in drawn))
         caught = 0
         for mutant, way in zip(drawn, ways, strict=True):
             caught += way is not None
-            fate = f"caught by {way}" if way else f"SURVIVED {len(tests[mutant])} test files"
+            fate = f"caught by {way}" if way else f"SURVIVED {len(tests[mutant])} test files that execute it"
             print(f"{mutant.path}:{mutant.line}  {mutant.change}\n    {fate}", flush=True)
     print(f"{caught} of {len(drawn)} are caught; {asked.caught} must be.")
     return caught < asked.caught

@@ -29,7 +29,7 @@ class Mutant:
     Args:
         path: of the file, from the root of the tree.
         line: of the node.
-        statement: first line of its statement, which the interpreter reports when it runs.
+        statement: first line of its statement.
         change: old text and new text, each on one line.
         place: text of the line, with the number of equal changes before this one.
         span: where the old text begins and ends.
@@ -64,6 +64,8 @@ def mutants(root: Path, path: Path) -> list[Mutant]:
 
     name, found, times = path.relative_to(root).as_posix(), [], Counter[str]()
     for statement, node, new in _changes(ast.parse(text)):
+        if lines[statement - 1].lstrip().startswith("elif"):
+            continue  # before which no probe can stand
         span = offset(node.lineno, node.col_offset), offset(node.end_lineno or 0, node.end_col_offset or 0)
         change = f"{' '.join(text[slice(*span)].split())}  ->  {new}"
         place = f"{lines[node.lineno - 1].strip()} {change}"

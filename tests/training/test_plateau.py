@@ -66,7 +66,7 @@ def test_it_waits_for_five_scores_in_the_last_half_for_twice_the_warmup_and_neve
 
 def test_a_score_that_has_reached_nothing_has_levelled_off():
     near = [(images, 1e-9 - 2e-9 * (number % 3 > 0)) for number, (images, _) in enumerate(falling(1.0))]
-    assert levelled_off(settings(), near)
+    assert levelled_off(settings(), near) and levelled_off(settings(), [(images, 0.0) for images, _ in near])
     assert not levelled_off(settings(), [*falling(0.0)[:-1], (1000.0, -0.01)])
 
 

@@ -14,7 +14,9 @@ from dvc.repo import Repo
 from darkroom.dag.fingerprint.following import WHOLE
 from darkroom.dag.fingerprint.stages import roots
 from darkroom.errors import DarkroomError
+from darkroom.params.stage import given
 from darkroom.training import state
+from darkroom.training.inputs import Inputs
 from darkroom.training.state import FINISHED, changed_since, dvc_md5, fingerprint, identity, open_state, root, sweep
 
 
@@ -55,6 +57,19 @@ def test_work_is_parameters_inputs_and_code_and_not_how_it_runs(project):
     (project / "input").write_text("1")
     (project / "code" / "model.py").write_text("2")
     assert key() != first
+
+
+def test_what_changes_while_a_stage_runs_is_named_unless_dvc_ignores_it(project):
+    (project / "code/inner").mkdir()
+    (project / "code/inner/a.py").write_text("1")
+    inputs = Inputs("train_generator", None, given("train_generator"))
+    write_params(project, depth=4, workers=2)
+    (project / "code/__pycache__").mkdir()
+    (project / "code/__pycache__/model.pyc").write_text("1")
+    inputs.require_same()
+    (project / "code/inner/a.py").write_text("22")
+    with pytest.raises(DarkroomError, match=r"edited while train_generator ran: code has changed\."):
+        inputs.require_same()
 
 
 def test_a_second_training_of_the_same_work_is_refused(project):

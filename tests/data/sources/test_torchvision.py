@@ -232,7 +232,11 @@ def test_the_order_is_not_that_of_the_file_system(tmp_path, monkeypatch):
     assert forward == backward == sorted(forward)
 
 
-def test_imagenet_from_its_archives_with_the_first_name_of_a_class(tmp_path, monkeypatch):
+@pytest.mark.parametrize("links", [True, False])
+def test_imagenet_from_its_archives_with_the_first_name_of_a_class(tmp_path, monkeypatch, links):
+    """A file system without hard links has copies of them while they are unpacked."""
+    if not links:
+        monkeypatch.setattr(os, "link", fail(OSError(95, "Operation not supported")))
     root = made.write_imagenet(tmp_path / "net", made.pixels(5, 24, 24, 3), monkeypatch)
     stored = ingested(Path("net"), 24, dataset="ImageNet", split="val")
     assert [label for _, label, _ in stored.values()] == ["tench"] * 3 + ["goldfish"] * 2
