@@ -20,8 +20,7 @@ def add_tokenizer(monkeypatch: pytest.MonkeyPatch, kind: str, network: type) -> 
     module = types.ModuleType(f"{TOKENIZERS.package}.{kind}")
     module.Network = network  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    places = [f"{kind}:Network" if part == "network" else None for part in TOKENIZERS.parts]
-    monkeypatch.setitem(TOKENIZERS.kinds, kind, places)
+    monkeypatch.setitem(TOKENIZERS.kinds, kind, {"network": f"{kind}:Network"})  # type: ignore[arg-type]
 
 
 def training(**changes: Any) -> Training:

@@ -3,7 +3,7 @@
 # No effect on any output: loads what a table names; the table itself and what it names are part of the fingerprint
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -18,7 +18,7 @@ class Kinds:
         chosen_by: the key of params.yaml that chooses, which dvc.yaml lists under `params` of the stage `code`.
         package: the package that the places lie in.
         parts: name of each part, and what runs it: a stage, or an artifact that several stages open.
-        kinds: name of each kind, and "MODULE:NAME" of its parts in the order of `parts`, None for one that it lacks.
+        kinds: name of each kind, and "MODULE:NAME" of each part that it has.
     """
 
     def __init__(
@@ -26,10 +26,9 @@ class Kinds:
         chosen_by: str,
         package: str,
         parts: Mapping[str, str],
-        kinds: Mapping[str, Sequence[str | None]],
+        kinds: Mapping[str, Mapping[str, str]],
     ) -> None:
-        self.chosen_by, self.package, self.parts = chosen_by, package, list(parts)
-        self.kinds = {kind: list(places) for kind, places in kinds.items()}
+        self.chosen_by, self.package, self.parts, self.kinds = chosen_by, package, list(parts), kinds
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.kinds)
@@ -39,11 +38,9 @@ class Kinds:
 
     def has(self, part: str, kind: str) -> bool:
         """Return whether a kind has a part."""
-        return self.kinds[kind][self.parts.index(part)] is not None
+        return part in self.kinds[kind]
 
     def load(self, part: str, kind: str) -> Any:
         """Import and return a part of a kind; `part` is a literal, which the fingerprint of code reads."""
-        place = self.kinds[kind][self.parts.index(part)]
-        assert place is not None, f"{kind} has no {part}"
-        module, _, name = place.partition(":")
+        module, _, name = self.kinds[kind][part].partition(":")
         return getattr(importlib.import_module(f"{self.package}.{module}"), name)

@@ -14,9 +14,17 @@ from dag.sandbox import ENGINES, Sandbox
 
 ADDITIONS = Path(__file__).resolve().parents[1] / "additions"
 SOURCE = Path("src/darkroom")
-TOKENIZER = ["patches.settings:Patches", "patches.network:PatchTokenizer", "patches.recipe:PatchRecipe", None, None]
-GENERATOR = ["normal.settings:Normal", "normal.recipe:NormalRecipe", "normal.sample:NormalSampler"]
-GENERATOR += ["normal.settings:Sampling", None]
+TOKENIZER = {
+    "settings": "patches.settings:Patches",
+    "network": "patches.network:PatchTokenizer",
+    "recipe": "patches.recipe:PatchRecipe",
+}
+GENERATOR = {
+    "settings": "normal.settings:Normal",
+    "recipe": "normal.recipe:NormalRecipe",
+    "sampler": "normal.sample:NormalSampler",
+    "sampling": "normal.settings:Sampling",
+}
 # What is copied from the additions of the tests.
 COPIED = {
     "tokenizer": "models/tokenizers/patches",
@@ -26,8 +34,8 @@ COPIED = {
 }
 # The lines that are inserted: file, before what, text.
 LINES = [
-    ("models/kinds.py", '"kl": [', f'"patches": {TOKENIZER!r},\n        '),
-    ("models/kinds.py", '"dit": [', f'"normal": {GENERATOR!r},\n        '),
+    ("models/kinds.py", '"kl": {', f'"patches": {TOKENIZER!r},\n        '),
+    ("models/kinds.py", '"dit": {', f'"normal": {GENERATOR!r},\n        '),
     ("diffusion/objectives.py", '"flow": Flow.of', '"arc": Arc.of, '),
     ("diffusion/objectives.py", "from darkroom.diffusion.denoiser", "from darkroom.diffusion.arc import Arc\n"),
     ("diffusion/settings.py", '"flow": ("euler", "heun", "euler_maruyama", "dpm")', '"arc": ("euler",),\n    '),

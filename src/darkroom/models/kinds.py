@@ -13,30 +13,33 @@ TOKENIZERS = Kinds(
         "sample": "sample_tokenizer",  # of a kind that generates by itself
     },
     kinds={
-        "kl": ["kl.settings:KL", "kl.network:KLAutoencoder", "kl.recipe:KLRecipe", None, None],
-        "dvae": ["dvae.settings:DVAE", "dvae.tokenizer:DiscreteVAE", "dvae.recipe:DVAERecipe", None, None],
-        "vqgan": ["vqgan.settings:VQGAN", "vqgan.network:VQGANTokenizer", "vqgan.recipe:VQGANRecipe", None, None],
-        "vq_ar": [
-            "vq_ar.settings:VQAR",
-            "vq_ar.network:VQAutoregressive",
-            "vq_ar.recipe:VQARRecipe",
-            None,
-            "vq_ar.generate:generate",
-        ],
-        "pretrained": [
-            "kl.settings:Pretrained",
-            "kl.network:KLAutoencoder",
-            None,
-            "kl.network:load_pretrained",
-            None,
-        ],
-        "identity": [
-            "identity.settings:Identity",
-            "identity.network:IdentityTokenizer",
-            None,
-            "identity.network:of_shape",
-            None,
-        ],
+        "kl": {"settings": "kl.settings:KL", "network": "kl.network:KLAutoencoder", "recipe": "kl.recipe:KLRecipe"},
+        "dvae": {
+            "settings": "dvae.settings:DVAE",
+            "network": "dvae.tokenizer:DiscreteVAE",
+            "recipe": "dvae.recipe:DVAERecipe",
+        },
+        "vqgan": {
+            "settings": "vqgan.settings:VQGAN",
+            "network": "vqgan.network:VQGANTokenizer",
+            "recipe": "vqgan.recipe:VQGANRecipe",
+        },
+        "vq_ar": {
+            "settings": "vq_ar.settings:VQAR",
+            "network": "vq_ar.network:VQAutoregressive",
+            "recipe": "vq_ar.recipe:VQARRecipe",
+            "sample": "vq_ar.generate:generate",
+        },
+        "pretrained": {
+            "settings": "kl.settings:Pretrained",
+            "network": "kl.network:KLAutoencoder",
+            "imported": "kl.network:load_pretrained",
+        },
+        "identity": {
+            "settings": "identity.settings:Identity",
+            "network": "identity.network:IdentityTokenizer",
+            "imported": "identity.network:of_shape",
+        },
     },
 )
 
@@ -51,14 +54,18 @@ GENERATORS = Kinds(
         "imported": "train_generator",  # of a kind that is not trained: its published weights
     },
     kinds={
-        "dit": ["dit.settings:DiT", "dit.recipe:DiTRecipe", "dit.sample:DiTSampler", "dit.settings:DiTGenerated", None],
-        "pretrained": [
-            "pretrained.settings:Pretrained",
-            None,
-            "dit.sample:DiTSampler",
-            "pretrained.settings:PretrainedSampling",
-            "pretrained.network:load_pretrained",
-        ],
-        "none": ["kind_settings:NoGenerator", None, None, "kind_settings:NoSampling", None],
+        "dit": {
+            "settings": "dit.settings:DiT",
+            "recipe": "dit.recipe:DiTRecipe",
+            "sampler": "dit.sample:DiTSampler",
+            "sampling": "dit.settings:DiTGenerated",
+        },
+        "pretrained": {
+            "settings": "pretrained.settings:Pretrained",
+            "sampler": "dit.sample:DiTSampler",
+            "sampling": "pretrained.settings:PretrainedSampling",
+            "imported": "pretrained.network:load_pretrained",
+        },
+        "none": {"settings": "kind_settings:NoGenerator", "sampling": "kind_settings:NoSampling"},
     },
 )

@@ -298,8 +298,8 @@ def test_a_module_that_is_added_renamed_or_removed(tree: Path) -> None:
 
 def test_a_new_kind_makes_nothing_stale(tree: Path) -> None:
     table = tree / "darkroom/models/kinds.py"
-    new = '"new": ["new.settings:New", "new.network:New", "new.recipe:New", None, None],\n        '
-    table.write_text(table.read_text().replace('"kl": [', f'{new}"kl": ['))
+    new = '"new": {"settings": "new.settings:New", "recipe": "new.recipe:New"},\n        '
+    table.write_text(table.read_text().replace('"kl": {', f'{new}"kl": {{'))
     assert stale(tree) == set()
     table.write_text(table.read_text().replace('"kl.network:KLAutoencoder', '"dvae.tokenizer:DiscreteVAE', 1))
     assert stale(tree) == {"models/tokenizer"}

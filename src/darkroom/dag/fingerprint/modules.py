@@ -116,23 +116,18 @@ class Module:
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 raise DarkroomError(
                     f"{self.path}, line {call.lineno}: the arguments of a table of kinds are literals, each with its "
-                    "keyword, and each kind has a place or None for each part, as in src/darkroom/models/kinds.py."
+                    "keyword, and each kind names its parts, as in src/darkroom/models/kinds.py."
                 ) from error
             call.keywords = [keyword for keyword in call.keywords if keyword.arg != "kinds"]
 
 
 def _parts(chosen_by: str, package: str, parts: dict[str, str], kinds: dict[str, Any]) -> dict[str, Table]:
-    """Return the parts of a table: a kind's row is a dict of places by part, or a list in the order of the parts."""
-    rows: dict[str, dict[str, str | None]] = {}
-    for kind, row in kinds.items():
-        if isinstance(row, str) or (not isinstance(row, dict) and len(row) != len(parts)):
-            raise ValueError
-        rows[kind] = row if isinstance(row, dict) else dict(zip(parts, row, strict=True))
-        if not rows[kind].keys() <= parts.keys():
-            raise ValueError
+    """Return the parts of a table, whose rows are places by part."""
+    if any(not row.keys() <= parts.keys() for row in kinds.values()):
+        raise ValueError
     return {
         part: Table(
-            name, part, chosen_by, {kind: f"{package}.{row[part]}" for kind, row in rows.items() if row.get(part)}
+            name, part, chosen_by, {kind: f"{package}.{row[part]}" for kind, row in kinds.items() if part in row}
         )
         for part, name in parts.items()
     }
