@@ -91,7 +91,9 @@ def clone(tmp_path, monkeypatch):
     monkeypatch.delenv("DVC_ROOT", raising=False)
     monkeypatch.setitem(stages.FOREACH, "train_nets", "train_nets.nets")
     for module in (checking, cli):
-        monkeypatch.setattr(module, "STAGES", {**stages.STAGES, "train_nets": stages.Stage("train_nets_settings")})
+        monkeypatch.setattr(
+            module, "STAGES", {**stages.STAGES, "train_nets": stages.Stage("train_nets_settings:Params")}
+        )
     for module in (cli, runner):
         monkeypatch.setattr(module, "TRAININGS", (*stages.TRAININGS, "train_nets"))
     monkeypatch.setattr(dry_run, "fingerprint", lambda stage, item: {})

@@ -71,7 +71,7 @@ def test_what_cannot_be_read_is_named(reference: Reference, tmp_path: Path) -> N
         Reference.load(tmp_path, "in_domain", "cd" * 32)
     tensors = load_file(path)
     save_file({name: value for name, value in tensors.items() if name != "root"}, path)
-    with pytest.raises(ArtifactError, match=r"damaged.*root"):
+    with pytest.raises(ArtifactError, match="is damaged"):
         Reference.load(tmp_path, "in_domain")
     path.write_bytes(b"\x00" * 20)
     with pytest.raises(ArtifactError, match="damaged"):

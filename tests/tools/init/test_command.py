@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -332,7 +333,7 @@ def test_copies_are_measured_by_rendered_scenes(clone, quick, pictures, capsys):
     assert main(["init", str(root)]) == 0
     assert [part["source"] for seen in quick for part in seen["parts"].values()] == ["shapes"] * len(quick)
     assert values()["parts"]["mine"]["source"] == "folder"
-    assert "About 60 images differ" in capsys.readouterr().out
+    assert re.search(r"About [56]\d images differ", capsys.readouterr().out)  # half of them are looked at
 
 
 def test_large_photographs_are_measured_by_rendered_scenes(clone, quick, pictures, monkeypatch):

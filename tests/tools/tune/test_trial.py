@@ -70,7 +70,7 @@ def test_a_setting_in_which_the_network_computes_something_else_is_refused(attem
 
 def test_what_cannot_be_trained_is_a_reason(attempts, monkeypatch):
     assert "blocks to checkpoint" in attempts({"activation_checkpointing": True}).why
-    monkeypatch.setattr("darkroom.stages.train_extractor.run", lambda params: None)
+    monkeypatch.setattr("darkroom.stages.train_extractor.run", lambda params, train: None)
     assert "nothing is trained" in attempts({}).why
 
 

@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 
 from darkroom.artifacts.atomic import json_bytes
 from darkroom.artifacts.manifest import NAME
-from darkroom.data.damage import SCHEMA, Action
+from darkroom.data.damage import QUARANTINE, SCHEMA, Action
 from darkroom.data.images import EXTENSION
 from darkroom.data.index import IMAGES
 from darkroom.data.index import NAME as INDEX
-from darkroom.data.index import NAME as QUARANTINE
 from darkroom.data.layout import KIND
 from darkroom.data.shards import KEY
 from darkroom.data.splits import SPLITS, split_of

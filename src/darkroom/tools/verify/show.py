@@ -25,12 +25,12 @@ from darkroom.data.catalog_writer import (
     natural_order,
     shown_rows,
 )
+from darkroom.data.damage import QUARANTINE as LIST
 from darkroom.data.damage import SCHEMA, Action, read_quarantine
 from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
-from darkroom.data.index import NAME as LIST
 from darkroom.data.latent_file import KIND as LATENTS_KIND
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
