@@ -24,7 +24,7 @@ from typing import IO, Any
 from darkroom.artifacts.atomic import require_writable, write_json
 from darkroom.artifacts.manifest import NAME, manifest_hash, sha256_file, sha256_json
 from darkroom.dag.fingerprint.stages import OUT, SOURCE, Fingerprint, changes, fingerprints, merged
-from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.fingerprint.stages import STAGE as CODE_STAGE
 from darkroom.dag.lock_file import lost
 from darkroom.dag.records import LOCK as LOCK_FILE
 from darkroom.dag.records import recorded, uncached
@@ -139,7 +139,7 @@ def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
         dep.removeprefix(f"{OUT}/").removesuffix(".json") for dep in declared(stage, item, ["deps"]) if is_code(dep)
     ]
     # What counts of an artifact depends on all stages that open it.
-    stages = [name for name in read_yaml(DVC)["stages"] if name != CODE]
+    stages = [name for name in read_yaml(DVC)["stages"] if name != CODE_STAGE]
     found = fingerprints(stages, read_yaml(PARAMS), SOURCE) if names else {}
     return merged(found[name] for name in names)
 

@@ -218,7 +218,7 @@ BESIDE = {f"score_{name}" for name in ("generator", "tokenizer_samples", "decode
     [
         (["models/generators/dit/network.py"], "kl", DIT),
         (["models/generators/dit/recipe.py"], "kl", {"train_generator"}),
-        (["models/generators/distilled/recipe.py"], "kl", {"train_distilled"}),
+        (["models/generators/distilled.py"], "kl", {"train_distilled"}),
         (["models/tokenizers/kl/recipe.py"], "kl", {"train_tokenizer"}),
         (["models/tokenizers/kl/network.py"], "kl", TOKENIZER),
         (["models/tokenizers/kl/network.py"], "pretrained", TOKENIZER),
@@ -255,7 +255,6 @@ BESIDE = {f"score_{name}" for name in ("generator", "tokenizer_samples", "decode
             "vqgan",
             TOKENIZER,
         ),
-        (["models/tokenizers/pretrained/settings.py", "models/tokenizers/pretrained/network.py"], "kl", set()),
         (["data/catalog_writer.py"], "kl", {"catalog", *BESIDE}),
         (["cli.py", "check/check.py", "runner.py", "training/saver.py", "params/run.py"], "kl", set()),
         (["report/page.py"], "kl", {"report"}),
