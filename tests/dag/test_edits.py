@@ -52,7 +52,7 @@ def test_what_is_recorded_was_computed(toy: Sandbox, engine: str, stage: str, ed
         if edit == "parameter":
             toy.edit(edited)
         else:
-            file.write_text(f"{before or ''}\nprint(end="")\n")
+            file.write_text(f"{before or ''}\nprint(end='')\n")
     assert run.returncode != 0 and toy.lock()[stage] == recorded
 
     toy.edit(given)
