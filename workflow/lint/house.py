@@ -18,10 +18,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 61_000,
-    "lines of code": 45_000,
-    "files": 580,
-    "lines of the longest file": 440,
+    "lines of src": 58_500,
+    "lines of code": 37_600,
+    "files": 440,
+    "lines of the longest file": 400,
     "import cycles": 0,
     "files of an optimizer step": 12,
     "files of a sampler call": 9,
