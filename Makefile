@@ -44,7 +44,7 @@ torture: setup
 	PYTHONPATH=src:tests .venv/bin/python -m torture
 
 # 30 changes of training, staleness, scoring and data code, by a fixed seed, each in a copy of the tree: the tests that
-# execute the changed line must catch 26. Runs the tests once under a tracer, then some of them for each change.
+# execute the changed line must catch 26. Runs the tests once with probes in the chosen lines, then those that ran a line for each change.
 mutants: setup
 	PYTHONPATH=src:tests .venv/bin/python -m mutation
 

@@ -28,7 +28,7 @@ class Kinds:
         parts: Mapping[str, str],
         kinds: Mapping[str, Mapping[str, str]],
     ) -> None:
-        self.chosen_by, self.package, self.parts, self.kinds = chosen_by, package, list(parts), kinds
+        self.chosen_by, self.package, self.parts, self.kinds = chosen_by, package, parts, kinds
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.kinds)
@@ -38,9 +38,11 @@ class Kinds:
 
     def has(self, part: str, kind: str) -> bool:
         """Return whether a kind has a part."""
+        assert part in self.parts, f"no part {part}"
         return part in self.kinds[kind]
 
     def load(self, part: str, kind: str) -> Any:
         """Import and return a part of a kind; `part` is a literal, which the fingerprint of code reads."""
+        assert self.has(part, kind), f"{kind} has no {part}"
         module, _, name = self.kinds[kind][part].partition(":")
         return getattr(importlib.import_module(f"{self.package}.{module}"), name)

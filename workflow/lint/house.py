@@ -85,7 +85,6 @@ def executed(call: Callable[[], Any]) -> list[str]:
 
 def traces() -> dict[str, list[str]]:
     """Return the files of one optimizer step and one sampler call of the DiT as params.yaml has it."""
-    sys.path.insert(0, str(SRC))
     import numpy as np
     import torch
 
@@ -143,7 +142,8 @@ def traces() -> dict[str, list[str]]:
 
 
 def main(trace: bool) -> int:
-    """Print what there is beside its limit, and return 1 where something is above it."""
+    """Print each number with its limit; return 1 if one is above it."""
+    sys.path.insert(0, str(SRC))
     measured = sizes()
     groups = cycles()
     for group in groups:

@@ -22,9 +22,20 @@ OUT, CURVES = Path("models/classifier"), Path("curves/classifier")
 def run(params: ClassifierParams, train: Train | None = None) -> None:
     """Train the classifier on the generator's latents, under its noise, and write it with its averaged weights."""
     training, opened = params.train_classifier.training, partial(_open, params)
-    so = "no classifier of noisy latents is trained"
+    consequence = "no classifier of noisy latents is trained"
     run_training(
-        TrainingSpec("train_classifier", OUT, CURVES, CLASSIFIER, training, params.run, opened, params.idle, so), train
+        TrainingSpec(
+            "train_classifier",
+            OUT,
+            CURVES,
+            CLASSIFIER,
+            training,
+            params.run,
+            opened,
+            idle=params.idle,
+            consequence=consequence,
+        ),
+        train,
     )
 
 

@@ -137,6 +137,7 @@ def _open(params: Params, device: torch.device) -> Job:
         lambda folder: save_clip(folder, network),
         {"source": settings.source, "long_captions": settings.long_captions, "prompts": prompts, **trained},
         recipe,
+        kept=True,
         finish=lambda: _score(params, catalog, prompts, device),
     )
 

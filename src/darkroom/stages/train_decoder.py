@@ -91,17 +91,34 @@ def run(params: Params, name: str, train: Train | None = None) -> None:
     One that is not to be trained is written with those that `weights` names, or with none.
     """
     catalog = load_catalog(shards=None)
-    idle, so = _idle(params.train_decoder.unets[name], list(catalog.parts)), "this U-Net is left out of the cascade"
+    idle, consequence = (
+        _idle(params.train_decoder.unets[name], list(catalog.parts)),
+        "this U-Net is left out of the cascade",
+    )
     training, opened = params.train_decoder.training_of(name), partial(_open, params, name, catalog)
     out, curves = MODELS / name, CURVES / name
-    run_training(TrainingSpec("train_decoder", out, curves, KIND, training, params.run, opened, idle, so, name), train)
+    run_training(
+        TrainingSpec(
+            "train_decoder",
+            out,
+            curves,
+            KIND,
+            training,
+            params.run,
+            opened,
+            idle=idle,
+            consequence=consequence,
+            item=name,
+        ),
+        train,
+    )
 
 
 def _idle(settings: UNet, parts: Sequence[str]) -> str | None:
     """Return why a U-Net is left out; None: it is not."""
     if not settings.trained and (settings.weights == NO_FILE or settings.calls is not None):
         return "`trained` is false"
-    return NO_CLIP if _untold(settings, parts) else None
+    return NO_CLIP if _lacks_clip(settings, parts) else None
 
 
 def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> Job:
@@ -132,15 +149,15 @@ def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> 
     model = recipe.model
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")
     if settings.trained:
-        return Job(model.save_pretrained, metadata, recipe, raw=True)
+        return Job(model.save_pretrained, metadata, recipe, raw=True, kept=True)
     begun = initial_manifest(settings.weights, KIND)
     require_same(weights_key(name), begun, metadata, ("size", "low_size", "timesteps", "objective", "prediction"))
     initialise({"unet": model}, training.init)
     return Job(model.save_pretrained, metadata | {"images_seen": 0}, raw=True)
 
 
-def _untold(settings: UNet, parts: Sequence[str]) -> bool:
-    """Return whether CLIP is to tell a U-Net something, and there is none."""
+def _lacks_clip(settings: UNet, parts: Sequence[str]) -> bool:
+    """Return whether a U-Net is conditioned on CLIP and there is none."""
     if settings.clip != NO_FILE:
         return read_manifest(Path(settings.clip), CLIP)["weights"] is None
     if settings.embeddings == NO_FILE:

@@ -31,9 +31,20 @@ _KEPT = (
 def run(params: DistilledParams, train: Train | None = None) -> None:
     """Distil the generator, as `sample_generator.dit` draws with it, and write averaged weights."""
     training, opened = params.train_distilled.training, partial(_open, params)
-    so = "the generator draws with all of its calls"
+    consequence = "the generator draws with all of its calls"
     run_training(
-        TrainingSpec("train_distilled", OUT, CURVES, DISTILLED, training, params.run, opened, params.idle, so), train
+        TrainingSpec(
+            "train_distilled",
+            OUT,
+            CURVES,
+            DISTILLED,
+            training,
+            params.run,
+            opened,
+            idle=params.idle,
+            consequence=consequence,
+        ),
+        train,
     )
 
 

@@ -31,9 +31,14 @@ OUT, CURVES = Path("models/generator"), Path("curves/generator")
 def run(params: Params, train: Train | None = None) -> None:
     """Train the generator that `kind` names, or import it, and write it: averaged weights, the raw ones in `raw/`."""
     settings, opened = params.train_generator, partial(_open, params)
-    idle, so = None if settings.generates else NO_GENERATOR, "no generator is trained"
+    idle, consequence = None if settings.generates else NO_GENERATOR, "no generator is trained"
     training = settings.own_training
-    run_training(TrainingSpec("train_generator", OUT, CURVES, GENERATOR, training, params.run, opened, idle, so), train)
+    run_training(
+        TrainingSpec(
+            "train_generator", OUT, CURVES, GENERATOR, training, params.run, opened, idle=idle, consequence=consequence
+        ),
+        train,
+    )
 
 
 def _open(params: Params, device: torch.device) -> Job:
@@ -100,7 +105,7 @@ def _open(params: Params, device: torch.device) -> Job:
     def export(state: Path, folder: Path) -> None:
         export_snapshots(state, recipe.name, folder / "profiles", training)
 
-    return Job(recipe.save, metadata, recipe, raw=True, prepare=write_initial, measure=export)
+    return Job(recipe.save, metadata, recipe, raw=True, kept=True, prepare=write_initial, measure=export)
 
 
 def _import(params: Params, catalog: Catalog, shape: Sequence[int], tokenizer: str) -> Job:

@@ -59,12 +59,17 @@ def config_of(params: Params, dim: int, encoding_shape: tuple[int, int] | None) 
 
 
 def run(params: Params, train: Train | None = None) -> None:
-    """Train the prior, write it, averaged weights and the raw ones in `raw/`, and tell how near it comes."""
+    """Train the prior, write it, averaged weights and the raw ones in `raw/`, and score it."""
     catalog = load_catalog(shards=None)
     idle, parts = _learnt_from(list(catalog.parts))
     training, opened = params.train_prior.training, partial(_open, params, catalog, parts)
-    so = "no prior is trained"
-    run_training(TrainingSpec("train_prior", OUT, CURVES, KIND, training, params.run, opened, idle, so), train)
+    consequence = "no prior is trained"
+    run_training(
+        TrainingSpec(
+            "train_prior", OUT, CURVES, KIND, training, params.run, opened, idle=idle, consequence=consequence
+        ),
+        train,
+    )
 
 
 def _learnt_from(parts: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -121,4 +126,4 @@ def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.
         **settings.diffusion.prediction(),
         "catalog": catalog.fingerprint,
     }
-    return Job(model.save_pretrained, metadata, recipe, raw=True, measure=measure)
+    return Job(model.save_pretrained, metadata, recipe, raw=True, kept=True, measure=measure)

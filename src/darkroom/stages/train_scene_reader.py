@@ -46,9 +46,19 @@ def renders(params: SceneReaderParams, split: str) -> Renders:
 def run(params: SceneReaderParams, train: Train | None = None) -> None:
     """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
     training, opened = params.train_scene_reader.training, partial(_open, params)
-    so = "no scene reader is trained"
+    consequence = "no scene reader is trained"
     run_training(
-        TrainingSpec("train_scene_reader", OUT, CURVES, SCENE_READER, training, params.run, opened, params.idle, so),
+        TrainingSpec(
+            "train_scene_reader",
+            OUT,
+            CURVES,
+            SCENE_READER,
+            training,
+            params.run,
+            opened,
+            idle=params.idle,
+            consequence=consequence,
+        ),
         train,
     )
 

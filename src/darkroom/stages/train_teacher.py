@@ -48,9 +48,20 @@ def build(
 def run(params: TeacherParams, train: Train | None = None) -> None:
     """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
     training, opened = params.train_teacher.training, partial(_open, params)
-    so = "no teacher is trained"
+    consequence = "no teacher is trained"
     run_training(
-        TrainingSpec("train_teacher", OUT, CURVES, TEACHER, training, params.run, opened, params.idle, so), train
+        TrainingSpec(
+            "train_teacher",
+            OUT,
+            CURVES,
+            TEACHER,
+            training,
+            params.run,
+            opened,
+            idle=params.idle,
+            consequence=consequence,
+        ),
+        train,
     )
 
 

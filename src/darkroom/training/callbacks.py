@@ -1,7 +1,7 @@
 """What follows an optimizer step and changes no weight: log lines, pictures, trackers.
 
-The loop calls each callback with a `Progress` after every optimizer step, in every process. A picture is no reason to
-lose a training: what fails here is printed.
+The loop calls the callbacks of a process (`loop._callbacks`) with a `Progress` after every optimizer step. A grid,
+strip or histogram that fails is printed and does not stop the training.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ Evaluating = Callable[[bool], AbstractContextManager[None]]  # averaged weights 
 
 
 def log_to(journal: Journal, judge: str, least: float | None) -> Callback:
-    """Return what keeps a training's journal: its bar, its records, and where it will end.
+    """Return a callback that keeps a training's journal: its bar, its records, and where it will end.
 
     Args:
         journal: of this training.
@@ -71,7 +71,7 @@ def log_to(journal: Journal, judge: str, least: float | None) -> Callback:
 
 
 def track(accelerator: Accelerator) -> Callback:
-    """Return what gives each record to the trackers."""
+    """Return a callback that gives each record to the trackers."""
 
     def log(progress: Progress) -> None:
         if progress.entry is not None:
@@ -81,7 +81,7 @@ def track(accelerator: Accelerator) -> Callback:
 
 
 def write_histograms(recipe: Recipe, logs: Path, accelerator: Accelerator) -> Callback:
-    """Return what writes the counts of an evaluation to the logs and the trackers.
+    """Return a callback that writes the counts of an evaluation to the logs and the trackers.
 
     `histograms/IMAGES-NAME.tsv` has a value and its count a line.
     """
@@ -104,7 +104,7 @@ def write_histograms(recipe: Recipe, logs: Path, accelerator: Accelerator) -> Ca
 def draw_grids(
     recipe: Recipe, every: int, logs: Path, accelerator: Accelerator, evaluating: Evaluating, first: bool
 ) -> Callback:
-    """Return what writes a grid of images every so many images and at the end, by averaged weights and by raw ones.
+    """Return a callback that writes grids every so many images and at the end, by averaged and by raw weights.
 
     Args:
         recipe: its `preview` makes the images.
@@ -142,7 +142,7 @@ def write_grids(recipe: Recipe, images: int, logs: Path, evaluating: Evaluating,
 
 
 def draw_strip(drawn: Strip, recipe: Recipe, evaluating: Evaluating, first: bool) -> Callback:
-    """Return what draws the recipe's strip at each doubling of the images seen; see `strip.py`."""
+    """Return a callback that draws the recipe's strip at each doubling of the images seen; see `strip.py`."""
 
     def draw(progress: Progress) -> None:
         if strip.is_due(progress.before, progress.images, progress.end):

@@ -1,6 +1,6 @@
 """Checkpoints: folders of tensors by group and name, and of JSON values. What they hold: `TrainState.state_dict`.
 
-It is written beside, flushed, hashed and renamed; then, and only then, older ones are removed.
+It is written to a temporary folder, flushed, hashed and renamed; then, and only then, older ones are removed.
 """
 
 import hashlib

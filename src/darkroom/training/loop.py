@@ -2,7 +2,7 @@
 
 The state of a training is a function of (seed, images seen). Order, noise and times come from `darkroom.rng` by
 position, the learning rate from the images seen, and torch's global generator, which dropout draws from, is seeded
-anew for each optimizer step. So a training that was killed and resumed computes what an undisturbed one computes.
+again for each optimizer step. So a training that was killed and resumed computes what an undisturbed one computes.
 """
 
 from collections.abc import Iterator, Sequence

@@ -40,8 +40,8 @@ def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> l
     Weight decay acts on tensors with two dimensions or more that are neither embeddings nor of a norm, and not on
     biases; a group of `settings.groups` with a `weight_decay` of its own has it on all that it takes. Each group that
     is returned carries `rate`, a factor of the learning rate, and `schedule`, or None for that of the settings, which
-    `set_rates` reads, and `muon`, into how many matrices Muon cuts each weight, or 0: AdamW moves it. The groups follow
-    from the settings and the names alone, so an optimizer that is built again has the same ones.
+    `train_state.set_rates` reads, and `muon`, into how many matrices Muon cuts each weight, or 0: AdamW moves it. The
+    groups follow from the settings and the names alone, so an optimizer that is built again has the same ones.
 
     Args:
         module: its parameters are optimized.

@@ -62,7 +62,7 @@ def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | N
 def leave(state: TrainState, place: Path) -> None:
     """Leave the checkpoint at the beginning of the decay; every process must call it after every step.
 
-    A full disk stops no training: it is said.
+    A full disk does not stop the training; the error is printed.
 
     Args:
         state: the training.
@@ -74,7 +74,7 @@ def leave(state: TrainState, place: Path) -> None:
     folder = folder_of(place) if state.processes.first else None
     if folder is None:
         return
-    metadata.pop("decay_begins", None)  # decided anew, by the settings of whom it will be
+    metadata.pop("decay_begins", None)  # decided again by the training that continues from it
     stage = folder.name.rpartition("-")[0]
     try:
         for other in folder.parent.glob(f"{stage}-*"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class Job:
     metadata: of the manifest, besides what every training says of itself.
     recipe: what is trained; None: the weights are written as they are, and the curves have no point.
     raw: whether the weights that were not averaged are written too, to `raw/`.
+    kept: whether the weights of `keep_every` are written too.
     prepare: called with the state folder before the training.
     measure: called with the state folder and the folder of the model, in which it may write, while the model has its
         averaged weights; what it returns joins the manifest.
@@ -46,6 +47,7 @@ class Job:
     metadata: Mapping[str, Any]
     recipe: Recipe | None = None
     raw: bool = False
+    kept: bool = False
     prepare: Callable[[Path], object] | None = None
     measure: Callable[[Path, Path], Mapping[str, Any] | None] | None = None
     finish: Callable[[], object] | None = None
@@ -71,6 +73,7 @@ class TrainingSpec:
     training: Training
     run: Run
     open: Callable[[torch.device], Job]
+    _: KW_ONLY
     idle: str | None = None
     consequence: str = ""
     item: str | None = None
@@ -97,13 +100,13 @@ def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
     from darkroom.training.loop import train as loop
     from darkroom.training.start import Places
 
-    job = spec.open(set_up_device(spec.training.threads, spec.run.device))
-    if job.recipe is None:
-        if _leads():
-            write_curves(spec.curves, [])
-            _write(spec, job)
-        return
     with open_state(spec.stage, spec.item) as folder:
+        job = spec.open(set_up_device(spec.training.threads, spec.run.device))
+        if job.recipe is None:
+            if _leads():
+                write_curves(spec.curves, [])
+                _write(spec, job)
+            return
         if job.prepare is not None and _leads():
             job.prepare(folder)
         places = Places(folder, spec.curves, LOGS / file_name(spec.stage, spec.item))
@@ -119,7 +122,7 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
             for target in (folder / "raw", folder) if job.raw else (folder,):
                 metadata |= job.save(target) or {}
         else:
-            metadata |= save_weights(state, place, folder, job.save, job.raw)
+            metadata |= save_weights(state, place, folder, job.save, job.raw, job.kept)
             if job.measure is not None:
                 with state.averaged():
                     metadata |= job.measure(place, folder) or {}
@@ -130,9 +133,14 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
 
 
 def save_weights(
-    state: TrainState, place: Path, folder: Path, save: Callable[[Path], Mapping[str, Any] | None], raw: bool = False
+    state: TrainState,
+    place: Path,
+    folder: Path,
+    save: Callable[[Path], Mapping[str, Any] | None],
+    raw: bool = False,
+    kept: bool = False,
 ) -> Mapping[str, Any]:
-    """Write what a training leaves: averaged weights, raw ones to `raw/`, and what `keep_every` kept.
+    """Write what a training leaves: averaged weights, raw ones to `raw/`, and those that `keep_every` kept.
 
     The latter are in `checkpoints/images-N/`, raw ones in `raw/` there.
 
@@ -142,6 +150,7 @@ def save_weights(
         folder: of the model.
         save: writes the model as it is to a folder.
         raw: whether weights that were not averaged are written too.
+        kept: whether those of `keep_every` are.
 
     Returns:
         what `save` says of the averaged weights.
@@ -155,7 +164,7 @@ def save_weights(
         save(folder / "raw")
     with state.averaged():
         metadata = save(folder) or {}
-    for images in state.settings.kept_images:
+    for images in state.settings.kept_images if kept else ():
         weights, target = read_kept(place, images), kept_folder(folder, images)
         for name, to in (("raw", target / "raw"), ("averaged", target)):
             with state.ema.applied(weights[name]):

@@ -208,7 +208,7 @@ class TrainState:
 
     @contextmanager
     def memory_explained(self, images: int) -> Iterator[None]:
-        """Raise a sentence where memory runs out in a pass of some images.
+        """Turn an out-of-memory error in a pass of `images` images into a DarkroomError.
 
         Raises:
             DarkroomError: the device, or the machine, has no memory left.
@@ -250,8 +250,8 @@ class TrainState:
     def metadata(self) -> dict[str, Any]:
         """Return what a manifest says of the weights that are written.
 
-        Which averages they are, when they were best, when the decay began where that was not known before, and after
-        which images the code changed, where it did.
+        The images seen, which averages they are, the best validation, when the decay began if it was not known before,
+        and after which images the code changed.
         """
         best = None if self.best is None else {"images": self.best.images, "loss": self.best.loss}
         changed = {"code_changed_at": self.code_changed_at} if self.code_changed_at else {}

@@ -66,7 +66,7 @@ def check_derived(made: Derived, name: str, images: Result, processors: int) -> 
         return Result()
     damaged = remake(folder, f"{made.stage}@{name}")
     again = f"{made.again} with `dvc repro {made.stage}@{name}`"
-    manifest = sealed(folder, made.kind, damaged)
+    manifest = sealed(folder, made.kind, damaged, "part", "shards", "splits", made.maker.lower())
     if isinstance(manifest, Problem):
         return Result([manifest])
     result = Result(manifest=manifest)
@@ -126,7 +126,7 @@ def check_catalog(parts: Sequence[str], checked: Sequence[str], sound: bool) -> 
         checked: the requested parts whose manifest is valid.
         sound: whether all parts are valid, so that the catalog can be computed again and compared.
     """
-    manifest = sealed(CATALOG, CATALOG_KIND, remake(CATALOG, "catalog"))
+    manifest = sealed(CATALOG, CATALOG_KIND, remake(CATALOG, "catalog"), "parts")
     if isinstance(manifest, Problem):
         yield manifest
         return
@@ -153,7 +153,7 @@ def check_catalog(parts: Sequence[str], checked: Sequence[str], sound: bool) -> 
 
 def check_selection(checked: Sequence[str]) -> Iterator[Problem]:
     """Yield the errors of data/selection, which exists; `checked` as for `check_catalog`."""
-    manifest = sealed(SELECTION, SELECTION_KIND, remake(SELECTION, "catalog"))
+    manifest = sealed(SELECTION, SELECTION_KIND, remake(SELECTION, "catalog"), "parts")
     if isinstance(manifest, Problem):
         yield manifest
         return

@@ -70,7 +70,8 @@ def check_part(
         progress: wraps the iterator over checked tars, with the total number of images, to report progress.
     """
     again = f"delete {folder} and make it again with `dvc repro ingest@{name}`"
-    part = sealed(folder, KIND, f"the rest of the part cannot be checked without it; {again}")
+    remedy = f"the rest of the part cannot be checked without it; {again}"
+    part = sealed(folder, KIND, remedy, "part", "splits", "quarantine", "in_place")
     if isinstance(part, Problem):
         return Result([part])
     result = Result(manifest=part)

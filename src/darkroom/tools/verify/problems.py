@@ -56,14 +56,17 @@ def remake(path: Path, stage: str) -> str:
     return f"delete it and restore it with `dvc checkout {path}`, or make it again with `dvc repro {stage}`"
 
 
-def sealed(folder: Path, kind: str, remedy: str) -> dict[str, Any] | Problem:
-    """Return a manifest after checking that its bytes have not changed, or its error."""
+def sealed(folder: Path, kind: str, remedy: str, *keys: str) -> dict[str, Any] | Problem:
+    """Return a manifest after checking that its bytes have not changed and that it has some keys, or its error."""
     try:
         check_seal(folder)
-        return read_manifest(folder, kind)
+        manifest = read_manifest(folder, kind)
     except ArtifactError as error:
         text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
         return Problem(folder / NAME, "cannot be relied on", remedy, detail=text)
+    if missing := [key for key in keys if key not in manifest]:
+        return Problem(folder / NAME, "has another structure", remedy, detail=f"no `{'`, `'.join(missing)}`")
+    return manifest
 
 
 def check_hash(path: Path, sha256: str, remedy: str) -> list[Problem]:
