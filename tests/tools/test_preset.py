@@ -14,6 +14,7 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import lookup, read_yaml
 from darkroom.tools import preset
+from darkroom.tools.editing import laid_over
 from darkroom.tools.init.machine import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -219,3 +220,17 @@ def test_comments_behind_an_empty_section_stay_where_they_are():
     assert yaml.safe_load(laid) == {"b": {"x": 1}, "d": {"x": 2}, "c": 1}
     assert laid.index("x: 1") < laid.index("# of d") < laid.index("x: 2") < laid.index("# of c")
     assert preset.laid_over(laid, {"b.x": preset.DEFAULT_VALUE, "d.x": preset.DEFAULT_VALUE}) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("training: {batch: 64, rate: 0.1}  # both\n", {"batch": 32, "rate": 0.1}),
+        ("other: &b\n  rate: 0.1\ntraining: *b\n", {"batch": 32, "rate": 0.1}),
+        (f"training:\n  batch: 64  # few\n  title: {'word ' * 30}end  # long\n", None),
+    ],
+)
+def test_the_other_keys_of_a_section_stay(text, value):
+    """Whatever its style is; a long text is not wrapped."""
+    laid = laid_over(text, {"training.batch": 32})
+    assert yaml.safe_load(laid)["training"] == (value or {**yaml.safe_load(text)["training"], "batch": 32})

@@ -14,7 +14,6 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manif
 from darkroom.data.images import ImageSpec
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.layout import SHARDS
-from darkroom.data.reader import same_spec
 from darkroom.errors import DarkroomError
 
 KIND = "catalog"
@@ -132,6 +131,8 @@ def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> 
         ArtifactError: a part is missing or damaged, or its images differ from the others; the message names it.
     """
     manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in sorted(parts)}
+    from darkroom.data.reader import same_spec  # `darkroom check` loads this module, and needs no pyarrow
+
     spec = same_spec(manifests)
     chosen = [{"name": part, "sha256": manifest_hash(root / part)} for part in manifests]
     write_manifest(folder, SELECTION_KIND, image=spec.metadata(), parts=chosen)

@@ -91,7 +91,8 @@ def write_latents(
                 for values in encoded.values():
                     if values.shape != (expected := (shard.images, *stored_shape(form, shape))):
                         raise DarkroomError(
-                            f"{redacted(shard.tar)}: latents of shape {values.shape} came, not {expected}."
+                            f"{redacted(shard.tar)}: the tokenizer made latents of shape {values.shape}, not "
+                            f"{expected}."
                         )
                     if codebook is not None:  # before a code is cut to its dtype
                         _check_codes(values, len(codebook), shard, texts)

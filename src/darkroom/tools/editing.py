@@ -5,6 +5,7 @@ The style is the one in which DVC writes the file: a key a line, lists an item a
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from io import StringIO
 from typing import Any
 
@@ -130,7 +131,7 @@ def _line(head: str, comment: str, column: int) -> str:
 def _dumped(name: str, value: Any, indent: int) -> list[str]:
     """Return the lines of a key and its value as DVC writes them."""
     yaml, out = YAML(), StringIO()
-    yaml.default_flow_style = False
+    yaml.default_flow_style, yaml.width = False, 2**20  # a long text stays on its line, before its comment
     yaml.dump({name: value}, out)
     return [" " * indent + line for line in out.getvalue().rstrip("\n").split("\n")]
 
@@ -144,6 +145,13 @@ def _set(lines: list[str], path: Path, value: Any) -> None:
         lines[first:end] = [_line(head, comment, column), *rest]
         return
     depth = next(depth for depth in range(len(path) - 1, -1, -1) if not depth or path[:depth] in spans)
+    if depth and not _has_keys(lines, path[:depth]):
+        section = value_of(parse_yaml("\n".join(lines), PARAMS), ".".join(path[:depth]))
+        if isinstance(section, Mapping) and section:  # in flow style, or an alias: its other keys stay
+            merged = deepcopy(dict(section))
+            put(merged, ".".join(path[depth:]), value)
+            _set(lines, path[:depth], merged)
+            return
     for name in reversed(path[depth + 1 :]):
         value = {name: value}
     at, indent = len(lines), 0

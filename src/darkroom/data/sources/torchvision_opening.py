@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -67,6 +67,9 @@ def open_or_download(cls: type, root: Path, given: Mapping[str, Any], download: 
             if not (download and "download" in parameters(cls)):
                 raise _absent(cls, root, error, download) from error
         with _locked(root):
+            if ready:
+                with suppress(Exception):  # another process brought it meanwhile
+                    return open_set(cls, root, given)
             _bring(cls, root, given, download)
             return open_set(cls, root, given)
     except ImportError as error:

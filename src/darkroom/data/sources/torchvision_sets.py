@@ -195,14 +195,16 @@ def find(name: str) -> type:
     from torchvision import datasets
 
     sets = [each for each in datasets.__all__ if inspect.isclass(getattr(datasets, each))]
+    fitting = ", ".join(each for each in sets if each not in _OTHER)
     if name not in sets:
         by_case = {each.lower(): each for each in sets}
         near = [by_case[each] for each in difflib.get_close_matches(name.lower(), by_case, n=3)]
-        hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sets)}."
+        hint = f"did you mean {' or '.join(near)}?" if near else f"it has {fitting}."
         raise DarkroomError(f"{PARAMS}: torchvision has no data set `{name}`; {hint}")
     cls: type = getattr(datasets, name)
     if name in _OTHER or not {"root", "transform", "target_transform"} <= set(parameters(cls)):
-        raise DarkroomError(f"{PARAMS}: `torchvision.dataset` is {name}, which is no classification set.")
+        hint = "; the source `folder` reads any folder" if name in ("ImageFolder", "DatasetFolder") else ""
+        raise DarkroomError(f"{PARAMS}: `torchvision.dataset` is {name}, which is no classification set{hint}.")
     return cls
 
 

@@ -106,6 +106,10 @@ def read_published(
     try:
         content = path.read_bytes()  # one copy in memory is hashed and read: the file cannot change in between
     except OSError as error:
+        if weights == Path(NO_FILE):
+            raise DarkroomError(
+                f"{path} cannot be read ({error.strerror}): delete it, and it is downloaded again."
+            ) from error
         raise DarkroomError(
             f"{keys.weights} names {path}, which cannot be read ({error.strerror}): give the published file, "
             f"{source.url}, or {NO_FILE} to download it."

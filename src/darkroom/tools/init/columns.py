@@ -66,7 +66,8 @@ def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = 
         more = f"; {others} would do, too: `{key}`" if others else ""
         on_label.append(f"Classes are of the column `{label}` of {where}{more}.")
     elif unknown:
-        on_label.append(f"{others} of {where} may hold classes: name one as `{key}`, and run this again.")
+        how = "name that column `label` in the table" if key == _OF_FOLDER else f"name one as `{key}`"
+        on_label.append(f"{others} of {where} may hold classes: {how}, and run this again.")
     if caption is not None:
         on_caption.append(f"Captions are of the column `{caption}` of {where}.")
     for name, values in rest.items():

@@ -113,7 +113,9 @@ def _trainings(
         found.append(
             f"That is more than asked for: less would show nothing. Give it --minutes {math.ceil(total / 60 / MARGIN)}."
         )
-    elif measured.fraction(lengths) < SHORT:
+    elif total < 0.75 * minutes * 60:
+        found.append("No training is made longer: more would teach little, or a generator would memorize its images.")
+    if total <= minutes * 60 and measured.fraction(lengths) < SHORT:
         short = min(lengths, key=lambda name: lengths[name] / measured.tier.enough[name])
         enough = {name: min(measured.tier.enough[name], measured.longest[name]) for name in lengths}
         found.append(
@@ -138,9 +140,12 @@ def _alternatives(minutes: float, measured: Measured, lengths: Mapping[str, int]
         if same or measured.seconds(other) > seconds:  # in which not even the least of each fits
             continue
         tight = measured.fraction(other) < FEW or measured.tier.minutes * 60 > seconds
+        more = "" if name == "train_tokenizer" else f" and {other['train_tokenizer']:,} for train_tokenizer"
         sizes = ", or larger networks" if factor > 1 and measured.larger else ""
         sizes = ", or smaller networks" if factor < 1 and tight and measured.tier != TIERS[0] else sizes
-        found.append(f"{what}: --minutes {minutes * factor:g}, with about {other[name]:,} images for {name}{sizes}.")
+        found.append(
+            f"{what}: --minutes {minutes * factor:g}, with about {other[name]:,} images for {name}{more}{sizes}."
+        )
     return found
 
 
