@@ -47,6 +47,14 @@ def test_a_sound_project_is_sound(made: Path) -> None:
     assert len(said("verify", "second")[1].splitlines()) == 3
 
 
+def test_a_manifest_of_another_structure_is_reported(made: Path) -> None:
+    """As another version wrote it, seal and all."""
+    rewritten(SHARDS / "first", KIND, lambda manifest: manifest.pop("splits"))
+    code, text = said("verify")
+    assert code == 1 and "first/manifest.json: has another structure (no `splits`)" in text
+    assert "second   12 images in " in text
+
+
 def test_it_answers_without_torch(made: Path) -> None:
     script = (
         "import sys; from darkroom.cli import main; codes = [main(['data', 'verify']), main(['data', 'show'])];"
