@@ -37,7 +37,7 @@ LINES = [
     ("models/kinds.py", '"kl": {', f'"patches": {TOKENIZER!r},\n        '),
     ("models/kinds.py", '"dit": {', f'"normal": {GENERATOR!r},\n        '),
     ("diffusion/objectives.py", '"flow": Flow.of', '"arc": Arc.of, '),
-    ("diffusion/objectives.py", "from darkroom.diffusion.denoiser", "from darkroom.diffusion.arc import Arc\n"),
+    ("diffusion/objectives.py", "from darkroom.diffusion.flow", "from darkroom.diffusion.arc import Arc\n"),
     ("diffusion/settings.py", '"flow": ("euler", "heun", "euler_maruyama", "dpm")', '"arc": ("euler",),\n    '),
     ("metrics/table.py", "    ClassMetric(),\n", "    Brightness(),\n"),
     ("metrics/table.py", "from darkroom.metrics.labels", "from darkroom.metrics.brightness import Brightness\n"),
