@@ -53,6 +53,9 @@ def test_what_is_recorded_was_computed(toy: Sandbox, engine: str, stage: str, ed
             toy.edit(edited)
         else:
             file.write_text(f"{before or ''}\nprint(end='')\n")
+    if engine == "snakemake" and stage == "ingest@first" and edit != "source":  # starts again with the edit
+        assert run.returncode == 0 and toy.lock()[stage] != recorded and not toy.stale(stage)
+        return
     assert run.returncode != 0 and toy.lock()[stage] == recorded
 
     toy.edit(given)
