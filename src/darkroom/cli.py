@@ -165,7 +165,7 @@ def _add_invert(of: _Parser) -> None:
     hint = "image files in place of stored images"
     of.several("--from", hint, dest="files", metavar="FILE", action="extend", nargs="+")
     of.several("--labels", "their classes, in place of their own: one for all, or one an image", metavar="CLASS,…")
-    of.several("--text", "their captions, likewise; may come several times")
+    of.several("--text", "their captions, one for all or one an image; may come several times")
     of.several("--to-label", "a row of the same noise as other classes", metavar="CLASS,…")
     of.several("--to-text", "a row of the same noise by another text; may come several times", metavar="TEXT")
     of.add("--steps", "steps of the solver, there and back; those of `sample_generator`")

@@ -102,7 +102,7 @@ def _short(text: str) -> str:
 
 
 def tars_of(source: Any) -> TarFiles | None:
-    """Return the tars of a source that is indexed in place; None: its images are stored anew."""
+    """Return the tars of a source that is indexed in place; None: its images are stored again."""
     return source.tars if getattr(source, "in_place", False) else None
 
 

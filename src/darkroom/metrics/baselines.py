@@ -228,7 +228,7 @@ def label_baselines(
 
     Returns:
         `held_out`: the accuracy of held-out real images with the samples' fractions of classes, and `held_out_se`, its
-        standard error; `held_out_confident` likewise; `constant`: the fraction of the most frequent class;
+        standard error; `held_out_confident` too; `constant`: the fraction of the most frequent class;
         `without_held_out`: classes of the samples that no held-out image shows, which are left out of the first three;
         `never_recognised`: classes of the samples of which the evaluator recognises no held-out image.
     """

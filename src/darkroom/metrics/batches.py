@@ -52,7 +52,7 @@ class Views:
     pool: (N, D) float32, what distances are taken in.
     spatial: (N, 2023) float32, 17 x 17 places of 7 channels, those of sFID (Nash et al., 2021, arXiv 2103.03841); None:
         of another network than Inception.
-    logits: (N, 1008) float32, those of the Inception Score; None likewise.
+    logits: (N, 1008) float32, those of the Inception Score; None: of another network.
     """
 
     pool: Tensor

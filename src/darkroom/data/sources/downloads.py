@@ -207,7 +207,7 @@ class Log:
 
 
 def read_log(stem: str, read: Callable[[str], bytes | None]) -> Log | None:
-    """Return img2dataset's records of the shard `stem`.tar; None: there are none.
+    """Return img2dataset's records of the shard `stem`.tar; None: it has none.
 
     Args:
         stem: the name of the shard without its extension.
