@@ -1,4 +1,4 @@
-"""A clone with nothing in it but what `darkroom check` reads."""
+"""A folder with the files that `darkroom check` and a stage read, and no data."""
 
 import shutil
 from collections.abc import Callable
@@ -14,14 +14,21 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[dict[str, Any]], None]], str]:
-    """Return a function that lets another change params.yaml's values, and then checks the clone."""
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder with dvc.yaml, params.yaml and the source the working folder."""
+    for name in ("dvc.yaml", "params.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
     for name in ("src", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "none").touch()
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def checked(clone: Path) -> Callable[[Callable[[dict[str, Any]], None]], str]:
+    """Return a function that lets another change params.yaml's values, and then checks the clone."""
+    (clone / "data").mkdir()
+    (clone / "data" / "none").touch()
 
     def check_with(change: Callable[[dict[str, Any]], None]) -> str:
         values = read_params(ROOT / "params.yaml")

@@ -50,11 +50,10 @@ def test_images_of_another_shape_are_refused() -> None:
         tokenizer().encode(LEVELS[..., :8, :8])
 
 
-def test_the_stage_writes_it_and_it_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stage_writes_it_and_it_is_opened_again(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     selection = Selection({}, ImageSpec(size=16, channels="L", format="png"), "0" * 64)
     monkeypatch.setattr(train_tokenizer, "load_selection", lambda: selection)
-    monkeypatch.chdir(tmp_path)
-    values = read_params(ROOT / "params.yaml")
+    values = read_params(Path("params.yaml"))
     chosen = {**values["train_tokenizer"], "kind": "identity"}
     params = Params.model_validate({"run": {**values["run"], "device": "cpu"}, "train_tokenizer": chosen})
     assert params.idle == "`train_tokenizer.kind` is identity, which is taken as it is"

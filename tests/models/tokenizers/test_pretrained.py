@@ -126,11 +126,10 @@ def params(tmp_path, **changes):
     return Params.model_validate({"run": {**values["run"], "device": "cpu"}, "train_tokenizer": chosen})
 
 
-def test_the_stage_writes_it_without_an_update_and_tells_nothing_of_this_machine(tmp_path, monkeypatch):
+def test_the_stage_writes_it_without_an_update_and_tells_nothing_of_this_machine(clone, tmp_path, monkeypatch):
     published(tmp_path / "vae")
     selection = Selection({}, ImageSpec(size=32, channels="RGB", format="png"), "0" * 64)
     monkeypatch.setattr(train_tokenizer, "load_selection", lambda: selection)
-    monkeypatch.chdir(tmp_path)
     train_tokenizer.run(params(tmp_path))
     manifest = read_manifest(Path("models/tokenizer"), "tokenizer")
     assert (manifest["tokenizer_kind"], manifest["images_seen"], manifest["latent_shape"]) == (
