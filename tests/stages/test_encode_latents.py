@@ -283,13 +283,12 @@ def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, mon
 
 
 def test_verify_checks_codes_and_codebook(codes: None) -> None:
-    from darkroom.tools.verify.derived_check import MADE, check_derived
-    from darkroom.tools.verify.part_check import Result
+    from darkroom.tools.verify.part_check import LATENTS, Result, check_derived
 
     stored("codes")
 
     def faults() -> list[str]:
-        return [str(fault) for fault in check_derived(MADE[0], "one", Result(manifest={}), 1).faults]
+        return [str(fault) for fault in check_derived(LATENTS, "one", Result(manifest={}), 1).faults]
 
     assert faults() == []
     path = Path("data/latents/one") / CODEBOOK

@@ -31,7 +31,7 @@ from darkroom.report.numbers import (
 )
 from darkroom.report.scores import ClipScored, Row, Scored, debiased, distance_rows, distance_title, rows, value_of
 from darkroom.report.trainings import drawn
-from darkroom.terminal.numbers import bytes_of
+from darkroom.terminal.numbers import bytes_of, counted
 
 # The others train nothing where no score or loss needs them, or where published weights are used; of the kind `none`
 # the generator does not, either.
@@ -278,10 +278,6 @@ def _cards(inputs: Inputs) -> dict[str, list[tuple[str, str]]]:
     return {name: list(flat(each.whole)) for name, each in cards.items() if each}
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def render(title: str, inputs: Inputs) -> str:
     """Return the page as HTML, from the template beside this file; all texts but the charts are escaped."""
     environment = Environment(
@@ -293,7 +289,7 @@ def render(title: str, inputs: Inputs) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"written": written, "bytes": bytes_of, "range": range_of}
-    environment.filters |= {"sampling": sampling, "percent": percent, "counted": _counted}
+    environment.filters |= {"sampling": sampling, "percent": percent, "counted": counted}
     counts, evaluator = inputs.catalog.counts, inputs.reference.evaluator
     train, known = counts["train"], evaluator.by_class if evaluator else {}
     always = ALWAYS if inputs.generator else ALWAYS - {"generator"}

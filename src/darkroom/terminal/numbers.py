@@ -11,6 +11,11 @@ def count_of(count: float) -> str:
     return f"{count:.0f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number and a noun in the singular or plural: 1 part, 1,200 parts."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def time_of(seconds: float) -> str:
     """Return a duration as 3.2 s, 42 s, 1 min 20 s, from ten minutes on as 17 min, then as 1 h 05 min, 4 d 02 h."""
     whole = round(seconds)

@@ -4,16 +4,18 @@ The package `datasets` reads them (https://huggingface.co/docs/datasets): parque
 formats. It runs no code of a data set. Images are passed on as stored bytes.
 """
 
+import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.captions import answer_of, caption_of, label_of
-from darkroom.data.sources.hub_open import content, open_stream
+from darkroom.data.sources.captions import SPEAKER, answer_of, caption_of, label_of
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Hub as Settings
 
@@ -78,7 +80,7 @@ class Hub:
             except Exception as error:  # errors of pyarrow, the network or fsspec, by the format of the data set
                 raise DarkroomError(
                     f"{self._files.name}: row {number:,} of the split `{self._facts['split']}` and those after it "
-                    f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                    f"cannot be read: {_reason(error)}"
                 ) from error
             if row is None:
                 return
@@ -135,3 +137,205 @@ def first_text(value: Any) -> str:
     value = answer_of(value)
     text = next(iter(value), None) if isinstance(value, list) else value
     return text if isinstance(text, str) else ""
+
+
+def content(value: Any) -> tuple[bytes | str | None, str | None]:
+    """Return the bytes or the address of an image from the value of its column, and its file name."""
+    if value is None:
+        return None, None
+    path = value.get("path")
+    data = value.get("bytes")
+    return (path if data is None else data), path
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one data set. Other files are refused: a table could name any file of this machine as an image.
+
+    name: the name of the data set, for messages.
+    root: the prefix of the addresses of its files: an absolute folder, or hf://datasets/NAME@COMMIT.
+    """
+
+    name: str
+    root: str
+
+    @property
+    def _local(self) -> bool:
+        return not self.root.startswith("hf://")
+
+    def short(self, address: str) -> str:
+        """Return an address relative to the data set, or its file name where it is outside of the data set."""
+        inner, _, archive = address.partition("::")
+        own = self._own(archive or inner)
+        if own is None:
+            return PurePosixPath(inner).name
+        return f"{own}: {inner.removeprefix('zip://')}" if archive else own
+
+    def _own(self, address: str) -> str | None:
+        path = os.path.normpath(Path(address).absolute()) if self._local else address
+        start = self.root.rstrip("/") + "/"
+        return path[len(start) :] if path.startswith(start) and ".." not in path.split("/") else None
+
+    def read(self, address: str) -> bytes:
+        """Return the content of a file, `zip://MEMBER::ARCHIVE` for one in an archive.
+
+        Raises:
+            DamageError: the file cannot be read, or is not a file of the data set.
+            DarkroomError: the Hub cannot be reached.
+        """
+        import fsspec
+
+        inner, _, archive = address.partition("::")
+        if "::" in archive or (archive and not inner.startswith("zip://")) or self._own(archive or inner) is None:
+            raise DamageError(Reason.UNREADABLE, "the row has no bytes, and its path is outside of the data set")
+        try:
+            with fsspec.open(address, "rb") as file:
+                return file.read()
+        except FileNotFoundError as error:
+            raise DamageError(Reason.MISSING, "the row names a file that is not there") from error
+        except Exception as error:  # errors of zipfile or the system; on the Hub also of the network
+            if not self._local:
+                raise DarkroomError(f"{address} cannot be read: {_reason(error)}") from error
+            raise DamageError(Reason.UNREADABLE, type(error).__name__) from error
+
+
+_TIMEOUT = 20  # seconds for the Hub's first answer
+
+
+def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, Any], Files]:
+    """Return the split as a `datasets.IterableDataset` of undecoded images, its metadata, and its files.
+
+    Raises:
+        DarkroomError: see `Hub`.
+    """
+    stream, metadata, files = open_split(settings, path)
+    import datasets
+
+    _check(settings, stream.features, files.name)
+    columns = [column for column in (settings.image, settings.label, settings.caption) if column]
+    stream = stream.select_columns(list(dict.fromkeys(columns)))
+    return stream.cast_column(settings.image, datasets.Image(decode=False)), metadata, files
+
+
+def open_split(settings: Settings, path: Path | None) -> tuple[Any, dict[str, Any], Files]:
+    """Return the split with all its columns, whatever they are, its metadata, and its files.
+
+    Raises:
+        DarkroomError: see `Hub`; no column is looked for.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise DarkroomError(
+            "parts with the source `hub` are read with the package `datasets`, which is not installed: install it with "
+            "`pip install 'darkroom[hub]'`."
+        ) from error
+    datasets.disable_progress_bars()
+    chosen = {"configuration": settings.configuration, "split": settings.split}
+    if path is not None:
+        if not path.is_dir():
+            raise DarkroomError(
+                f"{path}: the path of a part with the source `hub` must be a folder in the Hub's layout."
+            )
+        target, commit = str(path.absolute()), None
+        metadata, files = chosen, Files(str(path), target)
+    else:
+        target, commit = settings.dataset, _commit(settings)
+        metadata = {"dataset": target, "revision": commit, **chosen}
+        files = Files(target, f"hf://datasets/{target}@{commit}")
+    splits = _load(settings, files.name, target, commit)
+    if settings.split not in splits:
+        raise DarkroomError(f"{files.name} has no split `{settings.split}`: it has {_named(splits)}. See `hub.split`.")
+    stream = splits[settings.split]
+    if stream.features is None:  # some formats do not declare their columns: then they follow from the first rows
+        stream = stream._resolve_features()
+    return stream, metadata, files
+
+
+def _named(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _commit(settings: Settings) -> str:
+    """Return the commit of the revision of a data set, by default of its newest one."""
+    from huggingface_hub import HfApi
+
+    name = settings.dataset
+    if Path(name).exists():  # `datasets` would read it in place of the Hub's, and DVC would not know
+        raise DarkroomError(f"`hub.dataset` is {name}, which is also a folder here: give it as the part's `path`.")
+    try:
+        commit = HfApi().dataset_info(name, revision=settings.revision, timeout=_TIMEOUT).sha
+    except Exception as error:  # errors of any library that the Hub's client uses
+        raise DarkroomError(
+            f"{name} cannot be read from the Hugging Face Hub: {_reason(error)}. Check `hub.dataset`, OWNER/NAME, and "
+            "`hub.revision`; a private or gated data set needs a token of yours in the environment variable HF_TOKEN. "
+            "Without internet, copy the data set to a folder and name that as the part's `path`."
+        ) from error
+    assert commit is not None  # the Hub always says it
+    return commit
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any:
+    """Return the streams of all splits of a configuration, by name."""
+    import datasets
+
+    try:
+        # A new cache: from the usual one `datasets` takes any version when a request to the Hub fails.
+        with tempfile.TemporaryDirectory() as cache:
+            return datasets.load_dataset(
+                target, settings.configuration, revision=commit, streaming=True, cache_dir=cache
+            )
+    except Exception as error:  # an unknown configuration is a ValueError among many
+        known: list[str] = []
+        with suppress(Exception):
+            known = datasets.get_dataset_config_names(target, revision=commit)
+        if known and settings.configuration not in known:
+            raise DarkroomError(
+                f"{name}: `hub.configuration` is {settings.configuration or 'null'}, and must be one of {_named(known)}."
+            ) from error
+        gated = (
+            f". If it is gated, accept its terms on https://huggingface.co/datasets/{name}, and put a token of yours "
+            "into the environment variable HF_TOKEN."
+        )
+        raise DarkroomError(
+            f"{name} cannot be read as a data set: {_reason(error)}{gated if commit else ''}"
+        ) from error
+
+
+def _check(settings: Settings, features: Any, name: str) -> None:
+    """Check that the columns exist and have the right types."""
+    import datasets
+
+    def holds_images(feature: Any) -> bool:
+        if isinstance(feature, dict):
+            return {"bytes", "path"} >= set(feature)
+        return isinstance(feature, datasets.Image) or getattr(feature, "dtype", "") in ("binary", "large_binary")
+
+    def holds_labels(feature: Any) -> bool:
+        return isinstance(feature, datasets.ClassLabel) or _plain(feature, "int", "uint", "bool")
+
+    rules = {"image": (holds_images, "images"), "label": (holds_labels, "labels"), "caption": (holds_texts, "texts")}
+    for key, (holds, what) in rules.items():
+        if (column := getattr(settings, key)) is None:
+            continue
+        if column not in features:
+            raise DarkroomError(f"{name} has no column `{column}`, named by `hub.{key}`: it has {_named(features)}.")
+        if not holds(features[column]):
+            raise DarkroomError(
+                f"{name}: the column `{column}`, `hub.{key}`, holds {features[column]}, and must hold {what}."
+            )
+
+
+def holds_texts(feature: Any) -> bool:
+    """Return whether a column holds texts, lists of them, or conversations."""
+    inner = getattr(feature, "feature", feature)  # of a list
+    return _plain(inner) or (isinstance(inner, dict) and bool(inner.keys() & SPEAKER))
+
+
+def _plain(feature: Any, *kinds: str) -> bool:
+    """Return whether a column holds texts, or values of a type that begins with one of `kinds`."""
+    return str(getattr(feature, "dtype", "")).startswith(("string", "large_string", *kinds))

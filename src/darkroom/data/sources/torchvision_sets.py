@@ -2,22 +2,29 @@
 
 Data sets of image files are read as files, through their argument `loader`, so that nothing is decoded twice and damage
 is reported; others return pixels. The order is torchvision's, unless that is the order of the file system.
+
+Most classes of torchvision check that files exist, and few check their content. So files are downloaded and unpacked in
+a temporary folder, and moved into place after the data set was opened from there.
 """
 
-import difflib
+import fcntl
 import inspect
 import operator
+import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from PIL import Image, UnidentifiedImageError
 
+from darkroom.artifacts.atomic import require_writable, sync_tree
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import shown
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.torchvision_opening import downloads, open_or_download, parameters
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Torchvision as Settings
 from darkroom.params.section import PARAMS
@@ -50,7 +57,6 @@ class Torchvision:
         self._data = open_or_download(kind, self._root, self._given, settings.download)
         self._length = len(self._data)
         self._classes = _classes(self._data, settings)
-        self._check()
 
     def size(self) -> int:
         """Return the number of images."""
@@ -112,22 +118,6 @@ class Torchvision:
             return range(self._length)
         return sorted(range(self._length), key=lambda number: Path(self._data[number][0]).relative_to(self._root).parts)
 
-    def _check(self) -> None:
-        """Check that the first readable image has one class."""
-        for number in range(min(self._length, 16)):
-            try:
-                _, target = self._data[number]
-            except Exception:  # damage: `read` reports it
-                continue
-            try:
-                _number(target)
-            except TypeError:
-                raise DarkroomError(
-                    f"{PARAMS}: {self._settings.dataset} gives {type(target).__name__} and no number of a class, "
-                    f"with `torchvision.options` {self._settings.options}: it is no classification set so."
-                ) from None
-            return
-
     def _label(self, target: int | None) -> tuple[str | None, tuple[Finding, ...]]:
         if target is None or target == _NO_LABEL:
             return None, ()
@@ -139,8 +129,14 @@ class Torchvision:
 
 
 def _number(target: Any) -> int | None:
-    """Return the number of a class, None for no class. Raises TypeError for any other value."""
-    return None if target is None else operator.index(target)
+    """Return the number of a class, None for no class. Raises DarkroomError for any other value."""
+    try:
+        return None if target is None else operator.index(target)
+    except TypeError:
+        raise DarkroomError(
+            f"{PARAMS}: the data set gives {type(target).__name__} and no number of a class, so it is no "
+            "classification set with these `torchvision.options`."
+        ) from None
 
 
 def _classes(data: Any, settings: Settings) -> list[str]:
@@ -190,51 +186,189 @@ def find(name: str) -> type:
     """Return the class of a classification data set.
 
     Raises:
-        DarkroomError: there is no data set of this name, or it is for another task; the message suggests near names.
+        DarkroomError: there is no such data set, or it is for another task; the message lists those that there are.
     """
     from torchvision import datasets
 
-    sets = [each for each in datasets.__all__ if inspect.isclass(getattr(datasets, each))]
-    fitting = ", ".join(each for each in sets if each not in _OTHER)
-    if name not in sets:
-        by_case = {each.lower(): each for each in sets}
-        near = [by_case[each] for each in difflib.get_close_matches(name.lower(), by_case, n=3)]
-        hint = f"did you mean {' or '.join(near)}?" if near else f"it has {fitting}."
-        raise DarkroomError(f"{PARAMS}: torchvision has no data set `{name}`; {hint}")
-    cls: type = getattr(datasets, name)
-    if name in _OTHER or not {"root", "transform", "target_transform"} <= set(parameters(cls)):
-        hint = "; the source `folder` reads any folder" if name in ("ImageFolder", "DatasetFolder") else ""
-        raise DarkroomError(f"{PARAMS}: `torchvision.dataset` is {name}, which is no classification set{hint}.")
-    return cls
+    classes = {each: cls for each in datasets.__all__ if inspect.isclass(cls := getattr(datasets, each))}
+    needed = {"root", "transform", "target_transform"}
+    fitting = [each for each, cls in classes.items() if each not in _OTHER and needed <= parameters(cls).keys()]
+    if name not in fitting:
+        raise DarkroomError(
+            f"{PARAMS}: `torchvision.dataset` is {name}, which is no classification set of torchvision; there are: "
+            f"{', '.join(fitting)}. The source `folder` reads any folder of images."
+        )
+    return classes[name]
 
 
 def arguments(cls: type, settings: Settings) -> dict[str, Any]:
     """Return the arguments of a class apart from the folder: the split by the name that the class uses, and options.
 
     Raises:
-        DarkroomError: the class has no such split or option, or needs another option.
+        DarkroomError: the class has no such split, or an option that is not an option of it.
     """
-    name, split = cls.__name__, settings.split
-    takes = {each: parameter for each, parameter in parameters(cls).items() if each not in _GIVEN}
-    found: dict[str, Any] = {}
-    said = f"`torchvision.split` is {'null' if split is None else split}"
+    name, split, takes = cls.__name__, settings.split, parameters(cls)
     if "train" in takes:
-        if split not in ("train", "test"):
-            raise DarkroomError(f"{PARAMS}: {name} has the splits train and test; {said}.")
-        found["train"] = split == "train"
+        found, fits, needs = {"train": split == "train"}, split in ("train", "test"), "train or test"
     elif "split" in takes:
-        if split is None:
-            raise DarkroomError(f"{PARAMS}: {name} has splits; {said} and must name one.")
-        found["split"] = split
-    elif split is not None:
-        raise DarkroomError(f"{PARAMS}: {name} has no splits; {said} and must be null.")
-    options = {each: parameter for each, parameter in takes.items() if each not in found}
-    for option in settings.options:
-        if option not in options:
-            near = difflib.get_close_matches(option, options, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"it takes: {', '.join(options) or 'none'}."
-            raise DarkroomError(f"{PARAMS}: {name} takes no `{option}` under `torchvision.options`; {hint}")
-    for option, parameter in options.items():
-        if parameter.default is parameter.empty and option not in settings.options:
-            raise DarkroomError(f"{PARAMS}: {name} needs `{option}` under `torchvision.options`.")
+        found, fits, needs = {"split": split}, split is not None, "the name of a split"
+    else:
+        found, fits, needs = {}, split is None, "null, as it has no splits"
+    if not fits:
+        said = "null" if split is None else split
+        raise DarkroomError(f"{PARAMS}: `torchvision.split` is {said}, and of {name} it must be {needs}.")
+    options = sorted(takes.keys() - _GIVEN - found.keys())
+    if wrong := sorted(settings.options.keys() - set(options)):
+        has = ", ".join(options) or "none"
+        raise DarkroomError(f"{PARAMS}: {name} takes no `{wrong[0]}` under `torchvision.options`; it takes: {has}.")
     return {**found, **settings.options}
+
+
+# Errors of torchvision about wrong arguments or a missing package; all other errors are about the files.
+_ASKED = (ImportError, TypeError, ValueError)
+_ARCHIVES = (".gz", ".tgz", ".zip", ".tar", ".bz2", ".xz", ".mat", ".data", ".h5", ".csv")
+
+
+def parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a class, with those of its base classes that it passes on."""
+    found: dict[str, inspect.Parameter] = {}
+    for each in cls.__mro__[:-1]:
+        if "__init__" not in vars(each):
+            continue
+        signature = inspect.signature(each.__init__).parameters  # type: ignore[misc]
+        found = {**dict(list(signature.items())[1:]), **found}
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.values()):
+            break
+    return {name: each for name, each in found.items() if each.kind is not each.VAR_KEYWORD}
+
+
+def downloads() -> Path:
+    """Return the folder of downloads: that of the main checkout, also in a queued experiment."""
+    return Path(os.environ.get("DVC_ROOT", ".")) / ".darkroom" / "downloads" / "torchvision"
+
+
+def open_set(cls: type, root: Path, given: Mapping[str, Any]) -> Any:
+    """Return a data set whose files exist; images in files are returned as their paths."""
+    fixed = {"download": False, "loader": str}
+    return cls(str(root), **given, **{name: value for name, value in fixed.items() if name in parameters(cls)})
+
+
+def open_or_download(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> Any:
+    """Return a data set, after downloading or unpacking missing files; see `open_set`.
+
+    Raises:
+        DarkroomError: the files are missing and cannot be downloaded, or are damaged, or an option has a wrong value;
+            the message names the folder and what torchvision says.
+    """
+    # ImageNet unpacks its archives without an option for it.
+    unpacks = hasattr(cls, "parse_archives")
+    ready = not unpacks or ((root / given["split"]).is_dir() and (root / "meta.bin").is_file())
+    try:
+        try:
+            if ready:
+                return open_set(cls, root, given)
+        except _ASKED:
+            raise
+        except Exception as error:
+            if not (download and "download" in parameters(cls)):
+                raise _absent(cls, root, error, download) from error
+        with _locked(root):
+            if ready:
+                with suppress(Exception):  # another process brought it meanwhile
+                    return open_set(cls, root, given)
+            _bring(cls, root, given, download)
+            return open_set(cls, root, given)
+    except ImportError as error:
+        raise DarkroomError(f"torchvision needs another package for {cls.__name__}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise DarkroomError(f"{PARAMS}: torchvision cannot open {cls.__name__} so: {error}") from error
+
+
+def _bring(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> None:
+    """Download and unpack a data set in a temporary folder inside `root`, and move new files into place.
+
+    What lies in `root` is linked there: archives that a person put there are unpacked, not downloaded, and what another
+    process brought meanwhile is found.
+    """
+    require_writable(root / "download")
+    for left in root.glob(".download-*"):
+        shutil.rmtree(left)
+    beside = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
+    asked = {"download": True} if "download" in parameters(cls) else {}
+    try:
+        skipped = shutil.ignore_patterns(beside.name)
+        shutil.copytree(root, beside, ignore=skipped, copy_function=_link, dirs_exist_ok=True)
+        try:
+            cls(str(beside), **given, **asked)
+        except Exception as error:
+            # Some classes raise ValueError where the data set is no longer available for download.
+            if isinstance(error, _ASKED) and not (asked and isinstance(error, ValueError)):
+                raise
+            raise _absent(cls, root, error, download, beside) from error
+        sync_tree(beside)
+        _move(beside, root)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _link(path: str, place: str) -> None:
+    try:
+        os.link(os.path.realpath(path), place)
+    except OSError:
+        shutil.copyfile(path, place)
+
+
+def _move(new: Path, root: Path) -> None:
+    """Move files and folders into place; files are added to existing folders."""
+    for path in sorted(new.iterdir()):
+        place = root / path.name
+        if path.is_dir() and place.is_dir():
+            _move(path, place)
+        else:
+            path.replace(place)
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Hold the lock of a data set: one process at a time downloads it, while parts are ingested in parallel."""
+    path = downloads() / f".{root.absolute().name}.lock"
+    require_writable(path)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _absent(cls: type, root: Path, error: BaseException, download: bool, tried: Path | None = None) -> DarkroomError:
+    """Return the error for missing files: what torchvision says, which files are needed, and where they belong.
+
+    tried: the folder into which they were to come, with the folders that the class makes.
+    """
+    said = " ".join(str(error).replace(str(tried or root), str(root)).split())
+    made = [path.relative_to(tried) for path in tried.rglob("*") if path.is_dir()] if tried else []
+    new = [path for path in made if not (root / path).exists()]
+    place = root / max(new, key=lambda path: (len(path.parts), str(path)), default=Path())
+    names = f" ({found})" if (found := ", ".join(files(cls))) else ""
+    allow = "" if download else ", set `torchvision.download` to true where they are archives to be unpacked"
+    return DarkroomError(
+        f"{cls.__name__} is not in {root}, or not whole, and could not be had: {said.rstrip('.')}. "
+        f"Put its files{names} into {place}{allow}, and run the same command again."
+    )
+
+
+def files(cls: type) -> list[str]:
+    """Return the names of the archives in the download code of a class, or else in its attributes."""
+    attributes = {name: inspect.getattr_static(cls, name) for name in dir(cls) if not name.startswith("__")}
+    functions = [each for name in ("download", "_download") if inspect.isfunction(each := attributes.get(name))]
+    codes = [each.__code__ for each in functions]
+    found = _archives([[code.co_consts, [attributes.get(each) for each in code.co_names]] for code in codes])
+    return sorted(found or _archives(attributes))
+
+
+def _archives(value: Any) -> set[str]:
+    """Return the names of archives among nested texts: file names, and the ends of addresses."""
+    if isinstance(value, str):
+        name = PurePosixPath(value).name
+        return {name} if name.endswith(_ARCHIVES) and not name.startswith(".") and " " not in name else set()
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return set().union(*map(_archives, value)) if isinstance(value, list | tuple) else set()

@@ -12,6 +12,7 @@ from typing import Any
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.decoding import FORMATS
 from darkroom.data.keys import is_utf8, shown
+from darkroom.terminal.numbers import counted
 
 # With unsupported formats (HEIF, JPEG XL, TGA): their files are quarantined as no images, not ignored.
 ENDINGS = frozenset({"heic", "heif", "jxl", "tga"}).union(*(format.extensions for format in FORMATS.values()))
@@ -271,12 +272,8 @@ def passed_over_text(counts: Mapping[str, Any]) -> list[str]:
 def _aside(counts: Mapping[str, int]) -> str:
     parts = []
     if files := counts["files"]:
-        parts.append(_of(files, "file"))
+        parts.append(counted(files, "file"))
     if folders := counts["folders"]:
-        parts.append(f"{_of(folders, 'folder')} with {_of(counts['within'], 'file')}")
+        parts.append(f"{counted(folders, 'folder')} with {counted(counts['within'], 'file')}")
     text = ", ".join(parts)
     return f"{text}; with an image's ending {counts['images']:,}" if counts["images"] else text
-
-
-def _of(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

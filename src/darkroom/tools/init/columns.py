@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.data.sources.captions import answer_of
-from darkroom.data.sources.hub import first_text
-from darkroom.data.sources.hub_open import holds_texts, open_split
+from darkroom.data.sources.hub import first_text, holds_texts, open_split
 from darkroom.data.sources.tar_names import in_folder, shown_tar
 from darkroom.data.tar_files import TarFiles
 from darkroom.data.tars import Sample, compression, members, samples

@@ -1,32 +1,39 @@
-"""Checks the image shards of a part: manifest, indexes, tars, their statistics, and quarantine.parquet."""
+"""Checks the data by their hashes: image shards, latents and embeddings of a part, the catalog and the selection.
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+The seal of a manifest covers all of its entries, among them the hashes of the indexes, the tars and the other files.
+So equal hashes mean that every byte is as its stage wrote it. Of a damaged tar, the index names the damaged images.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
+import fsspec
 import pyarrow.parquet as pq
 
 from darkroom.artifacts.atomic import json_bytes
-from darkroom.artifacts.manifest import NAME
-from darkroom.data.damage import QUARANTINE, SCHEMA, Action
-from darkroom.data.images import EXTENSION
-from darkroom.data.index import IMAGES
+from darkroom.artifacts.manifest import NAME, manifest_hash, read_manifest, sha256_file
+from darkroom.data.catalog import CATALOG, SELECTION, SELECTION_KIND
+from darkroom.data.catalog import KIND as CATALOG_KIND
+from darkroom.data.damage import QUARANTINE
+from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
+from darkroom.data.embedding_file import file_name
+from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.index import NAME as INDEX
-from darkroom.data.layout import KIND
-from darkroom.data.shards import KEY
-from darkroom.data.splits import SPLITS, split_of
-from darkroom.params.ingest import Ingest
-from darkroom.remote import is_remote
+from darkroom.data.latent_file import CODEBOOK
+from darkroom.data.latent_file import KIND as LATENTS_KIND
+from darkroom.data.latents import LATENT_PARTS
+from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.splits import SPLITS
+from darkroom.errors import DarkroomError
+from darkroom.remote import is_remote, local_path, redacted, telling
+from darkroom.terminal.terminal import with_progress
 from darkroom.tools.verify.problems import Problem, check_hash, remake, sealed
-from darkroom.tools.verify.tar_check import Checked, Job, check_tar
 
 _WORKERS = 8  # maximum number of tars that are read at once; hashing releases the interpreter lock
-_HEADER = 512  # bytes of a tar header, before the data of a member
 
 
 @dataclass
@@ -35,7 +42,6 @@ class Result:
 
     images: the number of images; of latents or embeddings, of their rows.
     skipped: the number of remote tars that were not read.
-    indexes: the rows of each split with a valid index.
     manifest: the manifest; None where it is damaged.
     """
 
@@ -44,163 +50,70 @@ class Result:
     shards: int = 0
     bytes: int = 0
     skipped: int = 0
-    indexes: dict[str, pa.Table] = field(default_factory=dict)
     manifest: dict[str, Any] | None = None
 
 
-Progress = Callable[[Iterable[Checked], int], Iterable[Checked]]
+class Tar(NamedTuple):
+    """A tar: its path or URL, its hash in the manifest, what to do where it is damaged, and where its images are.
+
+    groups: the valid indexes that have images of it, each with the number of the row group.
+    """
+
+    place: str
+    sha256: str
+    remedy: str
+    groups: list[tuple[Path, int]]
 
 
-def check_part(
-    folder: Path,
-    name: str,
-    ingest: Ingest,
-    processors: int,
-    also_remote: bool,
-    progress: Progress = lambda items, _: items,
-) -> Result:
-    """Check every byte of a part.
+def check_part(name: str, processors: int, also_remote: bool) -> Result:
+    """Check every byte of the image shards of a part, and report progress.
 
     Args:
-        folder: data/shards/PART.
         name: the name of the part.
-        ingest: the section `ingest`, for the splits.
         processors: the number of threads that read tars.
         also_remote: whether to read remote tars.
-        progress: wraps the iterator over checked tars, with the total number of images, to report progress.
     """
+    folder = SHARDS / name
     again = f"delete {folder} and make it again with `dvc repro ingest@{name}`"
     remedy = f"the rest of the part cannot be checked without it; {again}"
     part = sealed(folder, KIND, remedy, "part", "splits", "quarantine", "in_place")
     if isinstance(part, Problem):
         return Result([part])
-    result = Result(manifest=part)
-    if part["part"] != name:
-        result.faults.append(Problem(folder / NAME, "is of another part", again, detail=part["part"]))
+    result = Result(_of_part(folder, part, name, again), manifest=part)
     damaged = remake(folder, f"ingest@{name}")
-    result.faults += _quarantine(folder / QUARANTINE, part["quarantine"], damaged)
-    result.bytes += sum(path.stat().st_size for path in folder.rglob("*") if path.suffix != ".tar" and path.is_file())
-    jobs: dict[str, Job] = {}
+    changed = (
+        f"it changed since it was indexed; put the old file back, or index it again with `dvc repro ingest@{name}`"
+    )
+    result.faults += check_hash(folder / QUARANTINE, part["quarantine"]["sha256"], damaged)
+    result.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.suffix != ".tar" and path.is_file())
+    tars: dict[str, Tar] = {}  # a tar with images of several splits is read once
     for split in SPLITS:
-        metadata = part["splits"][split]
-        images = [entry["images"] for entry in metadata["shards"]]
-        result.images += sum(images)
-        table = read_index(folder / split, IMAGES, metadata, damaged)
-        rows: list[pa.Table | None] = [None] * len(images)
-        if isinstance(table, Problem):
-            result.faults.append(table)
-        else:
-            result.indexes[split] = table
-            rows = [table.slice(sum(images[:at]), count) for at, count in enumerate(images)]
-            result.faults += _rows(folder / split / INDEX, table, metadata, part, again)
-        for entry, some in zip(metadata["shards"], rows, strict=True):
+        metadata, index = part["splits"][split], folder / split / INDEX
+        result.images += metadata["images"]
+        faults = check_hash(index, metadata["index_sha256"], damaged)
+        result.faults += faults
+        for number, entry in enumerate(metadata["shards"]):
+            stem = folder / split / entry["name"]
+            place = entry["tar"] if part["in_place"] else f"{stem}.tar"
             if not part["in_place"]:
-                result.faults += _statistics(folder / split / f"{entry['name']}_stats.json", entry, damaged)
-            if some is not None:
-                result.faults += _places(folder / split / INDEX, some, entry, again, part["in_place"])
-            job = _job(folder / split, entry, some, part, damaged)
-            if known := jobs.get(job.place):  # a tar with images of several splits is read once
-                tables = [rows for rows in (known.rows, job.rows) if rows is not None]
-                job = replace(known, rows=pa.concat_tables(tables) if tables else None)
-            jobs[job.place] = job
-    result.faults += _keys(folder, result.indexes, ingest.splits.model_dump(), ingest.split_seed, again)
-    result.shards = len(jobs)
-    wanted = [job for job in jobs.values() if also_remote or not is_remote(job.place)]
-    result.skipped = len(jobs) - len(wanted)
+                result.faults += _statistics(Path(f"{stem}_stats.json"), entry, damaged)
+            if place not in tars:
+                result.bytes += entry["bytes"] if also_remote or not is_remote(place) else 0
+                tars[place] = Tar(place, entry["sha256"], changed if part["in_place"] else damaged, [])
+            if not faults:
+                tars[place].groups.append((index, number))
+    chosen = [tar for tar in tars.values() if also_remote or not is_remote(tar.place)]
+    result.shards, result.skipped = len(tars), len(tars) - len(chosen)
     with ThreadPoolExecutor(max(1, min(_WORKERS, processors))) as pool:
-        for checked in progress(pool.map(check_tar, wanted), result.images):
-            result.faults += checked.faults
-            result.bytes += checked.bytes
+        checked = ([faults] for faults in pool.map(check_tar, chosen))
+        result.faults += [fault for (found,) in with_progress(checked, len(chosen), name, "shards") for fault in found]
     return result
 
 
-def read_index(folder: Path, schema: pa.Schema, split: Mapping[str, Any], remedy: str) -> pa.Table | Problem:
-    """Return the index in the folder of a split, or its error: then no row of it is used.
-
-    Args:
-        folder: the folder of the split.
-        schema: the columns of the index.
-        split: what the manifest says of the split.
-        remedy: what to do where it is damaged.
-    """
-    path, images = folder / INDEX, [entry["images"] for entry in split["shards"]]
-    if wrong := check_hash(path, split["index_sha256"], remedy):
-        return wrong[0]
-    file = pq.ParquetFile(path)
-    if not file.schema_arrow.equals(schema):
-        return Problem(path, "has other columns than an index of this version", remedy)
-    groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-    if groups != images:
-        detail = f"{sum(groups):,} rows in {len(groups):,} shards, {sum(images):,} in {len(images):,}"
-        return Problem(path, "has other counts than the manifest", remedy, detail=detail)
-    return file.read()
-
-
-def _rows(
-    path: Path, table: pa.Table, split: Mapping[str, Any], part: Mapping[str, Any], remedy: str
-) -> Iterator[Problem]:
-    """Yield the differences of an index from its manifest: labels, counts, sizes."""
-    labels = Counter({pair["values"]: pair["counts"] for pair in table["label"].drop_null().value_counts().to_pylist()})
-    if labels != Counter(split["labels"]) or table["label"].null_count != split["unlabelled"]:
-        yield Problem(path, "has other labels than the manifest counts", remedy)
-    if table.num_rows != split["images"]:
-        detail = f"{table.num_rows:,}, and {split['images']:,}"
-        yield Problem(path, "has another number of images than the manifest says", remedy, detail=detail)
-    strange = np.zeros(table.num_rows, bool)
-    for side in ("width", "height"):
-        strange |= table[side].to_numpy() != part["image"]["size"]
-        strange |= table[f"original_{side}"].to_numpy() < 1
-    for row in np.flatnonzero(strange).tolist():
-        yield Problem(path, "has a size that the manifest does not allow", remedy, table["key"][row].as_py())
-
-
-def _places(path: Path, rows: pa.Table, shard: Mapping[str, Any], remedy: str, in_place: bool) -> Iterator[Problem]:
-    """Yield the images of a shard whose bytes are outside its tar, or overlap but for hard links in a tar of others."""
-    offsets, sizes = rows["offset"].to_numpy(), rows["size"].to_numpy()
-    ends = offsets + sizes
-    outside = (offsets < _HEADER) | (sizes < 0) | (ends > shard["bytes"])
-    order = np.argsort(offsets, kind="stable")
-    over = np.zeros(len(offsets), bool)
-    linked = in_place & (offsets[order[1:]] == offsets[order[:-1]]) & (ends[order[1:]] == ends[order[:-1]])
-    over[order[1:]] = (offsets[order[1:]] < ends[order[:-1]] + _HEADER) & ~linked
-    for row in np.flatnonzero(outside | over).tolist():
-        what = "lies outside its tar" if outside[row] else "lies over another one in its tar"
-        yield Problem(path, what, remedy, rows["key"][row].as_py(), f"shard {shard['name']}")
-
-
-def _keys(
-    folder: Path, tables: Mapping[str, pa.Table], fractions: Mapping[str, float], seed: int, remedy: str
-) -> Iterator[Problem]:
-    """Yield the keys of a part that are repeated, are no valid file name, or are not in the split of their hash.
-
-    Args:
-        folder: of the part.
-        tables: the index of each split.
-        fractions: `ingest.splits`, the fraction of each split.
-        seed: `ingest.split_seed`.
-        remedy: what to do.
-    """
-    counts = Counter(key for table in tables.values() for key in table["key"].to_pylist())
-    for split, table in tables.items():
-        path = folder / split / INDEX
-        for key in table["key"].to_pylist():
-            if key is None or not KEY.fullmatch(key):
-                yield Problem(path, "has a key that cannot name a file", remedy, repr(key))
-                continue
-            if counts[key] > 1:
-                yield Problem(path, "has a key that comes more than once in the part", remedy, key)
-            if (found := split_of(key, fractions, seed)) != split:
-                what = "is in another split than `ingest.splits` and `ingest.split_seed` give"
-                yield Problem(path, what, remedy, key, f"{split}, and {found}")
-
-
-def _job(folder: Path, entry: Mapping[str, Any], rows: pa.Table | None, part: Mapping[str, Any], damaged: str) -> Job:
-    if not part["in_place"]:
-        place, extension = str(folder / f"{entry['name']}.tar"), EXTENSION.get(part["image"]["format"], "?")
-        return Job(place, entry["bytes"], entry["sha256"], rows, extension, damaged)
-    again = f"index it again with `dvc repro ingest@{part['part']}`"
-    remedy = f"it changed since it was indexed; put the old file back, or {again}"
-    return Job(entry["tar"], entry["bytes"], entry["sha256"], rows, None, remedy)
+def _of_part(folder: Path, manifest: Mapping[str, Any], name: str, remedy: str) -> list[Problem]:
+    if manifest["part"] == name:
+        return []
+    return [Problem(folder / NAME, "is of another part", remedy, detail=manifest["part"])]
 
 
 def _statistics(path: Path, entry: Mapping[str, Any], remedy: str) -> Iterator[Problem]:
@@ -210,16 +123,139 @@ def _statistics(path: Path, entry: Mapping[str, Any], remedy: str) -> Iterator[P
         yield Problem(path, "says something else than the manifest", remedy)
 
 
-def _quarantine(path: Path, metadata: Mapping[str, Any], remedy: str) -> Iterator[Problem]:
-    if wrong := check_hash(path, metadata["sha256"], remedy):
-        yield from wrong
-        return
-    if not pq.read_schema(path).equals(SCHEMA):
-        yield Problem(path, "has other columns than a list of this version", remedy)
-        return
-    table = pq.read_table(path, columns=["action", "reason"])
-    found: dict[str, dict[str, int]] = {action.value: {} for action in Action}
-    for row in table.group_by(["action", "reason"]).aggregate([([], "count_all")]).to_pylist():
-        found.setdefault(row["action"], {})[row["reason"]] = row["count_all"]
-    if found != {action.value: metadata[action.value] for action in Action} or table.num_rows != metadata["rows"]:
-        yield Problem(path, "has other counts than the manifest", remedy)
+def check_tar(tar: Tar) -> list[Problem]:
+    """Return the errors of a tar, and of its images where it is on this machine."""
+    shown = redacted(tar.place) if is_remote(tar.place) else tar.place
+    try:
+        if is_remote(tar.place):
+            # Network clients raise errors of many types, whose texts may contain signed links.
+            with telling("cannot be read"), fsspec.open(tar.place, "rb") as stream:
+                sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        else:
+            sha256 = sha256_file(local_path(tar.place))
+        if sha256 == tar.sha256:
+            return []
+        keys = [] if is_remote(tar.place) else list(_damaged_images(tar))
+    except FileNotFoundError:
+        return [Problem(shown, "is missing", tar.remedy)]
+    except (OSError, DarkroomError) as error:
+        return [Problem(shown, "cannot be read", tar.remedy, detail=redacted(str(error)).rstrip("."))]
+    what = "is damaged: its sha256 is not that of the {}"
+    whole = Problem(shown, what.format("manifest"), tar.remedy)
+    return [whole, *(Problem(shown, what.format("index"), tar.remedy, key) for key in keys)]
+
+
+def _damaged_images(tar: Tar) -> Iterator[str]:
+    """Yield the keys of the images whose bytes in a local tar are not those of the index."""
+    with local_path(tar.place).open("rb") as file:
+        for index, number in tar.groups:
+            rows = pq.ParquetFile(index).read_row_group(number, columns=["key", "offset", "size", "sha256"])
+            for row in rows.to_pylist():
+                file.seek(row["offset"])
+                if hashlib.sha256(file.read(row["size"])).digest() != row["sha256"]:
+                    yield row["key"]
+
+
+class Derived(NamedTuple):
+    """What is made of the images of a part, a row for each image.
+
+    root: the folder with a folder for each part.
+    kind: the kind in the manifest.
+    maker: what it is made with; the manifest holds its fingerprint under this name in lower case.
+    stage: the stage that makes it.
+    """
+
+    root: Path
+    kind: str
+    maker: str
+    stage: str
+
+
+LATENTS = Derived(LATENT_PARTS, LATENTS_KIND, "tokenizer", "encode_latents")
+EMBEDDINGS = Derived(EMBEDDING_PARTS, EMBEDDINGS_KIND, "CLIP", "embed_clip")
+_TOKENIZER, _CLIP = Path("models/tokenizer"), Path("models/clip")
+
+
+def check_derived(made: Derived, name: str, images: Result, processors: int) -> Result:
+    """Check every byte of the latents or embeddings of a part; nothing where they are not there.
+
+    Args:
+        made: what is checked.
+        name: the name of the part.
+        images: the result of the check of its images.
+        processors: the number of threads that read files.
+    """
+    folder = made.root / name
+    if not folder.is_dir():
+        return Result()
+    damaged = remake(folder, f"{made.stage}@{name}")
+    again = f"make them again with `dvc repro {made.stage}@{name}`"
+    manifest = sealed(folder, made.kind, damaged, "part", "shards", "splits", made.maker.lower())
+    if isinstance(manifest, Problem):
+        return Result([manifest])
+    result = Result(_of_part(folder, manifest, name, again), manifest=manifest)
+    result.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if images.manifest is not None and manifest["shards"] != manifest_hash(SHARDS / name):
+        what = f"says that they were made from other images than {SHARDS / name}"
+        result.faults.append(Problem(folder / NAME, what, again))
+    files = {folder / CODEBOOK: manifest["codebook"]["sha256"]} if manifest.get("codebook") else {}
+    for split, metadata in manifest["splits"].items():
+        if not metadata.get("stored", True):
+            continue
+        files[folder / split / INDEX] = metadata["index_sha256"]
+        for entry in metadata["shards"]:
+            result.images += entry["images"]
+            hashes = entry["sha256"]  # of latents one, of embeddings one for each kind of file
+            if isinstance(hashes, str):
+                files[folder / split / f"{entry['name']}.safetensors"] = hashes
+            else:
+                files |= {folder / split / file_name(what, entry["name"]): sha for what, sha in hashes.items()}
+    with ThreadPoolExecutor(max(1, processors)) as pool:
+        for found in pool.map(lambda file: check_hash(file[0], file[1], damaged), files.items()):
+            result.faults += found
+    return result
+
+
+def check_makers(made: Derived, makers: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield an error for each part made by another tokenizer or CLIP than the present one or the first part's.
+
+    Imported embeddings count as made by the CLIP that `train_clip.pretrained` names, as in `embed_clip`.
+
+    Args:
+        made: latents or embeddings.
+        makers: the fingerprint of what made them, by part.
+    """
+    now = next(iter(makers.values()), None)
+    if made is LATENTS and (_TOKENIZER / NAME).is_file():
+        now = manifest_hash(_TOKENIZER)
+    if made is EMBEDDINGS and (_CLIP / NAME).is_file():
+        now = read_manifest(_CLIP, "clip")["weights"] or ""
+    for name, maker in makers.items():
+        if maker != now:
+            problem = f"was made by another {made.maker} than the others or than is there"
+            yield Problem(made.root / name / NAME, problem, f"make it again with `dvc repro {made.stage}`")
+
+
+def check_catalog(parts: Sequence[str], checked: Sequence[str]) -> Iterator[Problem]:
+    """Yield the errors of data/catalog and data/selection, where they exist.
+
+    Args:
+        parts: all parts in params.yaml.
+        checked: the requested parts whose manifest is valid.
+    """
+    again = "make it again with `dvc repro catalog`"
+    for folder, kind in ((CATALOG, CATALOG_KIND), (SELECTION, SELECTION_KIND)):
+        if not folder.is_dir():
+            continue
+        manifest = sealed(folder, kind, remake(folder, "catalog"), "parts")
+        if isinstance(manifest, Problem):
+            yield manifest
+            continue
+        known: Mapping[str, Any] = {part["name"]: part["sha256"] for part in manifest["parts"]}
+        if folder == CATALOG and list(known) != list(parts):
+            detail = f"{', '.join(known)}; params.yaml: {', '.join(parts)}"
+            yield Problem(folder / NAME, "is of other parts than params.yaml names", again, detail=detail)
+            continue
+        for part in checked:
+            if part in known and manifest_hash(SHARDS / part) != known[part]:
+                yield Problem(folder / NAME, "was made from other images of a part", again, detail=part)

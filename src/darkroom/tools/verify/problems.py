@@ -1,12 +1,20 @@
-"""The errors that `darkroom verify` reports: file, image, what is wrong, and what to do."""
+"""The errors that `darkroom verify` reports, and the parts of params.yaml that it and `darkroom data show` take."""
 
+import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, check_seal, read_manifest, sha256_file
+from darkroom.data.embeddings import EMBEDDING_PARTS
+from darkroom.data.latents import LATENT_PARTS
+from darkroom.data.layout import SHARDS
+from darkroom.errors import DarkroomError
+from darkroom.params.parts import Parts
+from darkroom.params.section import PARAMS, Section, validate
+from darkroom.params.stage import lookup, read_yaml
 
 _LISTED = 20  # errors of one kind in one file that are listed; the others are counted
 
@@ -76,3 +84,29 @@ def check_hash(path: Path, sha256: str, remedy: str) -> list[Problem]:
     if sha256_file(path) != sha256:
         return [Problem(path, "is damaged: its sha256 is not that of the manifest", remedy)]
     return []
+
+
+class _Params(Section):
+    parts: Parts
+
+
+def read_parts(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the parts of params.yaml, and those among `names`; all where none is named.
+
+    Raises:
+        DarkroomError: params.yaml is missing or not valid, or has no such part; the message suggests the nearest name.
+    """
+    parts = list(validate(_Params, {"parts": lookup(read_yaml(PARAMS), "parts")}).parts)
+    for name in names:
+        if name not in parts:
+            near = difflib.get_close_matches(name, parts, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(parts)}."
+            raise DarkroomError(f"{PARAMS} has no part `{name}`; {hint}")
+    return parts, [part for part in parts if not names or part in names]
+
+
+def left_over(parts: Collection[str]) -> list[str]:
+    """Return the folders of parts that were removed from params.yaml."""
+    roots = (SHARDS, LATENT_PARTS, EMBEDDING_PARTS)
+    folders: list[Path] = [folder for root in roots for folder in sorted(root.glob("[!.]*/")) if folder.is_dir()]
+    return [str(folder) for folder in folders if folder.name not in parts]

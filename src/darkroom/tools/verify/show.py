@@ -39,7 +39,7 @@ from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.tools.places import require_picture
-from darkroom.tools.verify.params import left_over, read_params, require_known
+from darkroom.tools.verify.problems import left_over, read_parts
 from darkroom.tools.verify.text import failed_text, text_of
 
 LOGS = Path("logs")
@@ -66,15 +66,14 @@ def show(names: Sequence[str], split: str | None, grid: Path, images: int, every
         raise DarkroomError(f"--images is {images}, and must be 0 or more.")
     if images:
         require_picture(f"--grid {grid}", grid)
-    params = read_params()
-    wanted = require_known(names, list(params.parts))
+    known, wanted = read_parts(names)
     failed = [part for part in wanted if _failed(part)]
     parts = [part for part in wanted if part not in failed]
     splits = [split] if split else list(SPLITS)
     metadata: dict[str, Any] = {"failed": failed_ingests(failed, LOGS, every_row), "every_row": every_row}
     if parts:
         metadata |= summary(parts, splits, every_row)
-    metadata["left_over"] = left_over(list(params.parts))
+    metadata["left_over"] = left_over(known)
     if images and metadata.get("images"):
         metadata["grid"] = _grid(parts, splits, grid, images)
     if as_json:
