@@ -122,8 +122,6 @@ def test_a_flipped_bit_is_found_when_it_is_read(made: Path, name: str) -> None:
     reader.__getitems__([10], [each for each in NAMES if each != name])
     with pytest.raises(ArtifactError, match=f"{path}: the {name} embedding of the image {reader.keys[10]} is corr"):
         reader.__getitems__([10], [name])
-    with pytest.raises(ArtifactError, match=f"{path} is corrupted"):
-        reader.verify()
     with pytest.raises(ArtifactError, match="is corrupted"):  # a copy in another process checks anew
         pickle.loads(pickle.dumps(reader)).__getitems__([10], [name])
     assert len(pickle.dumps(reader)) < 5000

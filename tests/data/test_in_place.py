@@ -190,17 +190,14 @@ def test_a_tar_that_is_gone_or_of_another_size_is_named_on_opening(tmp_path: Pat
         reader.__getitems__(range(len(reader)))
 
 
-def test_a_byte_that_changed_is_found_on_reading_and_by_verify(tmp_path: Path, laion: Path) -> None:
+def test_a_byte_that_changed_is_found_on_reading(tmp_path: Path, laion: Path) -> None:
     ingest(tmp_path, "here", laion)
     reader = ImageShards.open_parts(["here"], "train", tmp_path)
-    reader.verify()
     shard = reader.shards[1]
     flip(shard.path, int(reader._offset[shard.first]) + 20)
     with pytest.raises(ArtifactError, match=f"{shard.path} changed.*the image {reader.keys[shard.first]} cannot"):
         reader[shard.first]
     reader[shard.first + 1]
-    with pytest.raises(ArtifactError, match=rf"{shard.path} changed.*ingest@here"):
-        reader.verify()
 
 
 def test_damaged_samples_alone_leave_no_part(tmp_path: Path) -> None:
@@ -241,14 +238,13 @@ def test_shards_behind_urls_are_read_from_the_cache(tmp_path: Path, laion: Path)
     assert reader._tars.remote._thread is not None
     reader._tars.remote._thread.join()
     memory.store.clear()
-    reader.verify()
+    assert reader.__getitems__(range(len(reader))).any()
 
 
 def test_a_file_url_is_read_where_it_lies(tmp_path: Path, laion: Path) -> None:
     ingest(tmp_path, "here", None, url=f"file://{laion}/00000.tar")
     reader = ImageShards.open_parts(["here"], "train", tmp_path)
     assert len(reader) and reader.__getitems__(range(len(reader))).any()
-    reader.verify()
     assert not (tmp_path / "checkout").exists()
     (laion / "00000.tar").unlink()
     with pytest.raises(ArtifactError, match=r"00000\.tar changed since.*is missing"):

@@ -221,7 +221,7 @@ def test_a_flipped_bit_of_the_index_is_found_on_opening(root: Path) -> None:
 
 @pytest.mark.parametrize("tensor", ["mean", "logvar"])
 def test_a_flipped_bit_of_a_latent_is_found_when_it_is_read(root: Path, tensor: str) -> None:
-    """The other rows can be read, and the file cannot be verified."""
+    """The other rows can be read."""
     make_latents(root, root.parent / "latents", "first")
     path = root.parent / "latents" / "first" / "train" / "00001.safetensors"
     file = map_latent_shard(path)
@@ -230,8 +230,6 @@ def test_a_flipped_bit_of_a_latent_is_found_when_it_is_read(root: Path, tensor: 
     assert [row for row in range(len(reader)) if not readable(reader, row)] == [7 + 3]
     with pytest.raises(ArtifactError, match=rf"{path}: the latent of the image {reader.keys[10]} is corrupted"):
         reader.__getitems__(range(len(reader)))
-    with pytest.raises(ArtifactError, match=rf"{path} is corrupted"):
-        reader.verify()
     with pytest.raises(ArtifactError, match="is corrupted"):  # a copy in another process checks anew
         pickle.loads(pickle.dumps(reader)).__getitems__([10])
 
@@ -247,7 +245,6 @@ def readable(reader: LatentShards, row: int) -> bool:
 def test_a_latent_is_hashed_once_a_process(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_latents(root, root.parent / "latents", "first")
     reader = LatentShards.open_parts(["first"], "train", root.parent / "latents")
-    reader.verify()
     hashed = []
     real = hashlib.sha256
     monkeypatch.setattr(hashlib, "sha256", lambda data: hashed.append(data) or real(data))

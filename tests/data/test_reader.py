@@ -90,8 +90,6 @@ def test_a_flipped_bit_in_an_image_names_shard_and_key(root: Path, place: float)
     with pytest.raises(ArtifactError, match=rf"{path}: the image {key} is corrupted \(its sha256.*dvc checkout"):
         reader[9]
     reader[8]  # the others are whole
-    with pytest.raises(ArtifactError, match=str(path)):
-        reader.verify()
 
 
 @pytest.mark.parametrize("place", [3, 130, 150])  # the name, the size, the checksum
@@ -101,13 +99,6 @@ def test_a_flipped_bit_in_an_images_tar_header_names_shard_and_key(root: Path, p
     flip(path, offset - 512 + place)
     with pytest.raises(ArtifactError, match=rf"{path}: the image {key} is corrupted \(its tar header"):
         reader[9]
-
-
-def test_a_flipped_bit_in_another_member_is_found_by_verify(root: Path) -> None:
-    reader = ImageShards.open_parts(["first"], "train", root)
-    flip(reader.shards[1].path, 10)  # the header of the first .cls or .json
-    with pytest.raises(ArtifactError, match=str(reader.shards[1].path)):
-        reader.verify()
 
 
 def test_a_flipped_bit_in_the_index_is_found_on_opening(root: Path) -> None:

@@ -316,12 +316,12 @@ def test_a_compression_that_is_not_read_is_named(tmp_path: Path, cache: Cache) -
 @pytest.mark.parametrize(
     ("url", "what"),
     [
-        ("pipe:curl -s https://example.org/0.tar", "would run a command"),
-        (" PIPE:cat 0.tar", "would run a command"),
-        ("cat 0.tar |", "would run a command"),
-        ("| cat 0.tar", "would run a command"),
-        ("exec:ls", "no path and no URL"),
-        ("sh://ls", "knows no protocol 'sh'"),
+        ("pipe:curl -s https://example.org/0.tar", "are never run"),
+        (" PIPE:cat 0.tar", "are never run"),
+        ("cat 0.tar |", "are never run"),
+        ("| cat 0.tar", "are never run"),
+        ("exec:ls", "neither a path nor a URL"),
+        ("sh://ls", "neither a path nor a URL that fsspec reads"),
         ("https://anna:s3cret@example.org/0.tar", "holds a password"),
     ],
 )

@@ -8,7 +8,6 @@ import pytest
 
 from darkroom.artifacts.manifest import manifest_hash, write_manifest
 from darkroom.data.grid import contact_sheet, image_grid, save_png
-from darkroom.errors import DarkroomError
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
 from report.making import CLASSES, Page, project
@@ -89,12 +88,6 @@ def test_each_set_of_images_has_its_table(tmp_path: Path, monkeypatch: pytest.Mo
     assert section.count('data-copies="fd_gap"') == section.count('data-copies="times_seen"') == 1
 
 
-def test_pairs_of_other_samples_are_refused(made: Path) -> None:
-    found("generator", HONEST, samples="another")
-    with pytest.raises(DarkroomError, match="samples/nearest/generator was made from other samples/generator"):
-        read_inputs()
-
-
 def beside(columns: list[str], neighbours: int, **changes: Any) -> None:
     """Write real images beside generated ones."""
     folder = Path("samples/nearest/generator")
@@ -132,9 +125,3 @@ def test_real_images_stand_there_where_no_copies_were_looked_for(made: Path) -> 
     beside([], 0)
     page = Page(render("title", read_inputs()))
     assert "real, drawn at random" in page.text and "nearest in features" not in page.text
-
-
-def test_real_images_beside_other_samples_are_refused(made: Path) -> None:
-    beside(CLASSES, 1, samples="another")
-    with pytest.raises(DarkroomError, match="samples/nearest/generator was made from other samples/generator"):
-        read_inputs()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from darkroom.artifacts.manifest import write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.report.inputs import read_inputs
 from report.making import TOKENIZER, change, curve
@@ -27,7 +26,6 @@ READ = [
     "samples/reconstructions/grid.png",
     "samples/reconstructions/codes.tsv",
     "data/catalog/manifest.json",
-    "samples/catalog/manifest.json",
     "samples/catalog/grid.png",
     "data/reference/manifest.json",
     "docs/dag.svg",
@@ -70,36 +68,19 @@ def test_broken_curve_is_named_with_its_line(made: Path, point: tuple[object, ob
     assert "curves/generator/plots/metrics/val/loss.tsv, line 3" in refused()
 
 
-def _other_catalog() -> None:
-    write_manifest(Path("data/reference"), "reference", catalog="x", split="train", held_out="test", extractors={})
-
-
 @pytest.mark.parametrize(
     ("breakage", "names"),
     [
         (lambda: change("metrics/generator.json", beauty=1.0), ["metrics/generator.json", "`beauty`"]),
         (lambda: change("metrics/generator.json", beauty_se=1.0), ["metrics/generator.json", "`beauty_se`"]),
         (lambda: change("metrics/generator.json", kid=None), ["metrics/generator.json", "`kid_se`"]),
-        (lambda: change("metrics/tokenizer.json", ssim=None), ["cards/tokenizer.json", "`ssim`"]),
         (lambda: change("metrics/tokenizer.json", ssim="good"), ["metrics/tokenizer.json", "`ssim`"]),
         (lambda: change("metrics/tokenizer.json", psnr=float("inf")), ["metrics/tokenizer.json", "`psnr`"]),
-        (lambda: change("metrics/generator.json", n=39), ["cards/generator.json", "40 and 39 images"]),
         (lambda: change("cards/generator.json", n_fake=None), ["cards/generator.json", "`protocol.n_fake`"]),
         (lambda: change("data/catalog/manifest.json", classes=3), ["data/catalog", "`classes`"]),
-        (lambda: change("samples/catalog/manifest.json", catalog="x"), ["samples/catalog", "data/catalog"]),
-        (lambda: change("samples/generator/manifest.json", images=41), ["samples/generator", "cards/generator.json"]),
-        (lambda: change("samples/generator/manifest.json", sampler={}), ["samples/generator", "cards/generator.json"]),
-        (lambda: change("samples/generator/manifest.json", classes=["a"]), ["samples/generator", "data/catalog"]),
-        (lambda: change("data/reference/manifest.json", split="val"), ["cards/generator.json", "data/reference"]),
-        (lambda: change("cards/tokenizer.json", reference={"id": "x", "split": ""}), ["cards/tokenizer.json"]),
-        (lambda: change("samples/reconstructions/manifest.json", codes=3), ["codes.tsv", "manifest"]),
         (lambda: change("metrics/clip.json", beauty=1.0), ["metrics/clip.json", "`beauty`"]),
         (lambda: change("metrics/clip.json", image_to_text_r1=None), ["metrics/clip.json", "`image_to_text_r1_se`"]),
-        (lambda: change("metrics/clip.json", images=259), ["cards/clip.json", "`images`"]),
-        (lambda: change("cards/clip.json", reference={"id": "x", "split": ""}), ["cards/clip.json", "data/catalog"]),
-        (_other_catalog, ["data/reference", "data/catalog"]),
-        (lambda: Path("docs/dag.svg").write_text("<svg><script/></svg>"), ["docs/dag.svg", "script"]),
-        (lambda: Path("docs/dag.svg").write_text('<svg><g onclick="x"/></svg>'), ["docs/dag.svg"]),
+        (lambda: Path("docs/dag.svg").write_text("<html></html>"), ["docs/dag.svg"]),
     ],
 )
 def test_what_does_not_fit_is_named(made: Path, breakage: Callable[[], object], names: list[str]) -> None:

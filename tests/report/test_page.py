@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
-from darkroom.errors import DarkroomError
 from darkroom.metrics.codes import code_scores
 from darkroom.metrics.score import wilson
 from darkroom.models.decoder.settings import Names
@@ -236,27 +235,6 @@ def test_without_a_generator_the_decoders_images_have_the_chart(
     assert found.faults == [] and "Below each dot stands" in found.text
     assert charts == 1
     assert [attributes.get("class") for _, attributes in found.tags].count("floor") == 2  # embeddings, and captions
-
-
-def test_the_card_of_a_clip_without_its_scores_is_refused(made: Path) -> None:
-    Path("metrics/clip.json").write_text("{}")
-    with pytest.raises(DarkroomError, match=r"cards/clip\.json is not the card of metrics/clip\.json"):
-        read_inputs()
-
-
-def test_scores_without_samples_are_refused(made: Path) -> None:
-    """`score_generator` did not run since: DVC would run it before the page."""
-    change("samples/generator/manifest.json", images=0)
-    with pytest.raises(DarkroomError, match=r"metrics/generator\.json has scores, and samples/generator no images"):
-        read_inputs()
-
-
-def test_samples_of_another_tokenizer_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    project(generating=True)
-    change("cards/tokenizer_samples.json", samples="another")
-    with pytest.raises(DarkroomError, match="made from other samples/tokenizer"):
-        read_inputs()
 
 
 def test_only_inceptions_distance_is_called_fid(made: Path) -> None:

@@ -282,22 +282,6 @@ def test_a_channel_that_never_changes_is_shifted_and_not_scaled(codes: None, mon
     assert scaler(latent).abs().max() < 1e-6 and torch.allclose(scaler.invert(scaler(latent)), latent)
 
 
-def test_verify_checks_codes_and_codebook(codes: None) -> None:
-    from darkroom.tools.verify.part_check import LATENTS, Result, check_derived
-
-    stored("codes")
-
-    def faults() -> list[str]:
-        return [str(fault) for fault in check_derived(LATENTS, "one", Result(manifest={}), 1).faults]
-
-    assert faults() == []
-    path = Path("data/latents/one") / CODEBOOK
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    assert len(faults()) == 1 and "codebook.safetensors: is damaged" in faults()[0]
-    path.unlink()
-    assert len(faults()) == 1 and "codebook.safetensors: is missing" in faults()[0]
-
-
 def test_stored_values_are_widened_as_they_were_rounded(form: str) -> None:
     if form == "codes":
         return

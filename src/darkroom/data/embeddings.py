@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import ArtifactError, check_file, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, read_manifest
 from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, PREFIXES, file_name, map_embeddings, row_shapes
 from darkroom.data.index import EMBEDDINGS, Index, Indexed
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
-from darkroom.data.together import require_equal_metadata, require_made_from
+from darkroom.data.together import require_fit
 from darkroom.remote import redacted
 
 EMBEDDING_PARTS = Path("data/embeddings")
 _THREADS = 4  # threads that open shards in parallel
-_AGAIN = "make them again", "embed_clip"  # for messages: the remedy, and the stage to run
 _NOT_PICKLED = ("_contents", "_sha256", "_checked")  # made anew in the process that unpickles
 
 
@@ -39,8 +38,8 @@ class EmbeddingShards(Indexed):
     """Embeddings of one split of some parts, by row, read through memory maps.
 
     Opening checks each manifest, the SHA-256 and counts of each index, and size and header of each file; it reads no
-    embedding. A row is checked against its SHA-256 in the index when it is first read by this object in this process;
-    `verify` checks every byte. Safe to use in forked processes, and to pickle.
+    embedding. A row is checked against its SHA-256 in the index when it is first read by this object in this process.
+    Safe to use in forked processes, and to pickle.
 
     clip: the fingerprint of the CLIP that made the embeddings, the same for all parts.
     normalised: whether embeddings of images and texts have length 1.
@@ -100,10 +99,7 @@ class EmbeddingShards(Indexed):
                 or are normalised differently, or the image shards have changed; the message names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
-        metadata = {part: _alike(manifest) for part, manifest in manifests.items()}
-        require_equal_metadata("embeddings", metadata, *_AGAIN)
-        if shards_root is not None:
-            require_made_from("embeddings", manifests, shards_root, *_AGAIN)
+        require_fit("embeddings", manifests, _alike, shards_root, "embed_clip")
         for part, manifest in manifests.items():
             if not manifest["splits"][split]["stored"]:
                 raise ArtifactError(
@@ -170,12 +166,6 @@ class EmbeddingShards(Indexed):
     def shard_of(self, row: int, name: str = "image") -> Path:
         """Return the file that holds a row."""
         return self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path(name)
-
-    def verify(self) -> None:
-        """Check every byte of every file. Raises ArtifactError naming it."""
-        for shard in self._shards:
-            for name, sha256 in shard.sha256.items():
-                check_file(shard.path(name), sha256)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}

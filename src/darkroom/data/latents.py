@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import ArtifactError, check_file, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, read_manifest
 from darkroom.data.index import LATENTS, Index, Indexed
 from darkroom.data.latent_file import (
     DTYPES,
@@ -22,11 +22,10 @@ from darkroom.data.latent_file import (
     stored_shape,
     to_float32,
 )
-from darkroom.data.together import require_equal_metadata, require_made_from
+from darkroom.data.together import require_fit
 
 LATENT_PARTS = Path("data/latents")
 _THREADS = 4  # threads that open shards in parallel
-_AGAIN = "encode them again", "encode_latents"  # for messages: the remedy, and the stage to run
 # A channel whose variance is below this fraction of its mean square is constant: the rest is rounding of the sums.
 _CONSTANT = 1e-12
 _NOT_PICKLED = ("_contents", "_starts", "_sha256", "_checked")  # made anew in the process that unpickles
@@ -61,8 +60,8 @@ class LatentShards(Indexed):
 
     Opening checks each manifest, the SHA-256 and counts of each index, and size and header of each file; it reads no
     latent, since there may be a terabyte of them. A latent is checked against its SHA-256 in the index when it is
-    first read by this object in this process; `verify` checks every byte of every file. Only the index is kept in
-    memory. Safe to use in forked processes, and to pickle.
+    first read by this object in this process. Only the index is kept in memory. Safe to use in forked processes, and
+    to pickle.
 
     shape: (C, h, w) of a latent.
     form: distribution (mean and logvar), point (mean), or codes.
@@ -133,10 +132,7 @@ class LatentShards(Indexed):
                 forms, shapes or codebooks, or the image shards have changed; the message names part or file.
         """
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
-        metadata = {part: _alike(manifest) for part, manifest in manifests.items()}
-        require_equal_metadata("latents", metadata, *_AGAIN)
-        if shards_root is not None:
-            require_made_from("latents", manifests, shards_root, *_AGAIN)
+        require_fit("latents", manifests, _alike, shards_root, "encode_latents")
         return cls(manifests, split, root)
 
     def __len__(self) -> int:
@@ -247,11 +243,6 @@ class LatentShards(Indexed):
     def file_of(self, row: int) -> str:
         """Return the path of the file that holds a row."""
         return str(self._shards[int(np.searchsorted(self._firsts, row, side="right")) - 1].path)
-
-    def verify(self) -> None:
-        """Check every byte of every file. Raises ArtifactError naming the shard."""
-        for shard in self._shards:
-            check_file(shard.path, shard.sha256)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}

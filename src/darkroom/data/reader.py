@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from darkroom.artifacts.manifest import ArtifactError, check_file, manifest_hash, read_manifest, sha256_file
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.images import MODES, ImageSpec, decode, to_array
@@ -213,14 +213,6 @@ class ImageShards(Indexed):
     def prefetch(self, shards: Iterable[Shard]) -> None:
         """Download the remote shards among `shards` in the background, in this order."""
         self._tars.remote.prefetch([shard.tar for shard in shards if _remote(shard)])
-
-    def verify(self) -> None:
-        """Check every byte of every tar, also of members that are not images. Raises ArtifactError naming the shard."""
-        for number, shard in enumerate(self.shards):
-            if shard.how is None:
-                check_file(shard.path, shard.sha256)
-            elif sha256_file(self._tars(number)) != shard.sha256:
-                raise _changed(shard, "its sha256 is not the one that was recorded")
 
     def _fault(self, number: int, row: int, what: str) -> ArtifactError:
         shard, key = self.shards[number], self._index.column("key")[row].as_py()

@@ -152,15 +152,13 @@ def require_url(url: str, key: str) -> None:
             system, or contains a password.
     """
     protocol, colon, rest = url.strip().partition(":")
-    if url.strip().startswith("|") or url.strip().endswith("|") or protocol.lower() == "pipe":
+    runs = url.strip().startswith("|") or url.strip().endswith("|")
+    path = not colon or "/" in protocol
+    if runs or not (path or (rest.startswith("//") and protocol in fsspec.available_protocols())):
         raise DarkroomError(
-            f"`{key}` is {redacted(url)!r}, which would run a command: that is never done for data. Give an fsspec URL "
-            "(https://…, s3://…, gs://…, hf://…), or download the shards and give the part their folder."
+            f"`{key}` is {redacted(url)!r}, which is neither a path nor a URL that fsspec reads (https://…, s3://…, "
+            "gs://…, hf://…). Commands, such as `pipe:`, are never run for data."
         )
-    if colon and "/" not in protocol and not rest.startswith("//"):
-        raise DarkroomError(f"`{key}` is {redacted(url)!r}, which is no path and no URL: write PROTOCOL://….")
-    if "://" in url and protocol not in fsspec.available_protocols():
-        raise DarkroomError(f"`{key}` is {redacted(url)!r}, and fsspec knows no protocol {protocol!r}.")
     require_no_password(url, key)
 
 

@@ -191,7 +191,6 @@ def error_bars(rows: Sequence[tuple[str, float, float, bool]], title: str, width
     return Markup("".join([*parts, "</svg>"]))
 
 
-_HEADER = "rank\tcode\ttrain\tscored"
 _POINTS = 256  # maximum number of points of a curve
 
 
@@ -209,20 +208,15 @@ def read_codes(path: Path) -> CodeCounts | None:
     Raises:
         ArtifactError: missing, or not a table of codes; the message names the file.
     """
+    import pandas as pd
+
     try:
-        header, *lines = path.read_text().removesuffix("\n").split("\n")
-        if header != _HEADER:
-            raise ValueError(f"its first line is `{header}`")
-        columns = [
-            [int(value) for value in column] for column in zip(*(line.split("\t") for line in lines), strict=True)
-        ]
-        if not columns:
-            return None
-        _, _, train, scored = columns
-        return CodeCounts(train, scored)
+        table = pd.read_csv(path, sep="\t")
+        train, scored = (table[name].astype(int).tolist() for name in ("train", "scored"))
+        return CodeCounts(train, scored) if len(table) else None
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} is missing: run the stage that writes it (`dvc repro`).") from error
-    except ValueError as error:
+    except (KeyError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {path.parent}`.") from error
 
 

@@ -1,12 +1,12 @@
 """The part of the page on samples/nearest: real images beside generated ones, and what is near the training images."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.artifacts.manifest import read_manifest
 from darkroom.metrics.score import wilson
-from darkroom.report.metadata import NearestFacts, stale, typed
+from darkroom.report.metadata import NearestFacts, typed
 from darkroom.report.numbers import fixed, number, percent
 from darkroom.report.pictures import Picture, read_png
 from darkroom.report.scores import title
@@ -61,27 +61,21 @@ class Beside:
     rows: list[str]
 
 
-def _nearest(name: str, there: Callable[[NearestFacts], bool]) -> tuple[Path, NearestFacts] | None:
-    """Return the folder of what was found of some samples, and its metadata; None where nothing is `there`."""
-    folder, samples = Path("samples/nearest") / name, Path("samples") / name
-    facts = typed(NearestFacts, read_manifest(folder, "nearest"), folder)
-    if not there(facts):
-        return None
-    if facts.samples != manifest_hash(samples):
-        raise stale(f"{folder} was made from other {samples}")
-    return folder, facts
+def _nearest(name: str) -> tuple[Path, NearestFacts]:
+    """Return the folder of what was found of some samples, and its metadata."""
+    folder = Path("samples/nearest") / name
+    return folder, typed(NearestFacts, read_manifest(folder, "nearest"), folder)
 
 
 def read_beside(name: str) -> Beside | None:
     """Return the pictures of samples/nearest/NAME; None where there are no samples.
 
     Raises:
-        ArtifactError: a file is missing or damaged, or was made of other samples; the message names it.
+        ArtifactError: a file is missing or damaged; the message names it.
     """
-    found = _nearest(name, lambda facts: "real.png" in facts.files)
-    if found is None:
+    folder, facts = _nearest(name)
+    if "real.png" not in facts.files:
         return None
-    folder, facts = found
     neighbours = read_png(folder / "neighbours.png") if facts.neighbours else None
     rows = ["generated", "nearest in features", "nearest in pixels"] * facts.neighbours
     columns = facts.columns if len(facts.columns) > 1 else []  # of one class, images stand in rows
@@ -92,12 +86,11 @@ def read_copies(name: str) -> Copies | None:
     """Return samples/nearest/NAME; None where no image was looked for.
 
     Raises:
-        ArtifactError: a file is missing or damaged, or was made of other samples; the message names it.
+        ArtifactError: a file is missing or damaged; the message names it.
     """
-    found = _nearest(name, lambda facts: facts.images > 0)
-    if found is None:
+    folder, facts = _nearest(name)
+    if not facts.images:
         return None
-    folder, facts = found
     return Copies(facts, {how: read_png(folder / f"{space}.png") for space, how in _SPACES.items()})
 
 

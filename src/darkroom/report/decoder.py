@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.artifacts.manifest import read_manifest
 from darkroom.metrics.table import of_group
-from darkroom.report.metadata import PriorFacts, Samples, Scores, stale, typed
+from darkroom.report.metadata import PriorFacts, Samples, Scores, typed
 from darkroom.report.numbers import number, written
 from darkroom.report.pictures import Picture, read_png
 from darkroom.report.scores import Row, Scored, read_scored, require_explained, value_of
@@ -34,19 +34,14 @@ def read_conditioned(name: str, scores: str = "") -> Conditioned | None:
     scores: the name of the metrics file and its card; "": NAME.
 
     Raises:
-        ArtifactError: a file is missing or damaged, or the inputs have changed; the message names the file.
+        ArtifactError: a file is missing or damaged; the message names the file.
     """
-    folder, scores = SAMPLES / name, scores or name
+    folder = SAMPLES / name
     samples = typed(Samples, read_manifest(folder, "samples"), folder)
     if not samples.images:
         return None
-    scored = read_scored(scores)
-    if scored.card.treatment.samples != manifest_hash(folder):
-        raise stale(f"cards/{scores}.json was made from other {folder}")
-    if samples.prior not in (None, manifest_hash(PRIOR)):
-        raise stale(f"{folder} was made with another {PRIOR}")
     further = {each: read_png(folder / f"{each}.png") for each in FURTHER if f"{each}.png" in samples.files}
-    return Conditioned(samples, scored, read_png(folder / GRID), further)
+    return Conditioned(samples, read_scored(scores or name), read_png(folder / GRID), further)
 
 
 @dataclass(frozen=True)
@@ -88,9 +83,9 @@ def pair_rows(scored: Scored) -> Iterator[Row]:
             continue
         originals = value_of(_REAL.get(name, ""), scores)
         renders = None
-        if reader is not None and name in reader.originals:
-            originals = number(reader.originals[name])
-            renders = number(reader.renders[name]) if name in reader.renders else None
+        if name in reader.get("originals", {}):
+            originals = number(reader["originals"][name])
+            renders = number(reader["renders"][name]) if name in reader["renders"] else None
         other = scored.card.baselines.clip_unrelated.get(_UNRELATED.get(name, ""))
         yield Row(name, run, (originals, renders, None if other is None else number(other)))
 

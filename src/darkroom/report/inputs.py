@@ -1,4 +1,4 @@
-"""Reads the inputs of the page, and checks that they belong together."""
+"""Reads the inputs of the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.artifacts.manifest import read_manifest
 from darkroom.report.charts import CodeCounts, read_codes
 from darkroom.report.copies import Beside, Copies, read_beside, read_copies
 from darkroom.report.curves import CURVES, Training, read_training
 from darkroom.report.decoder import Conditioned, PriorScored, read_conditioned, read_prior
-from darkroom.report.metadata import Catalog, Reconstructions, Reference, Samples, read_json, stale, typed
+from darkroom.report.metadata import Catalog, Reconstructions, Reference, Samples, typed
 from darkroom.report.pictures import Picture, Strip, read_png, read_strip, read_svg
 from darkroom.report.scores import ClipScored, Scored, read_clip, read_scored
 
@@ -60,48 +60,16 @@ class Inputs:
     dag: Markup
 
 
-def _belong(inputs: Inputs) -> None:
-    """Check that the artifacts were made from each other."""
-    catalog, reference = manifest_hash(CATALOG), manifest_hash(REFERENCE)
-    faults = {
-        f"{REFERENCE} was made from another {CATALOG}": inputs.reference.catalog == catalog,
-        f"{PICTURES} shows another {CATALOG}": read_manifest(PICTURES, "pictures").get("catalog") == catalog,
-        f"cards/tokenizer.json was made with another {CATALOG}": inputs.tokenizer.card.reference.id == catalog,
-        f"{RECONSTRUCTIONS / CODES} has another number of codes than its manifest": inputs.reconstructions.codes
-        == (len(inputs.codes.train) if inputs.codes else 0),
-    }
-    if inputs.generator is None:
-        fault = f"metrics/generator.json has scores, and {SAMPLES} no images"
-        faults[fault] = read_json(Path("metrics/generator.json")) == {}
-    if inputs.clip is not None:
-        faults[f"cards/clip.json was made with another {CATALOG}"] = inputs.clip.card.protocol.reference.id == catalog
-    if inputs.generator is not None:
-        card, classes = inputs.generator.card, inputs.catalog.classes
-        faults |= {
-            f"cards/generator.json was made with another {REFERENCE}": card.reference.id == reference,
-            f"{SAMPLES} has other classes than {CATALOG}": inputs.samples.classes == classes,
-            f"{SAMPLES} has another number of images than cards/generator.json": inputs.samples.images == card.n_fake,
-            f"cards/generator.json was made from other {SAMPLES}": card.treatment.samples == manifest_hash(SAMPLES),
-        }
-    for name, conditioned in (("tokenizer_samples", inputs.own), ("decoder", inputs.decoder), ("text", inputs.text)):
-        if conditioned is not None:
-            fault = f"cards/{name}.json was made with another {REFERENCE}"
-            faults[fault] = conditioned.scored.card.reference.id == reference
-    for fault, fits in faults.items():
-        if not fits:
-            raise stale(fault)
-
-
 def read_inputs(unets: Sequence[str] = ()) -> Inputs:
     """Return the inputs of the page, read from the root of the clone; `unets`: the names of the decoder's U-Nets.
 
     Raises:
-        ArtifactError: a file is missing or damaged, or its inputs have changed; the message names the file.
+        ArtifactError: a file is missing or damaged; the message names the file.
     """
     samples = typed(Samples, read_manifest(SAMPLES, "samples"), SAMPLES)
     catalog = typed(Catalog, read_manifest(CATALOG, "catalog"), CATALOG)
     drawing = ("generator", "distilled", "tokenizer", *(f"decoder/{unet}" for unet in unets))
-    inputs = Inputs(
+    return Inputs(
         catalog=catalog,
         reference=typed(Reference, read_manifest(REFERENCE, "reference"), REFERENCE),
         samples=samples,
@@ -126,5 +94,3 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         data_grid=read_png(PICTURES / GRID),
         dag=read_svg(DAG),
     )
-    _belong(inputs)
-    return inputs

@@ -27,19 +27,12 @@ class ImageFacts(Metadata):
     format: str
 
 
-class Damage(Metadata):
-    """The number of damaged samples by reason: quarantined, repaired, or kept."""
-
-    quarantine: dict[str, int]
-    repair: dict[str, int]
-    keep: dict[str, int]
-
-
 class Part(Metadata):
     """A part of the data.
 
     shorter_side: minimum, median and maximum over the originals, in pixels; empty without images.
     enlarged: the number of images whose original was smaller.
+    quarantine: the number of damaged samples by action (quarantine, repair or keep) and reason.
     passed_over: counts of files that are in no list, see `darkroom.data.sources.walk`.
     """
 
@@ -49,7 +42,7 @@ class Part(Metadata):
     bytes: int
     shorter_side: list[int]
     enlarged: int
-    quarantine: Damage
+    quarantine: dict[str, dict[str, int]]
     passed_over: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -102,9 +95,8 @@ class EvaluatorFacts(Metadata):
 
 
 class Reference(Metadata):
-    """data/reference: catalog and splits of the real images, the noise floor by extractor, the evaluator of labels."""
+    """data/reference: splits of the real images, the noise floor by extractor, the evaluator of labels."""
 
-    catalog: str
     split: str
     held_out: str
     extractors: dict[str, Floor]
@@ -115,7 +107,6 @@ class Samples(Metadata):
     """samples/NAME: classes, images of all and of each class, condition, sampler settings, files beside shards.
 
     split: of the originals, where images are sampled from embeddings or captions.
-    prior: the hash of the prior's manifest, where one was used.
     reason: why there are no images.
     """
 
@@ -124,7 +115,6 @@ class Samples(Metadata):
     condition: str = "class"
     counts: dict[str, int] = {}
     split: str = ""
-    prior: str | None = None
     sampler: dict[str, Any]
     files: dict[str, str] = {}
     reason: str = ""
@@ -138,7 +128,7 @@ class HeldOut(Metadata):
 
 
 class NearestFacts(Metadata):
-    """samples/nearest/NAME: of which samples, how many images of each set, scores of the samples and of held-out ones.
+    """samples/nearest/NAME: how many images of each set, scores of the samples and of held-out ones.
 
     nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
     columns: the classes of the columns of the pictures of real images beside samples.
@@ -148,7 +138,6 @@ class NearestFacts(Metadata):
     """
 
     images: int
-    samples: str = ""
     held_out: HeldOut = HeldOut(split="", images=0)
     train: int = 0
     scores: Scores = {}
@@ -177,39 +166,20 @@ class Reconstructions(Metadata):
 
 
 class CardReference(Metadata):
-    """The real images of a score: the hash of their manifest, and their split."""
+    """The real images of a score: their split."""
 
-    id: str
     split: str
 
 
-class ReaderFacts(Metadata):
-    """The accuracy of the attribute classifier on the originals of the samples, and on held-out renders."""
-
-    originals: Scores
-    renders: Scores
-
-
-class DiversityPairs(Metadata):
-    """Pairs of generated and of held-out images of one class."""
-
-    pairs: int
-    pairs_held_out: int
-
-
 class Protocol(Metadata):
-    """What must be equal before two scores compare; of it the counts, the reference and the classes."""
+    """What must be equal before two scores compare; of it the counts and the reference.
+
+    diversity: `pairs` of generated images of one class, and `pairs_held_out` of real ones.
+    """
 
     n_fake: int
     reference: CardReference
-    classes: str | dict[str, int] | None = None
-    diversity: DiversityPairs | None = None
-
-
-class Treatment(Metadata):
-    """What one varies; of it the hash of the samples."""
-
-    samples: str | None = None
+    diversity: dict[str, Any] = {}
 
 
 class LabelBaselines(Metadata):
@@ -237,7 +207,7 @@ class Baselines(Metadata):
     left_out: where one of these two leaves classes out, by its name, what the samples of the other classes score.
     label_accuracy: what they and a constant answer get.
     diversity: that of held-out real images, and `n`, their pairs.
-    scene_reader: scores of originals and renders.
+    scene_reader: scores of `originals` and `renders`.
     clip_unrelated: scores of unrelated pairs.
     """
 
@@ -246,7 +216,7 @@ class Baselines(Metadata):
     left_out: dict[str, LeftOut] = {}
     label_accuracy: LabelBaselines | None = None
     diversity: Scores = {}
-    scene_reader: ReaderFacts | None = None
+    scene_reader: dict[str, Scores] = {}
     clip_unrelated: Scores = {}
 
 
@@ -254,9 +224,7 @@ class Card(Metadata):
     """How the scores of a metrics file were made."""
 
     protocol: Protocol
-    treatment: Treatment = Treatment()
     baselines: Baselines = Baselines()
-    formulas: dict[str, str]
     notes: list[str]
 
     @property
@@ -278,18 +246,11 @@ class ClipProtocol(Metadata):
     reference: CardReference
 
 
-class Constant(Metadata):
-    """What a constant answer gets."""
-
-    constant: float
-
-
 class ClipCard(Metadata):
     """How CLIP's scores were made, and what a constant answer gets beside a score."""
 
     protocol: ClipProtocol
-    baselines: dict[str, Constant] = {}
-    formulas: dict[str, str]
+    baselines: dict[str, Scores] = {}
 
 
 def typed(kind: type[Kind], value: Any, path: Path) -> Kind:
@@ -304,11 +265,6 @@ def typed(kind: type[Kind], value: Any, path: Path) -> Kind:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"])) or "the file"
         raise ArtifactError(f"{path}: `{key}`: {fault['msg']}; run the stage that writes it again.") from error
-
-
-def stale(fault: str) -> ArtifactError:
-    """Return the error of artifacts that were not made from each other."""
-    return ArtifactError(f"{fault}: run `dvc repro`, which makes what is out of date again.")
 
 
 def read_json(path: Path) -> Any:

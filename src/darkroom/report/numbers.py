@@ -106,7 +106,7 @@ def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:
         (part.name, action, done, reason, samples)
         for part in catalog.parts
         for action, done in _DONE.items()
-        for reason, samples in sorted(getattr(part.quarantine, action).items(), key=lambda pair: (-pair[1], pair[0]))
+        for reason, samples in sorted(part.quarantine[action].items(), key=lambda pair: (-pair[1], pair[0]))
     ]
 
 

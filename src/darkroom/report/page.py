@@ -126,7 +126,7 @@ def clip_group(inputs: Inputs) -> Iterator[Group]:
     if clip is not None and (found := rows(clip.scores, table.of_group("clip"))):
         aside, split = f"{clip.card.protocol.captions:,} captions that differ", clip.card.protocol.reference.split
         if constant := clip.card.baselines.get("zero_shot_accuracy"):
-            aside += f", a constant answer gets {number(constant.constant).text}"
+            aside += f", a constant answer gets {number(constant['constant']).text}"
         yield Group(f"CLIP on the {split} split", (f"n = {clip.card.protocol.images:,}", "", ""), found, aside)
     if inputs.prior is not None and (found := rows(inputs.prior.scores, table.of_group("prior"))):
         yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
@@ -188,7 +188,7 @@ def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored
     measured_of = [score for metric in table.SAMPLE_METRICS for score in metric.scores]
     if measured := [_with_real(row, made) for row in rows(scores, table.of_group("diversity"))]:
         taken = made.card.protocol.diversity
-        of_pairs = (f"{taken.pairs:,} pairs", f"{taken.pairs_held_out:,} pairs", "") if taken else ("", "", "")
+        of_pairs = (f"{taken['pairs']:,} pairs", f"{taken['pairs_held_out']:,} pairs", "") if taken else ("", "", "")
         yield Group(f"{title}, diversity", of_pairs, measured, "images of one class")
     for group in dict.fromkeys(score.group for score in (*measured_of, *table.BITS)):
         if measured := [_with_real(row, made) for row in rows(scores, table.of_group(group))]:

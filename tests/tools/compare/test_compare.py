@@ -11,7 +11,7 @@ from darkroom.cli import main
 from darkroom.dag.records import Outdated
 from darkroom.errors import DarkroomError
 from darkroom.metrics.score import wilson
-from darkroom.tools.compare.revisions import Results, commit_of, read_results
+from darkroom.tools.compare.revisions import Results, commit_of
 from darkroom.tools.compare.table import conflicts
 from darkroom.tools.compare.verdicts import compare, differing_protocol, standard_error
 
@@ -160,12 +160,6 @@ def test_two_distributions_of_classes_do_not_compare(classes, says):
     assert verdict({"fd": 1.0}, {"fd": 2.0}, other) == {"dit.fd": f"not comparable: classes ({says})"}
 
 
-def test_a_card_of_before_is_to_be_made_again():
-    old = {"extractors": {"in_domain": {"sha256": "a"}}, "n_fake": 100, "sampler": {"guidance": 1.0}, "seed": 1}
-    found = compare(results({"fd": 1.0}, old, "v1"), results({"fd": 2.0}))
-    assert [row.verdict for row in found] == ["not comparable: an older card of v1: make it again (`dvc repro`)"]
-
-
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """A repository with results in a commit, in an experiment and in the working tree."""
@@ -190,13 +184,6 @@ def repository(tmp_path, monkeypatch):
             git("update-ref", ref, "HEAD")
             git("reset", "-q", "--hard", "HEAD~1")
     return tmp_path
-
-
-def test_scores_of_before_the_rename_are_compared_with_those_of_now(repository):
-    git("mv", "metrics/generator.json", "metrics/dit.json")
-    git("mv", "cards/generator.json", "cards/dit.json")
-    git("commit", "-qam", "old names")
-    assert read_results("HEAD").metrics.keys() == {"generator"} == read_results("HEAD").cards.keys()
 
 
 def git(*arguments):

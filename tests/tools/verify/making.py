@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import yaml
+from dvc.cli import main as dvc
 
 from darkroom.check.check import read_params
 from darkroom.cli import main
@@ -38,6 +39,14 @@ def catalogue(*parts: str) -> None:
     """Write the catalog."""
     CATALOG.mkdir(parents=True, exist_ok=True)
     write_catalog(CATALOG, sorted(parts))
+
+
+def record(**stages: dict[str, Any]) -> None:
+    """Write the shards of all parts, and the outputs of further stages, to dvc.lock and DVC's cache."""
+    ingest = {"cmd": "true", "outs": ["data/shards/${key}"]}
+    stages["ingest"] = {"foreach": "${parts}", "do": ingest}
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    assert dvc(["init", "-q", "--no-scm"]) == dvc(["commit", "-q", "-f"]) == 0
 
 
 def project(**parts: tuple[int, int]) -> None:

@@ -295,7 +295,7 @@ def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any
             known = datasets.get_dataset_config_names(target, revision=commit)
         if known and settings.configuration not in known:
             raise DarkroomError(
-                f"{name}: `hub.configuration` is {settings.configuration or 'null'}, and must be one of {_named(known)}."
+                f"{name}: `hub.configuration` is {settings.configuration or 'null'}, not one of {_named(known)}."
             ) from error
         gated = (
             f". If it is gated, accept its terms on https://huggingface.co/datasets/{name}, and put a token of yours "

@@ -11,7 +11,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -31,60 +30,35 @@ from darkroom.params.parts import Urls as Settings
 from darkroom.params.run import Run
 
 
-class Table:
-    """A table with some columns selected, as texts, bytes or numbers."""
+def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of a table, as texts, bytes or numbers.
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        """Open a table; of parquet no row is read yet.
-
-        Raises:
-            DarkroomError: the table is missing, neither parquet nor csv, or lacks a column; then the message lists the
-                columns that it has.
-        """
-        self._path, self._columns = path, list(columns)
-        self._csv: pa.Table | None = None
-        kind = path.suffix.lower()
-        if kind not in (".parquet", ".csv"):
-            raise DarkroomError(f"{path}: the path of a part with the source `urls` must be a file .parquet or .csv.")
-        try:
-            if kind == ".csv":
-                with pa.csv.open_csv(path) as reader:
-                    self._require(reader.schema)
-                # As bytes: a label may be 007, and texts need not be UTF-8.
-                kinds = {name: pa.binary() for name in columns}
-                convert = pa.csv.ConvertOptions(include_columns=self._columns, column_types=kinds)
-                parse = pa.csv.ParseOptions(newlines_in_values=True)
-                self._csv = pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
-                self.rows = self._csv.num_rows
-            else:
-                with pq.ParquetFile(path) as file:
-                    self._require(file.schema_arrow)
-                    self.rows = file.metadata.num_rows
-        except FileNotFoundError as error:
-            raise DarkroomError(f"{path}, a table of addresses, is missing: see `path` of the part.") from error
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DarkroomError(f"{path} cannot be read as a table: {' '.join(str(error).split())[:300]}") from error
-
-    def _require(self, schema: pa.Schema) -> None:
-        for column in self._columns:
-            if column not in schema.names:
-                names = ", ".join(f"`{name}`" for name in schema.names)
-                raise DarkroomError(
-                    f"{self._path} has no column `{column}`: it has {names}. See `urls` in params.yaml."
-                )
-            if pa.types.is_nested(kind := schema.field(column).type):
-                raise DarkroomError(f"{self._path}: `{column}` holds {kind}, and a text or a number is needed.")
-
-    def slice(self, start: int, stop: int) -> pa.Table:
-        """Return some rows; of parquet only their row groups are read."""
-        if self._csv is not None:
-            return self._csv.slice(start, stop - start)
-        with pq.ParquetFile(self._path) as file:
-            counts = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
-            ends = list(accumulate(counts))
-            groups = [n for n, end in enumerate(ends) if end > start and end - counts[n] < stop]
-            first = ends[groups[0]] - counts[groups[0]] if groups else start
-            return file.read_row_groups(groups, columns=self._columns).slice(start - first, stop - start)
+    Raises:
+        DarkroomError: the table is missing, neither parquet nor csv, or lacks a column; then the message lists the
+            columns that it has.
+    """
+    kind = path.suffix.lower()
+    if kind not in (".parquet", ".csv"):
+        raise DarkroomError(f"{path}: the path of a part with the source `urls` must be a file .parquet or .csv.")
+    try:
+        if kind == ".csv":
+            with pa.csv.open_csv(path) as reader:
+                schema = reader.schema
+        else:
+            schema = pq.read_schema(path)
+        if missing := [f"`{column}`" for column in columns if column not in schema.names]:
+            names = ", ".join(f"`{name}`" for name in schema.names)
+            raise DarkroomError(f"{path} has no column {missing[0]}: it has {names}. See `urls` in params.yaml.")
+        if kind == ".csv":
+            # As bytes: a label may be 007, and texts need not be UTF-8.
+            kinds = {name: pa.binary() for name in columns}
+            convert = pa.csv.ConvertOptions(include_columns=columns, column_types=kinds)
+            return pa.csv.read_csv(path, None, pa.csv.ParseOptions(newlines_in_values=True), convert)
+        return pq.read_table(path, columns=columns)
+    except FileNotFoundError as error:
+        raise DarkroomError(f"{path}, a table of addresses, is missing: see `path` of the part.") from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DarkroomError(f"{path} cannot be read as a table: {' '.join(str(error).split())[:300]}") from error
 
 
 def as_bytes(value: Any) -> bytes | None:
@@ -117,7 +91,7 @@ class Urls:
     """Samples `urls-00000000`, … by row of the table, in its order, whatever the order of the downloads."""
 
     def __init__(self, settings: Settings, path: Path | None, run: Run | None = None) -> None:
-        """Open the table; nothing is downloaded yet.
+        """Read the table; nothing is downloaded yet.
 
         Args:
             settings: the columns, and the download settings.
@@ -131,12 +105,12 @@ class Urls:
             raise DarkroomError("the source `urls` reads a table of addresses: give it as the part's `path`.")
         self._settings, self._run = settings, run
         columns = [settings.url_column, settings.label_column, settings.caption_column]
-        self._table = Table(path, list(dict.fromkeys(column for column in columns if column)))
+        self._table = read_table(path, list(dict.fromkeys(column for column in columns if column)))
         self._facts: dict[str, Any] = {}
 
     def size(self) -> int:
         """Return the number of rows of the table."""
-        return self._table.rows
+        return int(self._table.num_rows)
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
         """Download the images of the rows `start` to `stop` (not included), then yield these rows.
@@ -144,7 +118,7 @@ class Urls:
         Raises:
             DarkroomError: the download fails (`darkroom.data.sources.downloads.download`), or a tar is damaged.
         """
-        rows = self._table.slice(start, self.size() if stop is None else stop)
+        rows = self._table.slice(start, None if stop is None else stop - start)
         folder = self._folder(rows[self._settings.url_column])
         if self._run is not None:
             program, processes = self._run.img2dataset, self._run.ingest_processes

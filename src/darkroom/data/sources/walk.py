@@ -239,15 +239,9 @@ def _kind(entry: os.DirEntry[bytes]) -> tuple[bool, bool]:
         return False, False
 
 
-_KEYS = ("hidden", "system", "ignored", "loops")
-
-
 def passed_over(source: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts that are not 0 of the entry `source` of a part's manifest; see `walk.Found.counts`."""
-    counts = {key: source[key] for key in _KEYS if _any(source.get(key))}
-    if isinstance(counts.get("hidden"), int):  # of a part that was written before they were looked into
-        counts["hidden"] = {"files": counts["hidden"], "folders": 0, "within": 0, "images": 0}
-    return counts
+    return {key: source[key] for key in ("hidden", "system", "ignored", "loops") if _any(source.get(key))}
 
 
 def _any(count: Any) -> bool:

@@ -11,7 +11,6 @@ from darkroom.dag.records import Outdated, outdated
 from darkroom.errors import DarkroomError
 
 WORKSPACE = "workspace"
-_RENAMED = {"dit": "generator"}  # as older commits call their files
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,7 @@ def _texts(folder: str, commit: str | None) -> dict[str, str]:
     if commit is None:
         return {path.stem: path.read_text() for path in sorted(Path(folder).glob("*.json"))}
     listed = (git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()
-    texts = {Path(path).stem: git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
-    return {_RENAMED.get(name, name): text for name, text in texts.items()}
+    return {Path(path).stem: git("show", f"{commit}:{path}") or "" for path in listed if path.endswith(".json")}
 
 
 def read_results(revision: str) -> Results:

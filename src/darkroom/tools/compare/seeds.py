@@ -105,8 +105,8 @@ def _mean(name: str, together: dict[str, Results], trainings: int) -> Results:
     first, *others = together.values()
     for other in others:
         for file, card in first.cards.items():
-            pair = card, other.cards.get(file, {})
-            if all("protocol" in each for each in pair) and (keys := differing_protocol(*pair)):
+            theirs = other.cards.get(file)
+            if card and theirs and (keys := differing_protocol(card, theirs)):
                 raise DarkroomError(
                     f"{first.name} and {other.name} are to be taken together, and the cards of {file} differ in "
                     f"{keys[0]}: score both in the same way (`dvc repro`)."

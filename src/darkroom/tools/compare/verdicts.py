@@ -15,9 +15,7 @@ from darkroom.tools.compare.revisions import Results
 THRESHOLD = 2.0
 EQUAL = "equal"  # a verdict
 JACKKNIFE = 9  # degrees of freedom of the error of one run, of 10 blocks
-NO_CARD = "a card is missing"
 _COUNTS = {COUNT, "images", "captions"}
-OLD_CARD = "an older card of {}: make it again (`dvc repro`)"
 # Evaluators of some scores of a file (`Score.evaluator`), which the others do not depend on: by the card's key.
 EVALUATORS = {
     "clip": "clip",
@@ -94,9 +92,9 @@ def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
 
     The distribution of classes is named with both of its values: one of them must be chosen for both.
     """
-    before, after = (dict(flat(card["protocol"])) for card in (old, new))
+    before, after = (dict(flat(card.get("protocol", {}))) for card in (old, new))
     differing = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-    classes = [_classes(card["protocol"].get("classes")) for card in (old, new)]
+    classes = [_classes(card.get("protocol", {}).get("classes")) for card in (old, new)]
     if classes[0] == classes[1]:
         return differing
     others = [key for key in differing if key.partition(".")[0] != "classes"]
@@ -142,13 +140,8 @@ def _verdict(row: Row) -> str:
 
 def _of_cards(file: str, old: Results, new: Results) -> list[str]:
     """Return what keeps the scores of a file from being compared; nothing where the protocols agree."""
-    cards = [each.cards.get(file) for each in (old, new)]
-    if not all(cards):
-        return [NO_CARD]
-    older = [each.name for each, card in zip((old, new), cards, strict=True) if "protocol" not in (card or {})]
-    if older:
-        return [OLD_CARD.format(" and ".join(dict.fromkeys(older)))]
-    return differing_protocol(*(card or {} for card in cards))
+    before, after = (each.cards.get(file) for each in (old, new))
+    return differing_protocol(before, after) if before and after else ["a card is missing"]
 
 
 def compare(old: Results, new: Results) -> list[Row]:

@@ -5,9 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from darkroom.artifacts.manifest import NAME, ArtifactError, check_seal, read_manifest, sha256_file
 from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import SHARDS
@@ -52,38 +50,6 @@ def lines(faults: Iterable[Problem]) -> Iterator[str]:
     for (path, what), count in counts.items():
         if count > _LISTED:
             yield f"{path}: {count - _LISTED:,} more images of which each {what}."
-
-
-def remake(path: Path, stage: str) -> str:
-    """Return the remedy for a damaged file in an output of a stage.
-
-    Args:
-        path: the folder of the output.
-        stage: the stage that makes it, by its name in DVC: STAGE or STAGE@ITEM.
-    """
-    return f"delete it and restore it with `dvc checkout {path}`, or make it again with `dvc repro {stage}`"
-
-
-def sealed(folder: Path, kind: str, remedy: str, *keys: str) -> dict[str, Any] | Problem:
-    """Return a manifest after checking that its bytes have not changed and that it has some keys, or its error."""
-    try:
-        check_seal(folder)
-        manifest = read_manifest(folder, kind)
-    except ArtifactError as error:
-        text = str(error).removeprefix(f"{folder / NAME} ").rstrip(".")
-        return Problem(folder / NAME, "cannot be relied on", remedy, detail=text)
-    if missing := [key for key in keys if key not in manifest]:
-        return Problem(folder / NAME, "has another structure", remedy, detail=f"no `{'`, `'.join(missing)}`")
-    return manifest
-
-
-def check_hash(path: Path, sha256: str, remedy: str) -> list[Problem]:
-    """Return the error of a file whose hash the manifest holds, if there is one."""
-    if not path.is_file():
-        return [Problem(path, "is missing", remedy)]
-    if sha256_file(path) != sha256:
-        return [Problem(path, "is damaged: its sha256 is not that of the manifest", remedy)]
-    return []
 
 
 class _Params(Section):
