@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,36 +206,24 @@ def require_same_images(embeddings: EmbeddingShards, images: ImageShards | Laten
     """Check that row i of the embeddings is of image i, or of the image of latent i.
 
     Raises:
-        ArtifactError: a row is missing, superfluous or at another position (the message names shard and key), or the
-            images were written again since (the message names the part).
+        ArtifactError: a row is missing, superfluous or at another position (the message names the first one and its
+            file), or the images were written again since (the message names the part).
     """
     ours, theirs = embeddings._index.column("key"), images._index.column("key")
     if not ours.equals(theirs):
-        raise ArtifactError(_difference(embeddings, images))
+        pairs = enumerate(zip_longest(embeddings.keys, images.keys))
+        row, (one, other) = next((row, pair) for row, pair in pairs if pair[0] != pair[1])
+        where = embeddings.shard_of(row) if one else redacted(images.file_of(row))
+        raise ArtifactError(
+            f"{where}: row {row:,} of the embeddings is {one or 'missing'}, and of the images {other or 'missing'}: "
+            "open the parts in the same order, or make the embeddings again (`dvc repro embed_clip`)."
+        )
     for part, source in images.sources.items():
         if embeddings.sources.get(part) != source:
             raise ArtifactError(
                 f"the embeddings of `{part}` were made from other images with the same keys: make them again "
                 f"(`dvc repro embed_clip@{part}`)."
             )
-
-
-def _difference(embeddings: EmbeddingShards, images: ImageShards | LatentShards) -> str:
-    """Return a message on the first difference."""
-    ours, theirs = embeddings.keys, images.keys
-    again = "make them again (`dvc repro embed_clip`)."
-    have, need = set(ours), set(theirs)
-    for row, key in enumerate(theirs):
-        if key not in have:
-            return f"{redacted(images.file_of(row))}: the image {key} has no embedding: {again}"
-    for row, key in enumerate(ours):
-        if key not in need:
-            return f"{embeddings.shard_of(row)}: the embedding {key} belongs to none of the images: {again}"
-    row = next(row for row, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other)
-    return (
-        f"{embeddings.shard_of(row)}: row {row} of the embeddings is the image {ours[row]}, and of the images "
-        f"{theirs[row]}: open the parts in the same order, or {again}"
-    )
 
 
 def _alike(manifest: Mapping[str, Any]) -> dict[str, Any]:

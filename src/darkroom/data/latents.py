@@ -78,7 +78,7 @@ class LatentShards(Indexed):
         self.shape: tuple[int, int, int] = tuple(first["latent"]["shape"])
         self.form: str = _alike(first)["forms"]
         book = first.get("codebook")
-        self.codebook = read_codebook(root / next(iter(manifests)), **book) if book else None
+        self.codebook = read_codebook(root / next(iter(manifests)), book["sha256"]) if book else None
         self.tokenizer: str = first["tokenizer"]
         self.sources: dict[str, str] = {part: manifest["shards"] for part, manifest in manifests.items()}
         self._totals = [manifest["statistics"] for manifest in manifests.values()]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from darkroom.cli import main
-from darkroom.tools.compare.copies import more_copies
 from darkroom.tools.compare.revisions import Results
+from darkroom.tools.compare.table import more_copies
 from darkroom.tools.compare.verdicts import compare
 
 CARD = {"protocol": {"n_fake": 100}, "treatment": {"seed": 1}}

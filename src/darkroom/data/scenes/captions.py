@@ -1,6 +1,7 @@
 """Captions of scenes: a scene to a description, a description to a caption, and a caption to its description."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, RELATIONS, Scene, Thing
 from darkroom.errors import DarkroomError
@@ -99,32 +100,20 @@ def parse(caption: str) -> Description:
     Raises:
         DarkroomError: the text is no caption of a scene.
     """
-    for found in _readings(caption):
-        if caption_of_description(found) == caption:
-            return found
-    raise DarkroomError(f"not the caption of a scene: {caption!r}.")
+    found = _descriptions().get(caption)
+    if found is None:
+        raise DarkroomError(f"not the caption of a scene: {caption!r}.")
+    return found
 
 
-def _readings(caption: str) -> list[Description]:
-    """Return candidate descriptions of a text; `parse` returns the one whose caption is the text."""
-    number, *rest = caption.split(" ")
-    for count, word in COUNTS.items():
-        if number == word and len(rest) == 3:
-            return [
-                Description((Words(rest[0], rest[1], form),), count) for form in FORMS if _valid(rest[0], rest[1], form)
-            ]
-    if len(rest) < 5 or not _valid(*rest[:3]):
-        return []
-    first, tail = Words(*rest[:3]), " ".join(rest[3:])
-    if tail in POSITIONS.values():
-        return [Description((first,), position=tail)]
-    if not _valid(*rest[-3:]):
-        return []
-    return [Description((first, Words(*rest[-3:])), relation=way) for way in RELATIONS]
-
-
-def _valid(size: str, colour: str, form: str) -> bool:
-    return size in RADII and colour in COLOURS and form in FORMS
+@cache
+def _descriptions() -> dict[str, Description]:
+    """Return all descriptions, about 38,000, by their captions."""
+    things = [Words(size, colour, form) for size in RADII for colour in COLOURS for form in FORMS]
+    found = [Description((one,), position=place) for one in things for place in POSITIONS.values()]
+    found += [Description((one,), count) for one in things for count in COUNTS]
+    found += [Description((one, other), relation=way) for one in things for other in things for way in RELATIONS]
+    return {caption_of_description(each): each for each in found}
 
 
 def _plural(form: str) -> str:

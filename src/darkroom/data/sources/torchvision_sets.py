@@ -208,12 +208,13 @@ def arguments(cls: type, settings: Settings) -> dict[str, Any]:
         DarkroomError: the class has no such split, or an option that is not an option of it.
     """
     name, split, takes = cls.__name__, settings.split, parameters(cls)
+    found: dict[str, Any] = {}
     if "train" in takes:
         found, fits, needs = {"train": split == "train"}, split in ("train", "test"), "train or test"
     elif "split" in takes:
         found, fits, needs = {"split": split}, split is not None, "the name of a split"
     else:
-        found, fits, needs = {}, split is None, "null, as it has no splits"
+        fits, needs = split is None, "null, as it has no splits"
     if not fits:
         said = "null" if split is None else split
         raise DarkroomError(f"{PARAMS}: `torchvision.split` is {said}, and of {name} it must be {needs}.")

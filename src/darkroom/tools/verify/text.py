@@ -50,23 +50,25 @@ def _parts(metadata: Mapping[str, Any]) -> Iterator[str]:
     image = metadata["parts"][0]["image"]
     formats = sorted({part["image"]["format"] for part in metadata["parts"]})
     yield f"{image['size']} x {image['size']} pixels, {image['channels']}, stored as {', '.join(formats)}"
-    for what, key in (("read where they lie, not copied", "in_place"), ("half of them are seen mirrored", "mirror")):
-        if names := [part["name"] for part in metadata["parts"] if part[key]]:
-            yield f"{what}: {', '.join(names)}"
-    stored: dict[str, list[str]] = {}
-    for latent in metadata["latents"]:
-        size = f"{' x '.join(map(str, latent['shape']))} in {latent['dtype']}"
-        what = f"codes of {latent['codes']:,} for {size}" if latent["codes"] else f"{_FORMS[latent['form']]}, {size}"
-        stored.setdefault(what, []).append(latent["part"])
-    for what, names in stored.items():
-        yield f"latents, {what}: {', '.join(names)}"
-    embedded: dict[str, list[str]] = {}
-    for each in metadata["embeddings"]:
-        length = f"{each['dim']} numbers in {each['dtype']}{', of length 1' if each['normalised'] else ''}"
-        words = [f"{name}s" for name in each["names"]]
-        embedded.setdefault(f"{' and '.join(words)}, {length}, {', '.join(each['splits'])}", []).append(each["part"])
-    for what, names in embedded.items():
-        yield f"embeddings of {what}: {', '.join(names)}"
+    facts = [
+        *(("read where they lie, not copied", part["name"]) for part in metadata["parts"] if part["in_place"]),
+        *(("half of them are seen mirrored", part["name"]) for part in metadata["parts"] if part["mirror"]),
+        *((_latent(each), each["part"]) for each in metadata["latents"]),
+        *((_embedding(each), each["part"]) for each in metadata["embeddings"]),
+    ]
+    for what in dict.fromkeys(what for what, _ in facts):
+        yield f"{what}: {', '.join(name for other, name in facts if other == what)}"
+
+
+def _latent(latent: Mapping[str, Any]) -> str:
+    size = f"{' x '.join(map(str, latent['shape']))} in {latent['dtype']}"
+    what = f"codes of {latent['codes']:,} for" if latent["codes"] else f"{_FORMS[latent['form']]},"
+    return f"latents, {what} {size}"
+
+
+def _embedding(each: Mapping[str, Any]) -> str:
+    length = f"{each['dim']} numbers in {each['dtype']}{', of length 1' if each['normalised'] else ''}"
+    return f"embeddings of {' and '.join(f'{name}s' for name in each['names'])}, {length}, {', '.join(each['splits'])}"
 
 
 def _classes(metadata: Mapping[str, Any]) -> Iterator[str]:
