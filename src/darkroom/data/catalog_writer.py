@@ -170,17 +170,21 @@ def captions_of(parts: Sequence[str], root: Path = SHARDS) -> list[str]:
     return sorted(found)
 
 
+def tar_sizes(manifest: Mapping[str, Any], splits: Iterable[str] = SPLITS) -> dict[str, int]:
+    """Return the bytes of each tar of some splits of a part; one that is indexed in place may be in several splits."""
+    return {
+        entry.get("tar", f"{split}/{entry['name']}"): entry["bytes"]
+        for split in splits
+        for entry in manifest["splits"][split]["shards"]
+    }
+
+
 def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> dict[str, Any]:
     splits = [manifest["splits"][split] for split in SPLITS]
     sides = ("original_width", "original_height")
     shorter = np.concatenate([np.minimum(*map(index.numbers, sides)) for index in indexes.values()])
     spread_of = np.percentile(shorter, (0, 50, 100), method="lower").tolist() if len(shorter) else []
-    # A tar that is indexed in place is in each split that has images of it.
-    tars = {
-        entry.get("tar", f"{split}/{entry['name']}"): entry["bytes"]
-        for split in SPLITS
-        for entry in manifest["splits"][split]["shards"]
-    }
+    tars = tar_sizes(manifest)
     return {
         "images": sum(metadata["images"] for metadata in splits),
         "shards": len(tars),

@@ -97,7 +97,7 @@ def written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-_DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
+DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
 
 
 def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:
@@ -105,7 +105,7 @@ def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:
     return [
         (part.name, action, done, reason, samples)
         for part in catalog.parts
-        for action, done in _DONE.items()
+        for action, done in DONE.items()
         for reason, samples in sorted(part.quarantine[action].items(), key=lambda pair: (-pair[1], pair[0]))
     ]
 

@@ -54,7 +54,7 @@ def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
             kinds = {name: pa.binary() for name in columns}
             convert = pa.csv.ConvertOptions(include_columns=columns, column_types=kinds)
             return pa.csv.read_csv(path, None, pa.csv.ParseOptions(newlines_in_values=True), convert)
-        return pq.read_table(path, columns=columns)
+        return pq.ParquetFile(path).read(columns=columns)
     except FileNotFoundError as error:
         raise DarkroomError(f"{path}, a table of addresses, is missing: see `path` of the part.") from error
     except (pa.ArrowInvalid, OSError) as error:

@@ -23,6 +23,7 @@ from darkroom.data.catalog_writer import (
     grid_columns,
     natural_order,
     shown_rows,
+    tar_sizes,
 )
 from darkroom.data.damage import QUARANTINE as LIST
 from darkroom.data.damage import SCHEMA, Action, read_quarantine
@@ -155,18 +156,13 @@ def summary(parts: Sequence[str], splits: Sequence[str], every_row: bool = False
 
 
 def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict[str, Any]:
-    chosen = {split: manifest["splits"][split] for split in splits}
-    tars = {
-        (entry.get("tar", split), entry["name"]): entry
-        for split, metadata in chosen.items()
-        for entry in metadata["shards"]
-    }
+    tars = tar_sizes(manifest, splits)
     return {
         "name": name,
         "source": manifest["source"].get("name", "?"),
-        "images": {split: metadata["images"] for split, metadata in chosen.items()},
+        "images": {split: manifest["splits"][split]["images"] for split in splits},
         "shards": len(tars),
-        "bytes": sum(entry["bytes"] for entry in tars.values()),
+        "bytes": sum(tars.values()),
         "image": manifest["image"],
         "in_place": manifest["in_place"],
         "mirror": manifest["mirror"],

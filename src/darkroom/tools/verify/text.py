@@ -5,11 +5,11 @@ from typing import Any
 
 from darkroom.dag.hashable import printable
 from darkroom.data.sources.walk import passed_over_text
+from darkroom.report.numbers import DONE
 from darkroom.terminal.numbers import aligned, bytes_of
 
 _CLASSES = 20  # number of classes with a bar
 _BAR = 40  # characters of the longest bar
-_DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
 _FORMS = {"distribution": "mean and logvar", "point": "mean"}
 _SPREAD = ("least", "median", "greatest")
 _WIDEST = 100  # maximum characters of a caption, a label or a path
@@ -36,11 +36,11 @@ def _parts(metadata: Mapping[str, Any]) -> Iterator[str]:
 
     def row(name: str, source: str, *parts: Mapping[str, Any]) -> tuple[str, ...]:
         counts = [sum(part["images"][split] for part in parts) for split in splits]
-        damage = [sum(sum(part["quarantine"][action].values()) for part in parts) for action in _DONE]
+        damage = [sum(sum(part["quarantine"][action].values()) for part in parts) for action in DONE]
         shards, size = (sum(part[key] for part in parts) for key in ("shards", "bytes"))
         return (name, source, *(f"{n:,}" for n in (*counts, shards)), bytes_of(size), *(f"{n:,}" for n in damage))
 
-    rows = [("part", "source", *splits, "shards", "bytes", *_DONE.values())]
+    rows = [("part", "source", *splits, "shards", "bytes", *DONE.values())]
     rows += [row(part["name"], part["source"], part) for part in metadata["parts"]]
     if len(rows) > 2:
         rows.append(row("total", "", *metadata["parts"]))
@@ -132,7 +132,7 @@ def failed_text(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def _damage(found: Sequence[Mapping[str, Any]], every_row: bool | None) -> Iterator[str]:
     rows = [("  part", "what was done", "reason", "samples")]
-    rows += [(f"  {one['part']}", _DONE[one["action"]], one["reason"], f"{one['samples']:,}") for one in found]
+    rows += [(f"  {one['part']}", DONE[one["action"]], one["reason"], f"{one['samples']:,}") for one in found]
     yield from aligned(rows, left=(0, 1, 2))
     listed = [
         (f"  {one['part']}", one["reason"], row["key"], _short(row["source"]), _short(row["detail"]))
