@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec
 import pyarrow.parquet as pq
 
-from darkroom.artifacts.manifest import ArtifactError, read_manifest, sha256_file
+from darkroom.artifacts.manifest import ArtifactError, check_seal, read_manifest, sha256_file
 from darkroom.data.index import NAME as INDEX
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.splits import SPLITS
@@ -45,10 +45,11 @@ def image_problems(tar: Path | str, keys: Iterable[str], remedy: str) -> Iterato
 def in_place(name: str) -> dict[str, tuple[str, Places]]:
     """Return the tars of a part that is indexed in place: by path or URL the SHA-256, and the places of their images.
 
-    Empty for a part whose images are stored, and for one whose manifest cannot be read, which is damage of an output.
+    Empty for a part whose images are stored, and for one whose manifest is damaged, as the check of the outputs says.
     """
     tars: dict[str, tuple[str, Places]] = {}
     try:
+        check_seal(SHARDS / name)
         manifest = read_manifest(SHARDS / name, KIND)
     except ArtifactError:
         return tars
