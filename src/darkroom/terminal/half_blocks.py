@@ -1,4 +1,4 @@
-"""Pictures in a terminal: each character is an upper half block, two pixels, the lower one its background."""
+"""Images in a terminal: each character is an upper half block, two pixels, the lower one its background."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def colours_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> i
 
 
 def columns_of_terminal() -> int:
-    """Return the characters in a row of the terminal; 80 where nobody knows."""
+    """Return the characters in a row of the terminal; 80 if unknown."""
     return shutil.get_terminal_size().columns
 
 
@@ -42,31 +42,21 @@ def half_blocks(image: Image.Image, columns: int, colours: int = 1 << 24) -> str
     """
     width = min(columns, image.width)
     height = max(1, round(image.height * width / image.width))
-    pixels = np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BOX))
-    codes = _true(pixels) if colours > 256 else _cube(pixels)
+    codes = _codes(np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BOX)), colours)
     lines = []
     for y in range(0, height, 2):
-        line, before = "", ("", "")
-        for x in range(width):
-            # Of an odd number of rows the last one has no lower half.
-            now = f"38;{codes[y, x]}", f"48;{codes[y + 1, x]}" if y + 1 < height else "49"
-            changed = [code for code, old in zip(now, before, strict=True) if code != old]
-            line += (f"\x1b[{';'.join(changed)}m" if changed else "") + _BLOCK
-            before = now
-        lines.append(line + _RESET)
+        lower = [f"48;{code}" for code in codes[y + 1]] if y + 1 < height else ["49"] * width
+        pairs = zip(codes[y], lower, strict=True)
+        lines.append("".join(f"\x1b[38;{upper};{below}m{_BLOCK}" for upper, below in pairs) + _RESET)
     return "\n".join(lines)
 
 
-def _true(pixels: NDArray[np.uint8]) -> NDArray[np.object_]:
-    """Return the code of each pixel (H, W, 3), with red, green and blue."""
-    return np.array([[f"2;{r};{g};{b}" for r, g, b in row] for row in pixels.tolist()], dtype=object)
-
-
-def _cube(pixels: NDArray[np.uint8]) -> NDArray[np.object_]:
-    """Return the code of each pixel (H, W, 3), with the number of the nearest colour of the cube."""
+def _codes(pixels: NDArray[np.uint8], colours: int) -> list[list[str]]:
+    """Return the code of each pixel (H, W, 3): its colour, or the number of the nearest one in the cube."""
+    if colours > 256:
+        return [[f"2;{r};{g};{b}" for r, g, b in row] for row in pixels.tolist()]
     levels = np.abs(pixels[..., None].astype(int) - _CUBE).argmin(axis=-1)  # (H, W, 3)
-    numbers = 16 + levels @ np.array([36, 6, 1])
-    return np.array([[f"5;{number}" for number in row] for row in numbers.tolist()], dtype=object)
+    return [[f"5;{number}" for number in row] for row in (16 + levels @ np.array([36, 6, 1])).tolist()]
 
 
 def beside(pictures: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ A preset means the same whatever was applied before: what any of them may change
 """
 
 import difflib
-import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import lookup, read_yaml
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, value_of
+from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
 from darkroom.tools.init.machine import this_machine
 
 PRESETS = Path("presets")
@@ -97,13 +96,6 @@ def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
                     f"the preset `{name}` does not fit: {error} Presets are laid over the committed params.yaml: bring "
                     "its parts back (`git checkout params.yaml`), or change by hand what the preset says."
                 ) from None
-
-
-def shown(value: Any) -> str:
-    """Return a value as one line for a person, as YAML means it."""
-    if value is DEFAULT_VALUE:
-        return "(default)"
-    return json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
 
 
 def flag(key: str, value: Any, there: bool = True) -> str:

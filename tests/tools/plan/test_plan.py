@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.tools.plan import plan, rehearsal
 from darkroom.tools.plan.forks import forks
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
-from darkroom.tools.plan.stale import Dag
+from darkroom.tools.plan.plan import Dag
 from darkroom.tools.plan.table import StagePlan, Whole, as_text, grown
 
 KNOWN = [

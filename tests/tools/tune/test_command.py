@@ -12,7 +12,7 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import read_yaml
 from darkroom.tools.plan.forks import Lost
-from darkroom.tools.plan.stale import Dag
+from darkroom.tools.plan.plan import Dag
 from darkroom.tools.plan.table import StagePlan
 from darkroom.tools.tune import command, search, trials
 from darkroom.tools.tune.command import tune

@@ -33,19 +33,16 @@ def findings() -> Iterator[Finding]:
         return
     params = _params()
     yield from packages.compiler(params)
-    yield from packages.extras(params)
     yield from machine.devices(params)
     yield from machine.cores_asked(params)
     yield from machine.disk()
     yield from clone.code()
     yield from clone.git()
     yield from clone.parameters()
-    yield from clone.weights(params)
     yield from clone.lock_file()
     yield from clone.cache()
     yield from clone.remotes()
     yield from clone.locks()
-    yield from clone.interrupted()
     yield from clone.states()
 
 

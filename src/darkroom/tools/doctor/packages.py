@@ -1,10 +1,8 @@
 """Checks Python, the pinned packages, and other programs."""
 
 import importlib
-import importlib.util
 import platform
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -20,13 +18,6 @@ from darkroom.tools.doctor.findings import Finding, note, ok, problem
 LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
 _SET_UP = "run `make setup`, which makes .venv from requirements.lock, and `source .venv/bin/activate`"
 _NAMED = 8  # maximum number of packages that are listed by name
-# The extras of pyproject.toml: the module and the package of each.
-EXTRAS = {
-    "hub": ("datasets", "datasets"),
-    "open_clip": ("open_clip", "open_clip_torch"),
-    "tensorboard": ("tensorboard", "tensorboard"),
-    "wandb": ("wandb", "wandb"),
-}
 
 
 def python() -> Iterator[Finding]:
@@ -100,41 +91,9 @@ def compiler(params: Mapping[str, Any] | None) -> Iterator[Finding]:
         if isinstance(section, Mapping)
         if isinstance(place := section.get("training"), Mapping) and place.get("compile") is True
     ]
-    found = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
-    if found is not None:
-        first = subprocess.run([found, "--version"], capture_output=True, text=True).stdout.splitlines()
-        yield ok("compiler", f"{found}, {first[0] if first else 'says nothing of its version'}")
-    elif asking:
-        yield problem(
-            "compiler", f"`compile` is true in {', '.join(asking)}, and there is no C++ compiler: install g++."
-        )
+    program = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
+    if asking and program is None:
+        named = ", ".join(asking)
+        yield problem("compiler", f"`compile` is true in {named}, and there is no C++ compiler: install g++.")
     else:
-        yield note("compiler", "there is no C++ compiler: nothing needs one while no section has `compile: true`.")
-
-
-def extras(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Compare the optional packages with what params.yaml asks for."""
-    asked = dict(_asked(params or {}))
-    for extra, (module, package) in EXTRAS.items():
-        there = importlib.util.find_spec(module) is not None
-        key = asked.get(extra)
-        if key and not there:
-            yield problem(
-                extra,
-                f"{key} asks for it, and it is not installed: `pip install {package}`, or choose otherwise.",
-            )
-        else:
-            have = installed(package) if there else "not installed"
-            yield ok(extra, f"{have}, and {f'{key} asks for it' if key else 'nothing in params.yaml asks for it'}")
-
-
-def _asked(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each extra that params.yaml asks for, and the key that does."""
-    for name in (params.get("run") or {}).get("trackers") or []:
-        yield name, "`run.trackers`"
-    for name, part in (params.get("parts") or {}).items():
-        if part.get("source") == "hub":
-            yield "hub", f"`parts.{name}.source`"
-    clip = params.get("train_clip") or {}
-    if clip.get("source") == "pretrained" and (clip.get("pretrained") or {}).get("open_clip"):
-        yield "open_clip", "`train_clip.pretrained.open_clip`"
+        yield ok("compiler", program or "none, and no section has `compile: true`")

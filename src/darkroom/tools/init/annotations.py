@@ -4,7 +4,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from darkroom.data.decoding import CONVERT
@@ -21,7 +20,7 @@ _TEXTS = 0.5  # fraction of the images that must have a text beside them, above 
 _TRIED = 200  # images beside which a text is looked for
 _ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx")  # of files that may say what the images show
 _NAMED = 5  # of these files
-# Names of folders that say when, or for what, and not what an image shows.
+# Names of folders that say when, or for what, and not what an image shows: 2019, 2019-05, 2019-05-03 at home.
 _DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
 _MONTH = re.compile(
     r"\d{1,2}|(\d{1,2}[-_. ]+)?(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?"
@@ -48,34 +47,33 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         raise DarkroomError(f"the folder {root} holds no image files{_others(found)}{what}")
     label, why = _label_by_folder(found.images)
     settings: dict[str, str | bool] = {"label": label}
-    repeats = _repeats(found.images, label)
     columns = _columns(root, found, known=label != "none")
     notes = [*columns.notes]
     if columns.label is not None:
         settings |= {"label": "metadata", "label_column": columns.label}
     elif why:
         notes.append(why)
-    if repeats:
+    if repeats := _repeats(found.images, label):
         settings["repeats"] = True
         notes.append(f"Folders are named with repeat counts, {repeats}: training does not use them (`folder.repeats`).")
+    fraction = _texts_beside(root, found)
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
-    elif (part := _texts_beside(root, found)) > _TEXTS:
+    elif fraction > _TEXTS:
         settings["caption"] = "txt"
         other = f"; {found.overruled:,} `.caption` beside a `.txt` are not read" if found.overruled else ""
         notes.append(f"Captions are of the text files beside the images, `.txt` or `.caption`{other}.")
-    elif part:
-        notes.append(f"{part:.0%} of the images have a text file beside them: too few, so none is read as a caption.")
-    notes += _other_tables(root)
-    return Folder.model_validate(settings), tuple(notes)
+    elif fraction:
+        notes.append(
+            f"{fraction:.0%} of the images have a text file beside them: too few, so none is read as a caption."
+        )
+    return Folder.model_validate(settings), (*notes, *_other_tables(root))
 
 
 def _others(found: Found) -> str:
     """Return what a folder without images holds, in words."""
-    counts = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(5)]
-    aside = found.hidden.images + found.system.images
-    counts += [f"{aside:,} images that are hidden or in folders of the system"] if aside else []
-    counts += [f"{len(found.faults):,} that cannot be read"] if found.faults else []
+    counts = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(_NAMED)]
+    counts += [f"{found.hidden.images:,} hidden images"] if found.hidden.images else []
     return f", but {', '.join(counts)}" if counts else ""
 
 
@@ -86,8 +84,8 @@ def _other_tables(root: Path) -> list[str]:
     if not others:
         return []
     more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-    said = f"Not read: {', '.join(others[:_NAMED])}{more}"
-    return [f"{said}. A table is called {', '.join(TABLES[:-1])} or {TABLES[-1]}, and has a column `{FILE_NAME}`."]
+    rule = f"A table is called {', '.join(TABLES[:-1])} or {TABLES[-1]}, and has a column `{FILE_NAME}`."
+    return [f"Not read: {', '.join(others[:_NAMED])}{more}. {rule}"]
 
 
 def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
@@ -95,10 +93,8 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
     folders = [path.split("/")[:-1] for path in images]
     inside = [path for path in folders if path]
     level, why = _level(inside)
-    if len(inside) >= _MOST * len(folders):
-        return level, why
-    if level == "none":
-        return "none", ""
+    if level == "none" or len(inside) >= _MOST * len(folders):
+        return level, why if len(inside) >= _MOST * len(folders) else ""
     return "none", (
         f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must: move "
         "the others into folders of their classes."
@@ -123,7 +119,7 @@ def _repeats(images: Iterable[str], label: str) -> str:
 def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
     """Return `parent`, `top` or `none`, and why."""
     levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
-    dated = {level: _are_dates(names) for level, names in levels.items()}
+    dated = {level: all(map(_DATE.fullmatch, names)) for level, names in levels.items()}
     months = dated["top"] and all((_MONTH.fullmatch(name) or _DATE.fullmatch(name)) for name in levels["parent"])
     if months or (dated["parent"] and len(levels["top"]) == 1):
         return "none", "The folders are dates, and no classes."
@@ -135,11 +131,6 @@ def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
         return level, f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}.{also}"
     few = len(levels["parent"]) > 1 and not {name.lower() for name in levels["parent"]} <= _SPLITS
     return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are no classes." if few else ""
-
-
-def _are_dates(names: Iterable[str]) -> bool:
-    """Return whether all names are dates that begin with a year: 2019, 2019-05, 2019-05-03 at home."""
-    return all(_DATE.fullmatch(name) for name in names)
 
 
 def _texts_beside(root: Path, found: Found) -> float:
@@ -170,14 +161,12 @@ def _columns(root: Path, found: Found, known: bool) -> Chosen:
     shared = [column for column in (tables[0] if tables else ()) if all(column in table for table in tables)]
     joined = {column: [value for table in tables for value in table[column]] for column in shared}
     chosen = choose(joined, "the table" if len(tables) == 1 else "the tables", known)
-    if not others:
-        return chosen
-    if chosen.label or chosen.caption:
+    if others and (chosen.label or chosen.caption):
         raise DarkroomError(
             f"the table {others[0]} has no column `{FILE_NAME}`, which the others have: add it, or rename the table."
         )
-    note = f"Not read: {', '.join(others)}, without a column `{FILE_NAME}`."
-    return replace(chosen, on_caption=(*chosen.on_caption, note))
+    more = [f"Not read: {', '.join(others)}, without a column `{FILE_NAME}`."] if others else []
+    return chosen._replace(notes=(*chosen.notes, *more))
 
 
 def _values(path: Path, name: str, columns: Sequence[str]) -> dict[str, Sequence[str | None]]:

@@ -71,14 +71,12 @@ class Measured:
 
     lengths: images of each training when it was measured.
     longest: images beyond which each is not worth its time.
-    larger: whether so many images are worth larger networks.
     found: of every stage.
     """
 
     tier: Tier
     lengths: dict[str, int]
     longest: dict[str, int]
-    larger: bool
     found: Planned
 
     def ends(self, factors: Mapping[str, float]) -> float:
@@ -192,8 +190,7 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     if source["source"] != wish.source["source"]:
         found = reading(found, wish.part, facts)
-    larger = any(_may_suffice(facts, wish, each) for each in TIERS[TIERS.index(tier) + 1 :])
-    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, larger, found)
+    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, found)
 
 
 def write_stood_in(

@@ -54,11 +54,15 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     path = Path(source).expanduser()
     notes: tuple[str, ...] = ()
     values = read_yaml(PARAMS)
+    here = part_name(Path(os.path.abspath(path)).name)  # noqa: PTH100, a link keeps its name
     if path.is_dir() and not _holds_tars(path):
-        label, part, notes = _folder(path)
+        require_own(path)
+        hint = require_hashable({path: "darkroom init"}).strip()
+        fitting, notes = folder_settings(path)
+        label, notes = here, (*notes, *([hint] if hint else []))
+        part = Part(source="folder", path=_written(path), settings=fitting.model_dump(exclude_defaults=True))
     elif path.is_dir() or (path.is_file() and path.name.endswith(ENDINGS)):
-        part = Part(source="webdataset", path=_written(path), settings=tar_settings(path))
-        label = part_name(Path(os.path.abspath(path)).name)  # noqa: PTH100, a link keeps its name
+        label, part = here, Part(source="webdataset", path=_written(path), settings=tar_settings(path))
     elif kind in ("digits", "shapes") and not name:
         part, label = Part(source=kind, stop=SCENES if kind == "shapes" else None), kind  # type: ignore[arg-type]
     elif kind == "torchvision" and name:
@@ -69,8 +73,8 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
         there = folder.is_dir()
         settings = {} if there else {"dataset": name}
         own = values.get("hub") or {}
-        fitting, notes = hub_settings(validate(Hub, {**own, **settings}, "hub"), folder if there else None, set(own))
-        part = Part(source="hub", path=_written(folder) if there else NO_FILE, settings={**settings, **fitting})
+        columns, notes = hub_settings(validate(Hub, {**own, **settings}, "hub"), folder if there else None, set(own))
+        part = Part(source="hub", path=_written(folder) if there else NO_FILE, settings={**settings, **columns})
     elif "://" in source and ".tar" in source:
         part, label = Part(source="webdataset", settings={"url": source}), "shards"
     else:
@@ -85,28 +89,15 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     return Subject(label, part, open_source(part, validated), notes)
 
 
-def _folder(path: Path) -> tuple[str, Part, tuple[str, ...]]:
-    """Return name and entry of a part that is a folder of images, and what was decided."""
-    require_own(path)
-    hint = require_hashable({path: "darkroom init"}).strip()
-    settings, notes = folder_settings(path)
-    part = Part(source="folder", path=_written(path), settings=settings.model_dump(exclude_defaults=True))
-    name = Path(os.path.abspath(path)).name  # noqa: PTH100, a link keeps its name
-    return part_name(name), part, (*notes, *([hint] if hint else []))
-
-
 def require_own(path: Path) -> None:
     """Refuse a folder that holds the repository, or is of it: what stages write would be read as images."""
     here, there = Path.cwd().resolve(), path.resolve()
-    if here.is_relative_to(there):
-        raise DarkroomError(f"{path} holds this repository: put the images into a folder of their own, and name that.")
-    if not there.is_relative_to(here):
-        return
-    inside = there.relative_to(here).as_posix()
-    if inside.split("/")[0] in _OWN or any(related(inside, str(output)) for output in outputs()):
+    inside = there.relative_to(here).as_posix() if there.is_relative_to(here) else ""
+    written = inside and (inside.split("/")[0] in _OWN or any(related(inside, str(output)) for output in outputs()))
+    if written or here.is_relative_to(there):
         raise DarkroomError(
-            f"{path} is a folder of this repository in which stages write: put the images into a folder of their own, "
-            "say data/raw, or leave them where they were, and name that."
+            f"{path} holds this repository, or stages write there: put the images into a folder of their own, say "
+            "data/raw, and name that."
         )
 
 

@@ -1,6 +1,7 @@
 """Sizes of the networks by the time that there is, and how many images each training then wants to see."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from darkroom.models.clip.settings import ClipTraining
 from darkroom.models.decoder.settings import DecoderTraining
@@ -26,8 +27,7 @@ TRAININGS: dict[str, Training] = {
 _SHAPE = DiTModel().shape
 
 
-@dataclass(frozen=True)
-class Tier:
+class Tier(NamedTuple):
     """Networks of a size that belong together.
 
     name: as a person reads it.
@@ -46,68 +46,25 @@ class Tier:
     tokenizer: tuple[int, ...]
     dit: tuple[int, int, int]
     unet: tuple[int, ...]
-    enough: dict[str, int] = field(default_factory=dict)
+    enough: Mapping[str, int]
+
+
+def _enough(*images: int) -> dict[str, int]:
+    """Return the images of each training, in the order of TRAININGS."""
+    return dict(zip(TRAININGS, images, strict=True))
 
 
 SHORT = 0.8  # fraction of what is enough, below which a training is short
 # What was enough is of 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` is the default of
 # params.yaml, and stands in the settings.
+_SIZE, _KL, _UNET = Ingest.model_fields["image_size"].default, tuple(KL().channels), tuple(UNetModel().channels)
+_DEFAULT = [training.images for training in TRAININGS.values()]
+_FIRST = _enough(12_000, 24_000, 64_000, 20_000, 40_000, 40_000)
+_MEDIUM = _enough(120_000, ExtractorTraining().images, 640_000, 160_000, 400_000, 200_000)
+_LARGE = _enough(400_000, 200_000, 5_000_000, 400_000, 3_000_000, 1_000_000)
 TIERS = (
-    Tier(
-        name="a first look",
-        minutes=0,
-        size=32,
-        tokenizer=(32, 64, 64),
-        dit=(128, 4, 4),
-        unet=(48, 96),
-        enough={
-            "train_tokenizer": 12_000,
-            "train_extractor": 24_000,
-            "train_generator": 64_000,
-            "train_clip": 20_000,
-            "train_decoder": 40_000,
-            "train_prior": 40_000,
-        },
-    ),
-    Tier(
-        name="small",
-        minutes=20,
-        size=Ingest.model_fields["image_size"].default,
-        tokenizer=tuple(KL().channels),
-        dit=(_SHAPE["width"], _SHAPE["depth"], _SHAPE["heads"]),
-        unet=tuple(UNetModel().channels),
-        enough={name: training.images for name, training in TRAININGS.items()},
-    ),
-    Tier(
-        name="medium",
-        minutes=90,
-        size=32,
-        tokenizer=(32, 64, 64),
-        dit=(256, 8, 8),
-        unet=(96, 192),
-        enough={
-            "train_tokenizer": 120_000,
-            "train_extractor": ExtractorTraining().images,
-            "train_generator": 640_000,
-            "train_clip": 160_000,
-            "train_decoder": 400_000,
-            "train_prior": 200_000,
-        },
-    ),
-    Tier(
-        name="large, for a GPU or a night",
-        minutes=600,
-        size=64,
-        tokenizer=(64, 128, 128),
-        dit=(384, 12, 6),
-        unet=(128, 256, 256),
-        enough={
-            "train_tokenizer": 400_000,
-            "train_extractor": 200_000,
-            "train_generator": 5_000_000,
-            "train_clip": 400_000,
-            "train_decoder": 3_000_000,
-            "train_prior": 1_000_000,
-        },
-    ),
+    Tier("a first look", 0, 32, (32, 64, 64), (128, 4, 4), (48, 96), _FIRST),
+    Tier("small", 20, _SIZE, _KL, (_SHAPE["width"], _SHAPE["depth"], _SHAPE["heads"]), _UNET, _enough(*_DEFAULT)),
+    Tier("medium", 90, 32, (32, 64, 64), (256, 8, 8), (96, 192), _MEDIUM),
+    Tier("large, for a GPU or a night", 600, 64, (64, 128, 128), (384, 12, 6), (128, 256, 256), _LARGE),
 )

@@ -1,7 +1,6 @@
 """What `darkroom params` prints."""
 
 import difflib
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.fits import new_name
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
-from darkroom.tools.editing import DEFAULT_VALUE, value_of
+from darkroom.tools.editing import DEFAULT_VALUE, shown, value_of
 from darkroom.tools.params.keys import ENTRY, REQUIRED, Key, keys
 from darkroom.tools.preset import flag
 
@@ -56,13 +55,6 @@ def _hint(wanted: str, known: list[str]) -> str:
     # A typo in one part of a long key is nearest among the keys; in a word by itself, among the last parts.
     near = difflib.get_close_matches(wanted, known, n=3) or [name for name in known if last[name] in words]
     return f"; did you mean {' or '.join(f'`{each}`' for each in near[:3])}?" if near else "."
-
-
-def shown(value: Any) -> str:
-    """Return a value as one line of YAML."""
-    if value is None or value is DEFAULT_VALUE:
-        return "null"
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _names(name: str, raw: Mapping[str, Any]) -> Iterator[str]:

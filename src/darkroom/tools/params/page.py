@@ -8,7 +8,7 @@ from darkroom.check.check import whole
 from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
-from darkroom.tools.params.command import shown
+from darkroom.tools.editing import shown
 from darkroom.tools.params.keys import REQUIRED, Key, keys
 
 PAGE = Path("docs/params.md")

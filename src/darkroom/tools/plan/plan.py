@@ -8,12 +8,13 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from darkroom.check.check import check, read_params
+from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.history import RUNS, Run, last_runs
-from darkroom.dag.repo import lock_seconds
+from darkroom.dag.repo import lock_seconds, observe
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -23,12 +24,45 @@ from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.schedule import Job, side_by_side
-from darkroom.tools.plan.stale import Dag, ask_dvc
 from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_json, as_text, grown
 from darkroom.training.state import keep_compiled
 
 REHEARSE = "darkroom.tools.plan.body:rehearse"
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
+
+
+@dataclass(frozen=True)
+class Dag:
+    """The stages that have a command.
+
+    stages: their names, in the order of the DAG.
+    stale: those that are out of date. A stage below a stale one is stale too: it reads what will change.
+    needs: all stages above each.
+    running: since when each stage that runs now does, as a part of a sentence.
+    """
+
+    stages: list[str]
+    stale: set[str]
+    needs: dict[str, set[str]]
+    running: dict[str, str] = field(default_factory=dict)
+
+
+def _place(name: str) -> tuple[int, str]:
+    stage, _, item = name.partition("@")
+    return (list(STAGES).index(stage) if stage in STAGES else len(STAGES), item)
+
+
+def ask_dvc() -> Dag:
+    """Return the stages of the DAG.
+
+    Raises:
+        DarkroomError: DVC cannot read the repository.
+    """
+    status = observe()
+    known = status.stages.keys() - {CODE}
+    needs = {name: status.needs(name) & known for name in known}
+    running = {name: text for name in known if (text := status.runs(name))}
+    return Dag(sorted(known, key=_place), status.stale & known, needs, running)
 
 
 def choose(

@@ -17,8 +17,7 @@ from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE
 from darkroom.params.training import Init, Training
 from darkroom.terminal.numbers import bytes_of
-from darkroom.tools.plan.counter import Counter
-from darkroom.tools.plan.meter import Meter, clock
+from darkroom.tools.plan.meter import Counter, Meter, clock
 from darkroom.training import evaluation, strip
 from darkroom.training.averages import snapshot_images, write_snapshot
 from darkroom.training.callbacks import write_grids

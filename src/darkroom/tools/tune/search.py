@@ -4,18 +4,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from darkroom.tools.tune.places import KEYS, RUN_KEYS
+from darkroom.dag.stages import FOREACH
+from darkroom.params.kinds import OWN_TRAINING
+from darkroom.tools.editing import shown
 
 Changes = Mapping[str, Any]  # of keys of `training` and of `run`
+
+RUN_KEYS = ("micro_batch", "workers", "activation_checkpointing")  # of `run`, which all trainings share
+KEYS = ("threads", "precision", "tf32", "channels_last", "compile", *RUN_KEYS)
 
 EXACT: dict[str, Any] = {"precision": "fp32", "tf32": False, "compile": False, "channels_last": False}
 NOTHING = "with these parameters nothing is trained"  # why a training was not tried
 AS_IT_IS = "as it is"  # the label of params.yaml's settings
 PAYS = 0.97  # fraction of the time, below which a change is worth its line in params.yaml
 TOLERANCE = 0.1  # of `departure`: what departs further is another training
-COMPILES = (
-    120.0  # seconds of a training, below which compiling cannot pay: it takes about a minute, half of it on a GPU
-)
+COMPILES = 120.0  # seconds of a training, below which compiling cannot pay: it takes a minute, half of it on a GPU
 _SMALLEST = 8  # images of a micro-batch
 _READERS = (1, 2)  # processes that read
 
@@ -164,26 +167,43 @@ def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, 
 
     Both pairs must agree: of a dozen changes some are quicker by chance.
     """
-    again = [attempt(changes) for changes, _ in (best, other)]
-    if any(found.why for found in again):
-        return best[1], other[1], "no quicker"
-    pairs = list(zip((best, other), again, strict=True))
-    # What was compiled is found again, so only the first time says what it takes.
-    one, two = (replace(found, first=of.first) if changes.get("compile") else found for (changes, of), found in pairs)
-    first, second = (
-        replace(before, seconds=(before.seconds + found.seconds) / 2, first=min(before.first, found.first))
-        for (_, before), found in ((best, one), (other, two))
-    )
-    return first, second, "taken" if two.whole < PAYS * one.whole else "no quicker, both tried again"
+    means, wholes = [], []
+    for changes, before in (best, other):
+        found = attempt(changes)
+        if found.why:
+            return best[1], other[1], "no quicker"
+        # What was compiled is found again, so only the first time says what it takes.
+        found = replace(found, first=before.first) if changes.get("compile") else found
+        wholes.append(found.whole)
+        seconds, first = (before.seconds + found.seconds) / 2, min(before.first, found.first)
+        means.append(replace(before, seconds=seconds, first=first))
+    return *means, "taken" if wholes[1] < PAYS * wholes[0] else "no quicker, both tried again"
 
 
 def label(key: str, value: Any) -> str:
-    """Return a change in a few words."""
-    if key == "threads":
-        return f"{value} thread{'s' * (value > 1)}"
-    if key == "precision":
-        return str(value)
-    words = key.replace("_", " ")
-    if isinstance(value, bool):
-        return words if value else f"no {words}"
-    return f"{words}: {'null' if value is None else value}"
+    """Return a change as a row of the table names it."""
+    return f"{key}: {shown(value)}"
+
+
+def is_shared(name: str, key: str) -> bool:
+    """Return whether a key of a training is also that of others: of all by `run`, or of all U-Nets."""
+    return key in RUN_KEYS or ("@" in name and key not in OWN_TRAINING)
+
+
+def key_of(name: str, key: str, params: Mapping[str, Any]) -> str:
+    """Return the dotted key of params.yaml that decides a setting of a training.
+
+    Args:
+        name: of the stage, or of one of its items (STAGE@ITEM).
+        key: one of KEYS.
+        params: what params.yaml says, without defaults.
+    """
+    if key in RUN_KEYS:
+        return f"run.{key}"
+    stage, _, item = name.partition("@")
+    if item and key in OWN_TRAINING:
+        return f"{FOREACH[stage]}.{item}.training.{key}"
+    section = params.get(stage) or {}
+    kind = section.get("kind", section.get("source"))
+    own = (section.get(kind) or {}).get("training") or {} if isinstance(kind, str) else {}
+    return f"{stage}.{kind}.training.{key}" if key in own else f"{stage}.training.{key}"

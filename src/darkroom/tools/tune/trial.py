@@ -26,8 +26,7 @@ from darkroom.params.training import Training
 from darkroom.tools.editing import put
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
-from darkroom.tools.tune.places import KEYS, RUN_KEYS, key_of
-from darkroom.tools.tune.search import NOTHING, Changes, Found
+from darkroom.tools.tune.search import KEYS, NOTHING, RUN_KEYS, Changes, Found, key_of
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.start import Places, open_training
 from darkroom.training.train_state import TrainState

@@ -12,12 +12,10 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
-from darkroom.tools.plan.plan import REHEARSE, choose, in_miniature
-from darkroom.tools.plan.stale import Dag, ask_dvc
+from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
 from darkroom.tools.plan.table import UNKNOWN
 from darkroom.tools.quiet import quiet
-from darkroom.tools.tune.places import KEYS
-from darkroom.tools.tune.search import AS_IT_IS, COMPILES, Changes, Found, Tried, search
+from darkroom.tools.tune.search import AS_IT_IS, COMPILES, KEYS, Changes, Found, Tried, search
 from darkroom.training.state import keep_compiled
 
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
@@ -68,20 +66,10 @@ class Trials:
     attempt: Callable[[str, Changes | None, Path], Found]
 
     def tries(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Iterator[Tried]:
-        """Yield settings of a training, each once it was tried, one at a time: nothing else runs meanwhile.
-
-        Args:
-            stage: one of `chosen`.
-            keys: those that are tried.
-            compiles: seconds of a training, from which compiling is tried.
-        """
+        """Yield settings of a training, each once it was tried: `keys` and `compiles` as for `search`."""
         with TemporaryDirectory(prefix="darkroom-tune-") as folder:
             exact = Path(folder) / "exact.pt"
             yield from search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys, compiles)
-
-    def tuned(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Tuned:
-        """Return what `tries` finds, once all were tried."""
-        return Tuned(stage, list(self.tries(stage, keys, compiles)))
 
 
 @contextmanager
