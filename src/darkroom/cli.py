@@ -187,7 +187,7 @@ _CALLS = {
     "export": ("tools.export.command:export", "out", "format", "license", "weights"),
     "export --model tokenizer": ("tools.export.command:export_tokenizer", "out", "format", "license"),
     "params": ("tools.params.command:params", "key", "all"),
-    "params --write": ("tools.params.page:write_page", "write"),
+    "params --write": ("tools.params.command:write_page", "write"),
     "plan": ("tools.plan.plan:plan", "stages", "all", "json"),
     "preset": ("tools.preset:apply", "name", "fit"),
     "preset --flags": ("tools.preset:flags", "name"),

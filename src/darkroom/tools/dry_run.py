@@ -1,7 +1,5 @@
 """`darkroom STAGE --dry-run`: what a training would do, without doing it. Loads no torch and writes nothing."""
 
-import platform
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,7 @@ def dry_run(stage: str, item: str | None = None) -> str:
         return _text(params, [f"trains nothing: {idle}", f"writes: {', '.join(outs)}"])
     lines = [
         *_work(settings, params.run, getattr(getattr(section, "chosen", None), "whole_batch", False)),
-        f"device: {_device(params.run.device)}",
+        f"device: {params.run.device}",
         *_state(stage, item, deps, settings, params.run),
     ]
     inputs = [dep for dep in deps if not is_code(dep) and dep != NO_FILE]
@@ -76,15 +74,6 @@ def _work(settings: Training, run: Run, whole: bool) -> Iterator[str]:
         f"learning rate: {rates[0]:.4g} at image 0, {rates[peak]:.4g} at its peak at image {peak:,}, "
         f"{rates[last]:.4g} at the last update"
     )
-
-
-def _device(device: str) -> str:
-    """Return the device that would be taken, as far as one can tell without torch."""
-    if device != "auto":
-        return device
-    if shutil.which("nvidia-smi"):
-        return "cuda, if torch sees it (auto)"
-    return "mps (auto)" if platform.system() == "Darwin" and platform.machine() == "arm64" else "cpu (auto)"
 
 
 def _state(stage: str, item: str | None, deps: list[str], settings: Training, run: Run) -> Iterator[str]:

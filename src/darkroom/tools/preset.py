@@ -16,7 +16,7 @@ from darkroom.check.check import check
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import lookup, read_yaml
+from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
 from darkroom.tools.init.machine import this_machine
@@ -89,13 +89,11 @@ def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
     for over in FOREACH.values():
         if key.startswith(f"{over}."):
             entry = key.removeprefix(f"{over}.").partition(".")[0]
-            try:
-                lookup(values, f"{over}.{entry}")
-            except DarkroomError as error:
+            if value_of(values, f"{over}.{entry}") is DEFAULT_VALUE:
                 raise DarkroomError(
-                    f"the preset `{name}` does not fit: {error} Presets are laid over the committed params.yaml: bring "
-                    "its parts back (`git checkout params.yaml`), or change by hand what the preset says."
-                ) from None
+                    f"the preset `{name}` does not fit: {PARAMS} has no `{over}.{entry}`. Presets are laid over the "
+                    "committed params.yaml: bring it back (`git checkout params.yaml`), or change the file by hand."
+                )
 
 
 def flag(key: str, value: Any, there: bool = True) -> str:

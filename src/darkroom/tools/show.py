@@ -18,8 +18,7 @@ from darkroom.data.grid import opaque
 from darkroom.data.images import to_array, to_pil
 from darkroom.data.preparing import as_channels, eight_bits
 from darkroom.errors import DarkroomError
-from darkroom.terminal.half_blocks import colours_of, columns_of_terminal, half_blocks
-from darkroom.tools.bands import Images, bands, count_of
+from darkroom.tools.bands import Images, bands, colours_of, columns_of_terminal, count_of, half_blocks
 
 if TYPE_CHECKING:
     from darkroom.data.reader import ImageShards

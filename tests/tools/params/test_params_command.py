@@ -17,9 +17,8 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, read_yaml, stage_entry
 from darkroom.params.training import SharedTraining, Training
 from darkroom.tools.editing import leaves
-from darkroom.tools.params.command import params
+from darkroom.tools.params.command import page, params
 from darkroom.tools.params.keys import ENTRY, REQUIRED, keys
-from darkroom.tools.params.page import page
 
 ROOT = Path(__file__).parents[3]
 KEYS = list(keys(whole()))

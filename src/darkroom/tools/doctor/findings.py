@@ -1,6 +1,5 @@
 """A finding of `darkroom doctor`."""
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -19,10 +18,3 @@ class Finding(NamedTuple):
 
 
 ok, note, problem = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "fault")
-
-
-def lines(findings: Iterable[Finding]) -> str:
-    """Return the findings, one line each, aligned."""
-    rows = list(findings)
-    width = max((len(row.subject) for row in rows), default=0)
-    return "\n".join(f"{row.level:<5}  {row.subject:<{width}}  {' '.join(row.text.split())}" for row in rows)

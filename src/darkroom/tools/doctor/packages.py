@@ -5,10 +5,9 @@ import platform
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -81,19 +80,3 @@ def engines() -> Iterator[Finding]:
             yield note(name, f"{program} is not of this environment ({sys.executable}): {_SET_UP}.")
         else:
             yield ok(name, f"{have}, {program}")
-
-
-def compiler(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Check for a C++ compiler, which torch.compile needs."""
-    asking = [
-        name
-        for name, section in (params or {}).items()
-        if isinstance(section, Mapping)
-        if isinstance(place := section.get("training"), Mapping) and place.get("compile") is True
-    ]
-    program = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
-    if asking and program is None:
-        named = ", ".join(asking)
-        yield problem("compiler", f"`compile` is true in {named}, and there is no C++ compiler: install g++.")
-    else:
-        yield ok("compiler", program or "none, and no section has `compile: true`")

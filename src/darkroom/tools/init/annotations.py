@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from darkroom.data.decoding import CONVERT
 from darkroom.data.keys import shown
 from darkroom.data.sources.captions import split_repeats
 from darkroom.data.sources.metadata import FILE_NAME, path_in, read_table
@@ -27,7 +26,6 @@ _MONTH = re.compile(
     r"|oct(ober)?|nov(ember)?|dec(ember)?)",
     re.IGNORECASE,
 )
-_CONVERT = {".svg", ".psd", ".pdf", ".eps", ".ai", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"}
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing", "images", "img", "data"}
 
 
@@ -42,9 +40,10 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
     except OSError as error:
         raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
     if not found.images:
-        named = next((ending for ending, _ in found.ignored.most_common() if ending in _CONVERT), None)
-        what = f". {named} is {CONVERT}." if named else ": name the folder of your images."
-        raise DarkroomError(f"the folder {root} holds no image files{_others(found)}{what}")
+        raise DarkroomError(
+            f"the folder {root} holds no image files{_others(found)}: name the folder of your images. PNG and JPEG are "
+            "read, for example; convert others, as HEIC, SVG, PSD or those of cameras."
+        )
     label, why = _label_by_folder(found.images)
     settings: dict[str, str | bool] = {"label": label}
     columns = _columns(root, found, known=label != "none")

@@ -34,8 +34,7 @@ def init(request: Request) -> str:
     Raises:
         DarkroomError: the source cannot be read, or no settings for it are valid; params.yaml is as before then.
     """
-    before, notes = begin_from()
-    before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
+    before = laid_over(begin_from(), overlay(DEFAULT))  # what a preset of other networks has set would not fit these
     begun = parse_yaml(before, PARAMS)
     machine = this_machine((begun.get("run") or {}).get("device", "auto"))
     subject = opened(request.source, begun)
@@ -60,7 +59,7 @@ def init(request: Request) -> str:
             measured = measured.sparing(quicker.saved, lengths)
             lengths = measured.fit(seconds)
             choices = propose(facts, wish, measured.tier, machine, lengths)
-        subject = replace(subject, notes=(*subject.notes, *notes, *passed_over, *quicker.notes))
+        subject = replace(subject, notes=(*subject.notes, *passed_over, *quicker.notes))
         found = report(subject, facts, wish, request, measured, lengths, machine)
         written = text_of(before, choices | quicker.choices, header(request, found))
         if not request.dry_run:

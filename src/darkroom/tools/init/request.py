@@ -63,31 +63,17 @@ class Request:
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of `darkroom init`."""
-    parser.add_argument(
-        "source",
-        help="a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, a tar, or a "
-        "folder or URL of tars ({000..099} in a URL is a range)",
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--minutes", type=float, default=30.0, help="in which the whole DAG is to end on this machine; %(default)s"
-    )
+    hint = "a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, a tar, or a folder or "
+    parser.add_argument("source", help=f"{hint}URL of tars ({{000..099}} in a URL is a range)")
+    length, texts = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
+    hint = "in which the whole DAG is to end on this machine; %(default)s"
+    length.add_argument("--minutes", type=float, default=30.0, help=hint)
     length.add_argument("--hours", type=float, help="the same in hours")
-    texts = parser.add_mutually_exclusive_group()
-    texts.add_argument(
-        "--text", action="store_true", default=None, help="images of texts; by default where there are captions"
-    )
+    hint = "images of texts; by default where there are captions"
+    texts.add_argument("--text", action="store_true", default=None, help=hint)
     texts.add_argument("--no-text", action="store_false", dest="text", help="images of classes, not of texts")
-    parser.add_argument(
-        "--generator",
-        default="dit",
-        choices=["dit", "unclip", "none"],
-        help="dit: a transformer, of captions or of classes; unclip: CLIP, prior and decoder, of captions; none: a "
-        "tokenizer alone; %(default)s",
-    )
-    parser.add_argument(
-        "--size",
-        type=int,
-        help="pixels of the stored images, height and width, a multiple of 16; default: what the time allows",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what it would write, and write nothing")
+    hint = "dit: a transformer, of captions or classes; unclip: CLIP, prior and decoder, of captions; none; %(default)s"
+    parser.add_argument("--generator", default="dit", choices=["dit", "unclip", "none"], help=hint)
+    hint = "pixels of the stored images, height and width, a multiple of 16; default: what the time allows"
+    parser.add_argument("--size", type=int, help=hint)
+    parser.add_argument("--dry-run", action="store_true", help="print the same, and write nothing")

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,27 +32,22 @@ class Choice(NamedTuple):
     reason: str = ""
 
 
-def begin_from() -> tuple[str, list[str]]:
+def begin_from() -> str:
     """Return the text to change: params.yaml, or if `darkroom init` wrote that, its text before the first call.
 
-    So a second call gives the same result whatever the first one asked for. If the text before is not valid any more,
-    it is params.yaml as it is, with a sentence on it.
+    So a second call gives the same result whatever the first one asked for. If the text before is missing, as in
+    another clone, or not valid any more, its values: params.yaml without what was said of them.
     """
-    text, notes = PARAMS.read_text(encoding="utf-8"), list[str]()
+    text = PARAMS.read_text(encoding="utf-8")
     if not text.startswith(MARK):
-        return text, []
+        return text
     if BEFORE.is_file():
-        before = BEFORE.read_text(encoding="utf-8")
-        try:
+        with suppress(DarkroomError):  # of an earlier version of Darkroom
+            before = BEFORE.read_text(encoding="utf-8")
             validated(parse_yaml(before, BEFORE))
-        except DarkroomError as error:  # of an earlier version of Darkroom
-            why = str(error).splitlines()[0]
-            notes = [f"It began from params.yaml as it was; {BEFORE} is not valid any more: {why}"]
-        else:
-            return before, []
-    # Or of another clone, where it was committed: its values, without what was said of them.
+            return before
     head, _, rest = text.partition(f"{_END}\n")
-    return rest or head, notes
+    return rest or head
 
 
 @contextmanager

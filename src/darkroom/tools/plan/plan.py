@@ -177,22 +177,16 @@ def _whole(
 def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
     """Return what a plan assumes, in sentences without a full stop."""
     images = "all of them" if scale == 1 else f"one of {scale:,} and on one of {2 * scale:,}, with a line through both"
-    earlier = [plan.stage for plan in found if plan.source == "last run"]
     sentences = [
         f"{total:,} images; each stage ran on {images}, trainings for a few optimizer steps",
         f"a time is of a stage's body; DVC and the start of a process take {whole.between:.1f} s more under Snakemake",
-        "memory is of the tensors of one process, without libraries",
+        "memory is of one process, without libraries; FLOPs count a multiplication and an addition as two",
         f"disk counts outputs twice, in the checkout and in DVC's cache, and a training's state {keep + 1} times",
-        "FLOPs count a multiplication and an addition as two; forward + backward where there is a backward pass",
-        "several processes share a batch without loss, and checkpoints are written in the background",
     ]
-    if earlier:
+    if earlier := [plan.stage for plan in found if plan.source == "last run"]:
         sentences.append(f"{len(earlier)} times are of the last run with these parameters here: {', '.join(earlier)}")
     if whole.load > _BUSY:
-        sentences.append(
-            f"others use this machine now: what was measured took {whole.load:.1f} times its own work; times are as on "
-            f"a quiet machine, and with this load {whole.load:.1f} times as long"
-        )
+        sentences.append(f"others use this machine now: with this load times are {whole.load:.1f} times as long")
     return sentences
 
 

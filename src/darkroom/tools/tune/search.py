@@ -177,7 +177,7 @@ def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, 
         wholes.append(found.whole)
         seconds, first = (before.seconds + found.seconds) / 2, min(before.first, found.first)
         means.append(replace(before, seconds=seconds, first=first))
-    return *means, "taken" if wholes[1] < PAYS * wholes[0] else "no quicker, both tried again"
+    return means[0], means[1], "taken" if wholes[1] < PAYS * wholes[0] else "no quicker, both tried again"
 
 
 def label(key: str, value: Any) -> str:
