@@ -8,6 +8,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,8 @@ def names() -> list[str]:
 
 def comment(name: str) -> list[str]:
     """Return the lines of comment at the head of a preset: what it is, what it needs, how long it takes."""
-    lines = iter(_file(name).read_text().splitlines())
-    found = []
-    while (line := next(lines, "")).startswith("#"):
-        found.append(line.lstrip("#").strip())
-    return found
+    lines = takewhile(lambda line: line.startswith("#"), _file(name).read_text().splitlines())
+    return [line.lstrip("#").strip() for line in lines]
 
 
 def _file(name: str) -> Path:

@@ -144,9 +144,8 @@ def test_of_a_training_that_ends_by_itself_the_most_is_said(clocked, rehearsed):
         settings = training(schedule="wsd", min_improvement=ends)
         found, trainer = rehearsed(clocked(), settings)
         assert trainer.images == settings.images
-        assert found.plan.notes == [
-            "train_tokenizer ends by itself (`min_improvement`): what it takes is the most"
-        ] * bool(ends)
+        note = "train_tokenizer ends by itself (`min_improvement`): what it takes is the most"
+        assert found.plan.notes == ([note] if ends else [])
 
 
 def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearsed):

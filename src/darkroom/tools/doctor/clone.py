@@ -110,29 +110,13 @@ def remotes() -> Iterator[Finding]:
         yield ok("remotes", f"{', '.join(known)}: `dvc pull` compares hashes" if known else "none of DVC's")
 
 
-def _snakemake_runs() -> bool:
-    """Return whether a Snakemake process runs in this folder."""
-    import psutil
-
-    for process in psutil.process_iter():
-        try:
-            words = [Path(word).name for word in process.cmdline()[:3]]
-            if "snakemake" in words and Path(process.cwd()) == Path.cwd():
-                return True
-        except (psutil.Error, OSError):
-            continue  # a process that has ended, or of another user
-    return False
-
-
 def locks() -> Iterator[Finding]:
-    """Check for locks of a killed Snakemake, which stop the next one."""
+    """Check for locks of Snakemake: those of a killed one stop the next one."""
     held = sorted(LOCKS.glob("*")) if LOCKS.is_dir() else []
-    if not held:
-        yield ok("locks", "none of Snakemake's")
-    elif _snakemake_runs():
-        yield ok("locks", "Snakemake is at work here")
+    if held:
+        yield note("locks", f"{LOCKS} holds {len(held)}: if no Snakemake runs here, `snakemake --unlock` removes them.")
     else:
-        yield problem("locks", f"{LOCKS} holds {len(held)} of a Snakemake that is gone: `snakemake --unlock`.")
+        yield ok("locks", "none of Snakemake's")
 
 
 def _in_use(folder: Path) -> bool:

@@ -5,7 +5,7 @@ import platform
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -45,18 +45,18 @@ def pinned(lock: Path = LOCK) -> Iterator[Finding]:
     wanted = [Requirement(text) for line in lock.read_text().splitlines() if (text := line.partition("#")[0].strip())]
     wanted = [each for each in wanted if each.marker is None or each.marker.evaluate()]
     found = {each.name: installed(each.name) for each in wanted}
-    missing = [each for each in wanted if found[each.name] is None]
-    other = [each for each in wanted if (have := found[each.name]) and not each.specifier.contains(have, True)]
-    for each in missing[:_NAMED]:
-        yield problem("packages", f"{each.name} is missing, and {each.specifier} is pinned: {_SET_UP}.")
-    for each in other[:_NAMED]:
-        yield note("packages", f"{each.name} is {found[each.name]}, and {each.specifier} is pinned: bytes may differ.")
-    if more := len(missing[_NAMED:]):
-        yield problem("packages", f"{more} more are missing: {_SET_UP}.")
-    if more := len(other[_NAMED:]):
-        yield note("packages", f"{more} more have another version than {lock}: {_SET_UP}.")
+    missing = [str(each) for each in wanted if found[each.name] is None]
+    other = [str(each) for each in wanted if (have := found[each.name]) and not each.specifier.contains(have, True)]
+    if missing:
+        yield problem("packages", f"{len(missing)} of {lock} are missing, {_named(missing)}: {_SET_UP}.")
+    if other:
+        yield note("packages", f"{len(other)} have another version than {_named(other)}: bytes may differ; {_SET_UP}.")
     if not missing and not other:
         yield ok("packages", f"{len(wanted)} of {lock}, all in the pinned version")
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}"
 
 
 def torch_pair() -> Iterator[Finding]:

@@ -126,7 +126,7 @@ def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
         splits = sorted(name for name in names if name.lower() in _SPLITS)
         if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < IMAGES * len(names):
             continue
-        also = f" So {', '.join(splits)} is read as one, too: move its images into others." if splits else ""
+        also = f" So {', '.join(splits)} is read as one, too." if splits else ""
         return level, f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}.{also}"
     few = len(levels["parent"]) > 1 and not {name.lower() for name in levels["parent"]} <= _SPLITS
     return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are no classes." if few else ""

@@ -156,9 +156,8 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
         found["caption"], notes = caption_in(table, files.name)
     if "label" not in own and classes:
         found["label"] = column_of(classes, LABELS) or classes[0]
-        others = [f"`{name}`" for name in classes if name != found["label"]]
-        more = f"; {', '.join(others)} would do, too: `hub.label`" if others else ""
-        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{more}.")
+        others = f", of {', '.join(classes)}: `hub.label`" if len(classes) > 1 else ""
+        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{others}.")
     elif "label" not in own:
         rest = {name: table[name] for name in table if name != found.get("caption")}
         found["label"], on_labels = label_in(rest, files.name, how="name one as `hub.label`, and run this again")

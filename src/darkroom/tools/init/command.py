@@ -60,7 +60,7 @@ def init(request: Request) -> str:
             lengths = measured.fit(seconds)
             choices = propose(facts, wish, measured.tier, machine, lengths)
         subject = replace(subject, notes=(*subject.notes, *passed_over, *quicker.notes))
-        found = report(subject, facts, wish, request, measured, lengths, machine)
+        found = report(subject, facts, wish, request, measured, lengths)
         written = text_of(before, choices | quicker.choices, header(request, found))
         if not request.dry_run:
             keep(written)

@@ -8,7 +8,6 @@ from darkroom.data.catalog import class_warnings
 from darkroom.data.decoding import CONVERT
 from darkroom.terminal.numbers import aligned, time_of
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.measuring import MARGIN, Measured
 from darkroom.tools.init.proposal import Wish, training_images
 from darkroom.tools.init.request import Request
@@ -26,10 +25,9 @@ def report(
     request: Request,
     measured: Measured,
     lengths: Mapping[str, int],
-    machine: Machine,
 ) -> str:
     """Return the findings and decisions, up to twenty lines."""
-    trainings = _trainings(facts, request.minutes, measured, lengths, machine)
+    trainings = _trainings(facts, request.minutes, measured, lengths)
     alternatives = _alternatives(request.minutes, measured, lengths)
     return "\n".join([*_data(facts, wish, subject), "", *trainings, *([""] if alternatives else []), *alternatives])
 
@@ -67,9 +65,7 @@ def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
     return [*lines, *subject.notes]
 
 
-def _trainings(
-    facts: Facts, minutes: float, measured: Measured, lengths: Mapping[str, int], machine: Machine
-) -> list[str]:
+def _trainings(facts: Facts, minutes: float, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
     train, enough = training_images(facts), measured.tier.enough
     rows = [("training", "images seen", "each image", "time", "of enough")]
     jobs = {name.partition("@")[0]: name for name in measured.found.jobs}
@@ -79,9 +75,8 @@ def _trainings(
             (name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), f"{images / enough[name]:,.0%}")
         )
     total, fraction = measured.seconds(lengths), measured.fraction(lengths)
-    where = "the GPU" if machine.gpu else f"{machine.cores} cores"
     lines = [
-        f"Networks of the size `{measured.tier.name}`, measured on this machine, {where}:",
+        f"Networks of the size `{measured.tier.name}`, measured on this machine:",
         *aligned(rows),
         f"The whole DAG: {time_of(total)} with `snakemake --cores all`, of {time_of(60 * minutes)}.",
     ]

@@ -154,26 +154,6 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     return load
 
 
-def _whole(
-    plans: Sequence[StagePlan], jobs: Mapping[str, Job], dag: Dag, overhead: tuple[float, float, float], load: float
-) -> Whole:
-    """Return what the stages take together, in either engine.
-
-    `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock; Snakemake starts DVC
-    with each.
-    """
-    cores, (start, asked, write) = core_count(), overhead
-    bodies = sum(plan.seconds for plan in plans)
-    return Whole(
-        bodies=bodies,
-        dvc=asked + bodies + len(plans) * (start + write) if plans else 0.0,
-        snakemake=start + asked + side_by_side(jobs, dag.needs, cores) if plans else 0.0,
-        cores=cores,
-        between=start + asked + write,
-        load=load,
-    )
-
-
 def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
     """Return what a plan assumes, in sentences without a full stop."""
     images = "all of them" if scale == 1 else f"one of {scale:,} and on one of {2 * scale:,}, with a line through both"
@@ -252,7 +232,10 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
     single, between = _gpu(params), start + asked + write
     jobs = {each.stage: Job(each.seconds + between, _cpus(each.stage, params), each.gpu and single) for each in plans}
-    whole = _whole(plans, jobs, dag, (start, asked, write), load)
+    bodies, cores = sum(each.seconds for each in plans), core_count()
+    # `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock.
+    dvc = asked + bodies + len(plans) * (start + write)
+    whole = Whole(bodies, dvc, start + asked + side_by_side(jobs, dag.needs, cores), cores, between, load)
     assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans)
     return Planned(plans, whole, {name: run.seconds for name, run in last.items()}, assumed, dag.needs, jobs)
 
