@@ -21,8 +21,7 @@ from darkroom.tools.init.tiers import TIERS, Tier
 from darkroom.tools.init.writing import text_of
 
 FACTS = Facts(
-    3786, 2000, 0, (64, 64, 64), (1.0, 1.0), 0.0, 0.0, 0.0, 0.0,
-    {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14, 3786, 0.001, {},
+    3786, 2000, 0, (64, 64, 64), 0.0, 0.0, {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14, 3786, 0.001, {},
 )  # fmt: skip
 MACHINES = [Machine(2), Machine(2, bf16=True), Machine(16, gpu=True, bf16=True)]
 SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}
@@ -73,19 +72,16 @@ def test_no_image_is_stored_larger_than_it_shows(side: int, size: int, says: str
 
 
 @pytest.mark.parametrize(("text", "generator"), [(False, "dit"), (True, "dit"), (False, "none")])
-def test_what_is_chosen_has_a_comment(clone: Path, text: bool, generator: str) -> None:
-    """Of its own, or that of params.yaml; names of files and folders speak for themselves."""
+def test_a_reason_stands_behind_its_value(clone: Path, text: bool, generator: str) -> None:
     wish, tier = Wish("mine", SOURCE, text, generator, None), TIERS[1]
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     choices = propose(FACTS, wish, tier, MACHINES[0], lengths)
     found = YAML().load(text_of((clone / "params.yaml").read_text(), choices))
-    bare = []
     for key, choice in choices.items():
         *path, last = key.split(".")
-        section = reduce(getitem, path, found)
-        if isinstance(choice.value, int | float) and last not in section.ca.items:
-            bare.append(key)
-    assert bare == [] and "8 × 8 positions of 4 channels" in choices["train_tokenizer.kind"].reason
+        if choice.reason:
+            assert choice.reason in reduce(getitem, path, found).ca.items[last][2].value
+    assert "8 × 8 positions of 4 channels" in choices["train_tokenizer.kind"].reason
 
 
 def test_clip_needs_a_caption_of_each_image() -> None:

@@ -94,8 +94,8 @@ def test_each_setting_is_told_of_as_soon_as_it_was_tried(machine):
     for line in tune(["train_extractor"]):
         lines.append(line)
         seen[line.strip().partition("  ")[0]] = len(tried)
-    assert seen["as it is"] < seen["2 threads"] < seen["bf16"] < len(tried)
-    table = lines[2 : lines.index(next(line for line in lines if "differences from exact" in line))]
+    assert seen["as it is"] < seen["threads: 2"] < seen["precision: bf16"] < len(tried)
+    table = lines[2 : lines.index(next(line for line in lines if "Differences from exact" in line))]
     ends = {line.index(cell) + len(cell) for line in table for cell in ("updates/s", "all updates") if cell in line}
     assert len(ends) == 2
     assert all(line[at - 1] != " " and line[at : at + 2] in ("  ", "") for line in table for at in ends)

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from darkroom.tools.tune.places import KEYS, RUN_KEYS
-from darkroom.tools.tune.search import EXACT, Found, label, search
+from darkroom.tools.tune.search import EXACT, KEYS, RUN_KEYS, Found, label, search
 
 NOW = {
     **EXACT,

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from darkroom.errors import DarkroomError
@@ -29,12 +29,6 @@ def devices() -> Iterator[Finding]:
         gpu, (free, total) = torch.cuda.get_device_properties(number), torch.cuda.mem_get_info(number)
         bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: take `precision: fp16`"
         yield ok("cuda", f"{number}: {gpu.name}, {bytes_of(free)} of {bytes_of(total)} free, {bf16}")
-        if torch.version.cuda and not has_kernels(torch.cuda.get_arch_list(), gpu.major, gpu.minor):
-            yield note(
-                "cuda",
-                f"{number}: this torch has no kernels for compute capability {gpu.major}.{gpu.minor}, so stages on it "
-                "fail: set `run.device` to cpu or to another GPU, or install a torch built for it.",
-            )
     if not cuda and shutil.which("nvidia-smi"):
         yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")
     device = "auto"
@@ -47,25 +41,6 @@ def devices() -> Iterator[Finding]:
     else:
         chosen = kind if kind != "auto" else "cuda" if cuda else "mps" if mps else "cpu"
         yield ok("device", f"`run.device` is {device}: stages run on {chosen}")
-
-
-def has_kernels(built: Sequence[str], major: int, minor: int) -> bool:
-    """Return whether a GPU of a compute capability runs what torch was built for.
-
-    built: `sm_86`, compiled for a generation and its later members, or `compute_90`, which the driver compiles.
-    """
-    for name in built:
-        kind, _, digits = name.partition("_")
-        of_major, of_minor = divmod(int(digits.rstrip("af")), 10)
-        if (of_major, of_minor) <= (major, minor) and (kind == "compute" or of_major == major):
-            return True
-    return False
-
-
-def _existing(path: Path) -> Path:
-    """Return a path, or the nearest folder above it that exists."""
-    path = path.absolute()
-    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _cache() -> Path | None:
@@ -84,7 +59,7 @@ def disk() -> Iterator[Finding]:
         if folder is None:
             yield note(subject, "DVC does not say where its cache lies.")
             continue
-        place = _existing(folder)
+        place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
         free = shutil.disk_usage(place).free
         text = f"{bytes_of(free)} free in {place}"
         if not os.access(place, os.W_OK):

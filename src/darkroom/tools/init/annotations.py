@@ -4,6 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from darkroom.data.keys import shown
@@ -168,12 +169,10 @@ def _columns(root: Path, found: Found, known: bool) -> Chosen:
     return chosen._replace(notes=(*chosen.notes, *more))
 
 
-def _values(path: Path, name: str, columns: Sequence[str]) -> dict[str, Sequence[str | None]]:
+def _values(path: Path, name: str, columns: Iterable[str]) -> dict[str, Sequence[str | None]]:
     """Return the columns of a table by their names, without those that hold neither texts nor numbers."""
-    try:
-        rows = [values for _, values in read_table(path, name, columns, set())]
-    except DarkroomError:
-        if len(columns) == 1:
-            return {}
-        return {column: values for each in columns for column, values in _values(path, name, [each]).items()}
-    return {column: [row[place] for row in rows] for place, column in enumerate(columns)}
+    values: dict[str, Sequence[str | None]] = {}
+    for column in columns:
+        with suppress(DarkroomError):
+            values[column] = [row[0] for _, row in read_table(path, name, [column], set())]
+    return values

@@ -18,7 +18,7 @@ from darkroom.params.section import NO_FILE, PARAMS, validate
 from darkroom.params.stage import read_yaml, related
 from darkroom.tools.init.annotations import folder_settings
 from darkroom.tools.init.columns import hub_settings, tar_settings
-from darkroom.tools.plan.miniature import outputs
+from darkroom.tools.places import outputs
 
 SCENES = 8000  # of `shapes`, which has no end
 _NAMES = "digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, or webdataset tars"
@@ -93,7 +93,7 @@ def require_own(path: Path) -> None:
     """Refuse a folder that holds the repository, or is of it: what stages write would be read as images."""
     here, there = Path.cwd().resolve(), path.resolve()
     inside = there.relative_to(here).as_posix() if there.is_relative_to(here) else ""
-    written = inside and (inside.split("/")[0] in _OWN or any(related(inside, str(output)) for output in outputs()))
+    written = inside and (inside.split("/")[0] in _OWN or any(related(inside, output) for output in outputs()))
     if written or here.is_relative_to(there):
         raise DarkroomError(
             f"{path} holds this repository, or stages write there: put the images into a folder of their own, say "

@@ -5,6 +5,7 @@ What a process unpickles it imports: this module imports nothing that takes long
 
 import importlib
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from darkroom.artifacts.atomic import require_writable
 
 Submit = Callable[..., Future[Any]]  # of a task, MODULE:FUNCTION, and what it is given
 
@@ -66,3 +69,23 @@ def _answer(answer: Connection, task: str, given: tuple[Any, ...]) -> None:
         traceback.print_exc()
         found = Lost(f"ended with {type(error).__name__}: {error}")
     answer.send(found)
+
+
+@contextmanager
+def quiet(log: Path) -> Iterator[None]:
+    """Send to a log what this process and those that it starts print."""
+    require_writable(log)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        with log.open("wb") as file:
+            for number in kept:
+                os.dup2(file.fileno(), number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, terminal in kept.items():
+            os.dup2(terminal, number)
+            os.close(terminal)

@@ -14,15 +14,15 @@ from pydantic import BaseModel
 from darkroom.artifacts.manifest import NAME
 from darkroom.check.check import schema
 from darkroom.dag.fingerprint.stages import OUT as CODE
-from darkroom.dag.stages import STAGES
 from darkroom.data.layout import SHARDS
 from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.parts import Part, settings_of
-from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import DVC, OUTPUTS, given, items, paths, read_yaml, scope, stage_entry
+from darkroom.params.section import validate
+from darkroom.params.stage import DVC, given
 from darkroom.params.training import Training
+from darkroom.tools.places import outputs
 
 IMAGES = 2000  # of all parts together, up to which a data set is planned whole
 _PRIVATE = (".git", ".dvc", ".darkroom", ".snakemake", "logs", "build")
@@ -45,24 +45,13 @@ class Miniature:
     ready: Set[str] = frozenset()
 
 
-def outputs() -> set[Path]:
-    """Return the outputs of all stages."""
-    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
-    return {
-        Path(path)
-        for stage in STAGES
-        for item in items(params, dvc, stage)
-        for path in paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
-    }
-
-
 @contextmanager
 def scratch(ready: Set[str] = frozenset()) -> Iterator[Path]:
     """Yield a folder with links to all that the clone holds but for outputs and states; it is removed afterwards.
 
     ready: parts whose shards are taken as they are.
     """
-    made = outputs() - {SHARDS / part for part in ready}
+    made = {Path(path) for path in outputs()} - {SHARDS / part for part in ready}
     above = {parent for path in made for parent in path.parents}
     here = Path.cwd()
 

@@ -10,11 +10,10 @@ from darkroom.check.check import check, read_params
 from darkroom.dag.stages import TRAININGS
 from darkroom.environment import choose_device, set_threads
 from darkroom.tools.cores import core_count
-from darkroom.tools.plan.forks import Lost, forks
+from darkroom.tools.plan.forks import Lost, forks, quiet
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
 from darkroom.tools.plan.table import UNKNOWN
-from darkroom.tools.quiet import quiet
 from darkroom.tools.tune.search import AS_IT_IS, COMPILES, KEYS, Changes, Found, Tried, search
 from darkroom.training.state import keep_compiled
 

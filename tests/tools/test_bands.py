@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from darkroom.tools.bands import beside, colours_of, half_blocks
-from terminal.half_blocks_read import pixels_of
+from tools.half_blocks_read import pixels_of
 
 TRUE = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 
