@@ -22,8 +22,6 @@ from darkroom.training.state import (
     stable_folder,
 )
 
-_POINTS = 1000  # updates at which the learning rate is computed, to find its peak
-
 
 def dry_run(stage: str, item: str | None = None) -> str:
     """Return the resolved parameters of a training as YAML, and as comments in it what follows from them.
@@ -65,14 +63,10 @@ def _work(settings: Training, run: Run, whole: bool) -> Iterator[str]:
     pieces = 1 if whole else -(-share // (run.micro_batch or share))
     passes = "one pass" if pieces == 1 else f"{pieces} passes of at most {run.micro_batch:,}"
     yield f"processes: {settings.processes}, each with {share:,} images of an update, in {passes}"
-    last = settings.images - settings.batch
-    turns = {settings.warmup, *(milestone.images for milestone in settings.milestones)}
-    turns |= {update * updates // _POINTS * settings.batch for update in range(_POINTS)}
-    rates = {images: learning_rate(settings, images) for images in sorted({0, *turns, last}) if images <= last}
-    peak = max(rates, key=lambda images: rates[images])
+    rates = [learning_rate(settings, images) for images in (0, settings.warmup, settings.images - settings.batch)]
     yield (
-        f"learning rate: {rates[0]:.4g} at image 0, {rates[peak]:.4g} at its peak at image {peak:,}, "
-        f"{rates[last]:.4g} at the last update"
+        f"learning rate: {rates[0]:.4g} at image 0, {rates[1]:.4g} after the warm-up at image {settings.warmup:,}, "
+        f"{rates[2]:.4g} at the last update"
     )
 
 

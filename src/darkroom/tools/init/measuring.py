@@ -35,30 +35,22 @@ class _TooLargeError(DarkroomError):
 
 
 def allot(
-    ends: Callable[[Mapping[str, float]], float],
-    measured: Mapping[str, int],
-    enough: Mapping[str, int],
-    longest: Mapping[str, int],
-    seconds: float,
+    ends: Callable[[Mapping[str, float]], float], enough: Mapping[str, int], longest: Mapping[str, int], seconds: float
 ) -> dict[str, int]:
     """Return the images of each training: as many as fit into the time, in the proportion of what would be enough.
 
     Begins with the least of each, and lengthens whichever is furthest behind the others while the whole still ends in
     time. Two trainings run side by side, so one that nothing waits for comes out longer than its proportion.
 
-    `ends` gives the seconds of the whole DAG by the factor of each training's length in terms of `measured`. Lengths
-    are multiples of each training's batch. Where even the least does not fit, the least.
+    `ends` gives the seconds of the whole DAG by the images of each training. Lengths are multiples of each training's
+    batch. Where even the least does not fit, the least.
     """
-    lengths = {name: min(_LEAST * enough[name], longest[name]) for name in measured}
-
-    def late(lengths: Mapping[str, float]) -> bool:
-        return ends({name: lengths[name] / measured[name] for name in measured}) > seconds
-
-    open_ = set(lengths) if not late(lengths) else set()
+    lengths = {name: min(_LEAST * enough[name], most) for name, most in longest.items()}
+    open_ = set(lengths) if ends(lengths) <= seconds else set()
     while open_:
         name = min(sorted(open_), key=lambda each: lengths[each] / enough[each])
         longer = {**lengths, name: lengths[name] * _STEP}
-        if longer[name] > longest[name] or late(longer):
+        if longer[name] > longest[name] or ends(longer) > seconds:
             open_.discard(name)
         else:
             lengths = longer
@@ -79,18 +71,19 @@ class Measured:
     longest: dict[str, int]
     found: Planned
 
-    def ends(self, factors: Mapping[str, float]) -> float:
-        """Return the seconds of the whole DAG where trainings are by these factors as long as measured."""
-        return self.found.whole.between + side_by_side(self._jobs(factors), self.found.needs, self.found.whole.cores)
+    def seconds(self, lengths: Mapping[str, float]) -> float:
+        """Return the seconds of the whole DAG with trainings of these lengths."""
+        return self.found.whole.between + side_by_side(self._jobs(lengths), self.found.needs, self.found.whole.cores)
 
     def left(self, lengths: Mapping[str, int]) -> dict[str, float]:
         """Return the seconds from the start of each long stage to the end of the DAG, by trainings of these lengths."""
-        jobs = self._jobs({name: lengths[name] / self.lengths[name] for name in lengths})
+        jobs = self._jobs(lengths)
         found = ends(jobs, self.found.needs, self.found.whole.cores)
         last = max(found.values())
         return {name: last - end + jobs[name].seconds for name, end in found.items() if jobs[name].seconds >= _LONG}
 
-    def _jobs(self, factors: Mapping[str, float]) -> dict[str, Job]:
+    def _jobs(self, lengths: Mapping[str, float]) -> dict[str, Job]:
+        factors = {name: images / self.lengths[name] for name, images in lengths.items()}
         return {
             name: Job(self.job_seconds(name, factors.get(name.partition("@")[0], 1.0)), job.threads, job.gpu)
             for name, job in self.found.jobs.items()
@@ -115,14 +108,8 @@ class Measured:
 
     def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit into the time; the evaluator's do not depend on it."""
-        most = {name: max(2 * BATCH[name], images) for name, images in self.longest.items()}
-        measured = {name: images for name, images in self.lengths.items() if name != EVALUATOR}
-        found = allot(self.ends, measured, self.tier.enough, most, seconds)
-        return {name: found.get(name, images) for name, images in self.lengths.items()}
-
-    def seconds(self, lengths: Mapping[str, int]) -> float:
-        """Return the seconds of the whole DAG with trainings of these lengths."""
-        return self.ends({name: lengths[name] / self.lengths[name] for name in lengths})
+        most = {name: max(2 * BATCH[name], self.longest[name]) for name in self.lengths if name != EVALUATOR}
+        return {**self.lengths, **allot(self.seconds, self.tier.enough, most, seconds)}
 
     def fraction(self, lengths: Mapping[str, int]) -> float:
         """Return the smallest fraction of what is enough that a training gets."""

@@ -68,7 +68,8 @@ def _fill(plan: StagePlan, meter: Meter, took: float, item: str | None) -> None:
     """Add what the meter found to the plan; `took` are the seconds that the rehearsal of a training took."""
     plan.seconds += max(0.0, plan.work + meter.spared - took)
     stage = plan.stage.partition("@")[0]
-    plan.disk["outputs"] = 2 * sum(_bytes(Path(path)) for path in declared(stage, item, OUTPUTS))
+    files = {file for path in declared(stage, item, OUTPUTS) for file in (Path(path), *Path(path).rglob("*"))}
+    plan.disk["outputs"] = 2 * sum(file.stat().st_size for file in files if file.is_file())
     if plan.parameters is None and meter.parameters is not None:
         plan.parameters, plan.forward = meter.parameters, float(meter.flops)
         plan.memory = {"weights": meter.weights, "activations": meter.peak}
@@ -85,11 +86,6 @@ def _skipped(stage: str, item: str | None, idle: str | None) -> str | None:
         return None
     reasons = [each.get("reason", "there is no CLIP" if "clip" in each else "it does not generate") for each in empty]
     return idle or next(iter(reasons), "nothing is scored")
-
-
-def _bytes(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
 
 
 def _children() -> float:
