@@ -72,13 +72,11 @@ def init(request: Request) -> str:
 class Quicker:
     """Settings that make trainings faster at equal loss.
 
-    choices: by dotted key.
-    saved: seconds of each training that changes.
     notes: sentences on trainings that could not be tried, or whose settings are not allowed.
     """
 
-    choices: dict[str, Choice] = field(default_factory=dict)
-    saved: dict[str, float] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)  # by dotted key
+    saved: dict[str, float] = field(default_factory=dict)  # seconds of each training that changes
     notes: list[str] = field(default_factory=list)
 
 

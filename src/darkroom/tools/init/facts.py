@@ -38,37 +38,27 @@ _GREY = 4  # largest difference of two channels, of 255, that still is grey
 class Facts:
     """What a sample of a source shows; fractions are of the images that could be read.
 
-    images: that differ, as `ingest` leaves copies out; what cannot be read is not counted.
     looked: samples that were tried; `ingest` leaves left_out of them out: damaged, wholly transparent, of one pixel, or
         of a key that another has. Those that could not be downloaded are not counted.
-    side: 5 %, 50 % and 95 % of the shorter side, pixels.
-    grey: fraction of images without colour.
     duplicates: fraction of the source's images that are copies of another, by an estimate where not all were looked at.
-    classes: images by class among those read, most frequent first; empty where there are none.
-    unlabelled: fraction without a class, where there are classes.
-    captioned: fraction with a caption.
-    captions: different captions for each image that has one, in the source, by an estimate as well.
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
-    found: images in the source, with copies and damaged ones.
-    seconds: of reading an image.
     keys: what `ingest` stores of the samples, by key, and whether each has a caption; of those not read it is assumed.
-    convert: formats of pictures that are not read, and how many samples are of each.
     """
 
-    images: int
+    images: int  # that differ, as `ingest` leaves copies out; what cannot be read is not counted
     looked: int
     left_out: int
-    side: tuple[int, int, int]
-    grey: float
+    side: tuple[int, int, int]  # 5 %, 50 % and 95 % of the shorter side, pixels
+    grey: float  # fraction of images without colour
     duplicates: float
-    classes: dict[str, int]
-    unlabelled: float
-    captioned: float
-    captions: float
+    classes: dict[str, int]  # images by class among those read, most frequent first; empty where there are none
+    unlabelled: float  # fraction without a class, where there are classes
+    captioned: float  # fraction with a caption
+    captions: float  # different captions for each image that has one, in the source, by an estimate as well
     tokens: int | None
-    found: int
-    seconds: float
-    convert: dict[str, int]
+    found: int  # images in the source, with copies and damaged ones
+    seconds: float  # of reading an image
+    convert: dict[str, int]  # formats of pictures that are not read, and how many samples are of each
     keys: Mapping[str, bool] = field(default_factory=dict)
 
     @property

@@ -9,13 +9,11 @@ _PAYS = 1.2  # times as quick, from which half the precision is taken
 class Machine:
     """What the settings depend on.
 
-    cores: that this process may use.
-    gpu: whether networks run on a GPU.
     bf16: whether that GPU computes in bf16; on a CPU whether its convolutions are quicker in it.
     """
 
-    cores: int
-    gpu: bool = False
+    cores: int  # that this process may use
+    gpu: bool = False  # whether networks run on a GPU
     bf16: bool = False
 
     @property

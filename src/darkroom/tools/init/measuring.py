@@ -59,17 +59,12 @@ def allot(
 
 @dataclass(frozen=True)
 class Measured:
-    """What the DAG takes on this machine with networks of a size.
-
-    lengths: images of each training when it was measured.
-    longest: images beyond which each is not worth its time.
-    found: of every stage.
-    """
+    """What the DAG takes on this machine with networks of a size."""
 
     tier: Tier
-    lengths: dict[str, int]
-    longest: dict[str, int]
-    found: Planned
+    lengths: dict[str, int]  # images of each training when it was measured
+    longest: dict[str, int]  # images beyond which each is not worth its time
+    found: Planned  # of every stage
 
     def seconds(self, lengths: Mapping[str, float]) -> float:
         """Return the seconds of the whole DAG with trainings of these lengths."""

@@ -56,19 +56,15 @@ _RESET: dict[str, Any] = {
 class Wish:
     """What the person asked for.
 
-    part: name of the part.
-    source: name, path and settings of the source, as under `parts` in params.yaml.
-    text: whether images are made of texts.
     generator: what makes images: dit, the transformer, of classes or of captions; unclip, of texts by CLIP, prior and
         decoder; none.
-    size: pixels of the stored images; None: the tier's.
     """
 
-    part: str
-    source: Mapping[str, Any]
-    text: bool
+    part: str  # name of the part
+    source: Mapping[str, Any]  # name, path and settings of the source, as under `parts` in params.yaml
+    text: bool  # whether images are made of texts
     generator: str = "dit"
-    size: int | None = None
+    size: int | None = None  # pixels of the stored images; None: the tier's
 
     @property
     def captions(self) -> bool:

@@ -12,20 +12,15 @@ from darkroom.errors import DarkroomError
 class Request:
     """The options of `darkroom init`.
 
-    source: a folder, or the name of a source: digits, shapes, torchvision:NAME, hub:OWNER/NAME or hub:FOLDER.
-    minutes: in which the whole DAG is to end.
-    text: whether images of texts are wanted; None: where the images have captions.
     generator: what makes images: dit (of texts, where there are captions, else of classes), unclip or none.
-    size: pixels of the stored images; None: by the time.
-    dry_run: whether params.yaml stays as it is.
     """
 
-    source: str
-    minutes: float
-    text: bool | None = None
+    source: str  # a folder, or the name of a source: digits, shapes, torchvision:NAME, hub:OWNER/NAME or hub:FOLDER
+    minutes: float  # in which the whole DAG is to end
+    text: bool | None = None  # whether images of texts are wanted; None: where the images have captions
     generator: str = "dit"
-    size: int | None = None
-    dry_run: bool = False
+    size: int | None = None  # pixels of the stored images; None: by the time
+    dry_run: bool = False  # whether params.yaml stays as it is
 
     @classmethod
     def of(cls, options: Namespace) -> "Request":

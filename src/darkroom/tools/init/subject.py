@@ -27,18 +27,12 @@ _OWN = (".git", ".dvc", ".darkroom", ".snakemake", ".venv", "logs", "build")  # 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a person means.
+    """What a person means."""
 
-    name: of the part.
-    part: its entry under `parts`.
-    source: open.
-    notes: what was decided about classes and captions, sentences.
-    """
-
-    name: str
-    part: Part
-    source: Source
-    notes: tuple[str, ...] = ()
+    name: str  # of the part
+    part: Part  # its entry under `parts`
+    source: Source  # open
+    notes: tuple[str, ...] = ()  # what was decided about classes and captions, sentences
 
 
 def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:

@@ -30,22 +30,16 @@ _SHAPE = DiTModel().shape
 class Tier(NamedTuple):
     """Networks of a size that belong together.
 
-    name: as a person reads it.
-    minutes: from about how many minutes on two cores on it pays.
-    size: pixels of the stored images, height and width.
-    tokenizer: width of each level; each but the last halves the resolution.
-    dit: width, depth and heads of the transformer.
-    unet: width of each level of the decoder's U-Net, which works on latents.
     enough: images that each training should see; trainings are lengthened and shortened in this proportion, but for the
         evaluator's.
     """
 
-    name: str
-    minutes: float
-    size: int
-    tokenizer: tuple[int, ...]
-    dit: tuple[int, int, int]
-    unet: tuple[int, ...]
+    name: str  # as a person reads it
+    minutes: float  # from about how many minutes on two cores on it pays
+    size: int  # pixels of the stored images, height and width
+    tokenizer: tuple[int, ...]  # width of each level; each but the last halves the resolution
+    dit: tuple[int, int, int]  # width, depth and heads of the transformer
+    unet: tuple[int, ...]  # width of each level of the decoder's U-Net, which works on latents
     enough: Mapping[str, int]
 
 

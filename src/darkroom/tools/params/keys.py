@@ -20,16 +20,11 @@ _BOUNDS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at mo
 
 @dataclass(frozen=True)
 class Key:
-    """One key of params.yaml.
+    """One key of params.yaml."""
 
-    name: dotted; `*` stands for the names that a person gives, of parts and U-Nets.
-    default: REQUIRED: it has none. Of a section: what it holds is listed by itself.
-    allowed: what its values are, in words; "" for a section.
-    """
-
-    name: str
-    default: Any
-    allowed: str
+    name: str  # dotted; `*` stands for the names that a person gives, of parts and U-Nets
+    default: Any  # REQUIRED: it has none. Of a section: what it holds is listed by itself
+    allowed: str  # what its values are, in words; "" for a section
     description: str
 
     @property

@@ -31,18 +31,12 @@ _DOWNLOADS = Path(".darkroom/downloads")
 
 @dataclass(frozen=True)
 class Miniature:
-    """Where stages run in miniature, and on how much.
+    """Where stages run in miniature, and on how much."""
 
-    folder: the scratch folder.
-    parts: of each part the first image, and how many there are.
-    scale: images of the real data set for each image of the small one.
-    ready: parts whose shards are taken as they are.
-    """
-
-    folder: Path
-    parts: Mapping[str, tuple[int, int]]
-    scale: int = 1
-    ready: Set[str] = frozenset()
+    folder: Path  # the scratch folder
+    parts: Mapping[str, tuple[int, int]]  # of each part the first image, and how many there are
+    scale: int = 1  # images of the real data set for each image of the small one
+    ready: Set[str] = frozenset()  # parts whose shards are taken as they are
 
 
 @contextmanager

@@ -35,15 +35,12 @@ _BUSY = 1.2  # times their own work that calls may take, or others use the machi
 class Dag:
     """The stages that have a command.
 
-    stages: their names, in the order of the DAG.
-    stale: those that are out of date. A stage below a stale one is stale too: it reads what will change.
-    needs: all stages above each.
     running: since when each stage that runs now does, as a part of a sentence.
     """
 
-    stages: list[str]
-    stale: set[str]
-    needs: dict[str, set[str]]
+    stages: list[str]  # their names, in the order of the DAG
+    stale: set[str]  # those that are out of date. A stage below a stale one is stale too: it reads what will change
+    needs: dict[str, set[str]]  # all stages above each
     running: dict[str, str] = field(default_factory=dict)
 
 
@@ -172,22 +169,14 @@ def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequenc
 
 @dataclass(frozen=True)
 class Planned:
-    """What was found of the chosen stages.
+    """What was found of the chosen stages."""
 
-    plans: of each stage, in the order of the DAG.
-    whole: what they take together.
-    last: seconds that stages' bodies took the last time.
-    assumed: sentences.
-    needs: the stages above each.
-    jobs: each as an engine runs it.
-    """
-
-    plans: list[StagePlan]
-    whole: Whole
-    last: dict[str, float]
-    assumed: list[str]
-    needs: dict[str, set[str]]
-    jobs: dict[str, Job]
+    plans: list[StagePlan]  # of each stage, in the order of the DAG
+    whole: Whole  # what they take together
+    last: dict[str, float]  # seconds that stages' bodies took the last time
+    assumed: list[str]  # sentences
+    needs: dict[str, set[str]]  # the stages above each
+    jobs: dict[str, Job]  # each as an engine runs it
 
 
 def planned(names: Sequence[str] = (), everything: bool = False, history: bool = True) -> Planned | None:

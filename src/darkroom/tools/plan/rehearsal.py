@@ -42,17 +42,12 @@ class TooLargeError(DarkroomError):
 
 @dataclass
 class Rehearsal:
-    """Stands in for the training loop of a stage's body, and adds the results to its plan.
+    """Stands in for the training loop of a stage's body, and adds the results to its plan."""
 
-    meter: of the networks that are called without gradients.
-    scale: images of the real data set for each image of the small one.
-    took: seconds that the rehearsal took, `spared` seconds included; they are not the training's.
-    """
-
-    meter: Meter
-    scale: int
+    meter: Meter  # of the networks that are called without gradients
+    scale: int  # images of the real data set for each image of the small one
     plan: StagePlan
-    took: float = 0.0
+    took: float = 0.0  # seconds that the rehearsal took, `spared` seconds included; they are not the training's
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
         """Take the place of `darkroom.training.loop.train`.

@@ -7,16 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """A stage as an engine runs it.
+    """A stage as an engine runs it."""
 
-    seconds: from its start to its end, the engine's own part included.
-    threads: cores that it takes.
-    gpu: whether it takes the GPU.
-    """
-
-    seconds: float
-    threads: int
-    gpu: bool = False
+    seconds: float  # from its start to its end, the engine's own part included
+    threads: int  # cores that it takes
+    gpu: bool = False  # whether it takes the GPU
 
 
 def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> float:

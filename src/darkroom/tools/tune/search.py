@@ -27,39 +27,29 @@ _READERS = (1, 2)  # processes that read
 class Found:
     """What a training did with some settings.
 
-    why: why it cannot run with them; "": it ran.
-    updates: optimizer steps of the whole training.
-    batch: images in one, of one process.
-    seconds: of an optimizer step, with its reading.
-    first: seconds that the first one takes more, as compiling does.
-    memory: most bytes of the process beside its libraries, or of the GPU's tensors.
-    loss: relative difference of the mean loss from exact settings, of the phase where it is the largest.
-    gradient: relative difference of a batch's gradient from that of exact settings, root mean square.
     departure: the largest of: the shift of the loss and what batches' gradients are off alike, in standard deviations
         between batches; and the fraction that the rest of the difference adds to the variance of the gradient.
-    noise: standard deviation of the gradient between batches, relative to it, with exact settings.
     convolutions, checkpoints, cuts: whether there are layers that know a memory layout, blocks whose activations may be
         computed again, and batches that may be cut.
     now: what the settings say of the keys that are tried, and `processes`; of the first that is yielded, what
         params.yaml says.
-    gpu: whether it runs on a GPU.
     """
 
-    why: str = ""
-    updates: int = 0
-    batch: int = 0
-    seconds: float = 0.0
-    first: float = 0.0
-    memory: int = 0
-    loss: float = 0.0
-    gradient: float = 0.0
+    why: str = ""  # why it cannot run with them; "": it ran
+    updates: int = 0  # optimizer steps of the whole training
+    batch: int = 0  # images in one, of one process
+    seconds: float = 0.0  # of an optimizer step, with its reading
+    first: float = 0.0  # seconds that the first one takes more, as compiling does
+    memory: int = 0  # most bytes of the process beside its libraries, or of the GPU's tensors
+    loss: float = 0.0  # relative difference of the mean loss from exact settings, of the phase where it is the largest
+    gradient: float = 0.0  # relative difference of a batch's gradient from that of exact settings, root mean square
     departure: float = 0.0
-    noise: float = 0.0
+    noise: float = 0.0  # standard deviation of the gradient between batches, relative to it, with exact settings
     convolutions: bool = False
     checkpoints: bool = False
     cuts: bool = False
     now: Changes = field(default_factory=dict)
-    gpu: bool = False
+    gpu: bool = False  # whether it runs on a GPU
 
     @property
     def whole(self) -> float:
@@ -74,14 +64,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting that was tried: what was changed, what was found, and what to make of it.
+    """A setting that was tried: what was changed, what was found, and what to make of it."""
 
-    changes: beside the settings of params.yaml.
-    label: of the last change.
-    """
-
-    changes: Changes
-    label: str
+    changes: Changes  # beside the settings of params.yaml
+    label: str  # of the last change
     found: Found
     verdict: str
 

@@ -53,11 +53,10 @@ class Trial:
 
     exact: file with weights, losses and gradient of exact settings, which the first trial writes; None: it only says
         what the settings are.
-    before: bytes that the process has in memory before.
     """
 
     exact: Path | None
-    before: int
+    before: int  # bytes that the process has in memory before
     found: Found | None = None
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:

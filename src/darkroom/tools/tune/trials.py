@@ -53,15 +53,12 @@ class Tuned:
 class Trials:
     """Where trainings are tried.
 
-    chosen: the trainings that were asked for, in the order of the DAG.
-    known: all trainings of the DAG.
-    lacks: of each chosen one a stage above it that cannot run here, if there is one.
     attempt: tries settings of a training in a process of its own: its name, changes, and the file of `Trial`.
     """
 
-    chosen: list[str]
-    known: list[str]
-    lacks: Mapping[str, str]
+    chosen: list[str]  # the trainings that were asked for, in the order of the DAG
+    known: list[str]  # all trainings of the DAG
+    lacks: Mapping[str, str]  # of each chosen one a stage above it that cannot run here, if there is one
     attempt: Callable[[str, Changes | None, Path], Found]
 
     def tries(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Iterator[Tried]:
