@@ -12,15 +12,7 @@ from darkroom.params.section import NO_FILE, Section, validate
 from darkroom.params.stage import OUTPUTS, given
 from darkroom.params.training import Training, learning_rate
 from darkroom.training.changed_code import choose, code_of
-from darkroom.training.state import (
-    FINISHED,
-    declared,
-    fingerprint,
-    folder_of,
-    identity,
-    is_code,
-    stable_folder,
-)
+from darkroom.training.state import FINISHED, declared, fingerprint, folder_of, identity, is_code, stable_folder
 
 
 def dry_run(stage: str, item: str | None = None) -> str:

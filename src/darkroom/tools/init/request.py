@@ -34,10 +34,8 @@ class Request:
             said = f"--minutes is {minutes:g}" if options.hours is None else f"--hours is {options.hours:g}"
             raise DarkroomError(f"{said}, and must be above 0 and finite.")
         if options.generator != "dit" and options.text is not None:
-            raise DarkroomError(
-                f"--{'text' if options.text else 'no-text'} is for the generator dit: take it out, or --generator "
-                f"{options.generator}, which makes {'images of texts' if options.generator == 'unclip' else 'none'}."
-            )
+            option = "--text" if options.text else "--no-text"
+            raise DarkroomError(f"{option} is for the generator dit: remove it, or --generator {options.generator}.")
         if options.size is not None and (options.size < 16 or options.size % 16):
             raise DarkroomError(f"--size is {options.size}, and must be a multiple of 16.")
         return cls(options.source, minutes, options.text, options.generator, options.size, options.dry_run)

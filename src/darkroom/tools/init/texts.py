@@ -19,12 +19,7 @@ _NAMED = 12  # classes that are named
 
 
 def report(
-    subject: Subject,
-    facts: Facts,
-    wish: Wish,
-    request: Request,
-    measured: Measured,
-    lengths: Mapping[str, int],
+    subject: Subject, facts: Facts, wish: Wish, request: Request, measured: Measured, lengths: Mapping[str, int]
 ) -> str:
     """Return the findings and decisions, up to twenty lines."""
     trainings = _trainings(facts, request.minutes, measured, lengths)
@@ -35,14 +30,10 @@ def report(
 def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
     low, middle, high = facts.side
     sample = "" if facts.looked == facts.found else f", {facts.looked:,} of them inspected"
-    lines = [
-        f"{facts.found:,} images{sample}; shorter side {low} to {high} pixels, median {middle}; the middle square is "
-        "kept."
-    ]
-    if facts.left_out:
-        lines.append(
-            f"{facts.left_out / facts.looked:.1%} are left out: damaged, transparent, or two files of one name."
-        )
+    sides = f"shorter side {low} to {high} pixels, median {middle}"
+    lines = [f"{facts.found:,} images{sample}; {sides}; the middle square is kept."]
+    if left_out := facts.left_out / facts.looked:
+        lines.append(f"{left_out:.1%} are left out: damaged, transparent, or two files of one name.")
     lines += [f"{count:,} of the inspected images are {name}: {CONVERT}." for name, count in facts.convert.items()]
     if facts.images < facts.found:
         lines.append(f"About {facts.images:,} images differ; {facts.duplicates:.1%} are copies, which are stored once.")
@@ -53,13 +44,12 @@ def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
         lines.append(f"{len(facts.classes):,} classes{sample}: {named}{', …' * (len(facts.classes) > _NAMED)}.")
         lines += [f"{line[0].upper()}{line[1:]}." for line in class_warnings({"train": facts.classes})]
     if facts.captioned:
-        few = "too few, or always the same one, for images of texts"
-        use = (
-            f"images are made of texts, of up to {facts.tokens} tokens"
-            if wish.text
-            else "`--text` makes images of texts"
-        )
-        lines.append(f"{facts.captioned:.1%} have a caption: {use if facts.may_have_texts else few}.")
+        use = "`--text` makes images of texts"
+        if wish.text:
+            use = f"images are made of texts, of up to {facts.tokens} tokens"
+        elif not facts.may_have_texts:
+            use = "too few, or always the same one, for images of texts"
+        lines.append(f"{facts.captioned:.1%} have a caption: {use}.")
     elif subject.part.settings.get("caption") in ("txt", "metadata"):
         lines.append("All captions are empty.")
     return [*lines, *subject.notes]
