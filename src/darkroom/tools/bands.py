@@ -37,10 +37,7 @@ def count_of(width: int) -> int:
 def bands(rows: Iterable[tuple[str, Images, Images]], width: int, colours: int) -> Iterator[str]:
     """Yield for each name a line with it, and its images: generated ones, then real ones, as many as fit.
 
-    Args:
-        rows: names with generated and with real images, each uint8 (N, C, H, W).
-        width: characters in a row.
-        colours: see `half_blocks`.
+    `rows` are names with generated and with real images, each uint8 (N, C, H, W); `width` is in characters.
     """
     side, room = side_of(width), count_of(width)
     for name, made, real in rows:
@@ -94,10 +91,7 @@ def columns_of_terminal() -> int:
 def half_blocks(image: Image.Image, columns: int, colours: int = 1 << 24) -> str:
     """Return an image as lines of half blocks, shrunk by area to at most `columns` pixels in a row, never enlarged.
 
-    Args:
-        image: of any mode without transparency.
-        columns: characters in a row.
-        colours: 2^24, or 256: the nearest of the colour cube.
+    The image has no transparency. `colours` are 2^24, or 256: the nearest of the colour cube.
     """
     width = min(columns, image.width)
     height = max(1, round(image.height * width / image.width))

@@ -97,10 +97,7 @@ def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
 def flag(key: str, value: Any, there: bool = True) -> str:
     """Return the option of `dvc exp run` that sets a key, or takes it out, quoted for a shell.
 
-    Args:
-        key: dotted.
-        value: what it is set to; DEFAULT_VALUE: it is taken out.
-        there: whether it stands in params.yaml; Hydra adds a key only where `++` says so.
+    DEFAULT_VALUE takes the key out; Hydra adds a key that is not there only with `++`.
     """
     change = f"~{key}" if value is DEFAULT_VALUE else f"{key if there else '++' + key}={_literal(value)}"
     return f"-S {shlex.quote(change)}"

@@ -57,11 +57,8 @@ def caption_in(table: Table, where: str) -> tuple[str | None, list[str]]:
 def label_in(table: Table, where: str, known: bool = False, how: str = _IN_TABLE) -> tuple[str | None, list[str]]:
     """Return the column of the classes, and sentences on it, which call the table `where`.
 
-    Args:
-        table: without the column of the captions.
-        where: the name of the table in the sentences.
-        known: only a column of a known name holds classes, and never true and false: folders are classes, too.
-        how: how to choose another column.
+    `known`: only a column of a known name holds classes, and never true and false: folders are classes, too. `how`
+    says how to choose another column. The table lacks the column of the captions.
     """
     unfit = {name: why for name, values in table.items() if (why := _no_class(values, known))}
     fitting = [name for name in table if name not in unfit]
@@ -133,10 +130,7 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     Columns whose type is that of class names are classes, whatever they are called; others are judged by their names
     and by what stands in the first rows.
 
-    Args:
-        settings: of the source.
-        path: a folder in the Hub's layout, None where the data set is on the Hub.
-        own: keys that a person has set, which stay.
+    `path` is a folder in the Hub's layout, None where the data set is on the Hub; `own` are keys that a person has set.
 
     Raises:
         DarkroomError: the data set cannot be opened.

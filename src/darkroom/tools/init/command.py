@@ -83,11 +83,8 @@ class Quicker:
 def tuned(names: list[str], gpu: bool, before: str, proposed: Mapping[str, Choice]) -> Quicker:
     """Try precision, memory layout and compilation of the trainings of params.yaml.
 
-    Args:
-        names: the trainings: not the evaluator's, so that the scores of all runs are of one scale.
-        gpu: whether they run on a GPU.
-        before: the text that is changed.
-        proposed: the other choices, beside which those that pay must be valid.
+    The evaluator's is not among `names`, so that the scores of all runs are of one scale. Those that pay must be valid
+    beside the `proposed` choices, which change the text `before`.
     """
     print("trying precision, memory layout and compilation …", flush=True)
     params, quicker = read_yaml(PARAMS), Quicker()

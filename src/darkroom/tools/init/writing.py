@@ -87,10 +87,7 @@ def text_of(before: str, choices: Mapping[str, Choice], head: str = f"{MARK}`.")
 
     Parts and U-Nets that are not chosen go.
 
-    Args:
-        before: the text that is changed.
-        choices: by dotted key.
-        head: the first comment, lines; the first begins with MARK.
+    `choices` are by dotted key; `head` are the lines of the first comment, of which the first begins with MARK.
 
     Raises:
         DarkroomError: what comes out is not valid.

@@ -28,13 +28,9 @@ class Lost(NamedTuple):
 
 @contextmanager
 def forks(count: int, *modules: str) -> Iterator[Submit]:
-    """Start loading what stages load, and yield what runs a task there, at most `count` at a time.
+    """Load once what stages load and the `modules` of tasks, and yield what runs a task there, `count` at a time.
 
     The answer of a task that ends without one is `Lost`.
-
-    Args:
-        count: processes at a time.
-        modules: of the tasks, which are loaded once.
     """
     source = str(Path(__file__).resolve().parents[3])  # not what an installation elsewhere would give it
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))

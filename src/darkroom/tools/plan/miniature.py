@@ -80,8 +80,7 @@ def ingested(parts: Iterable[str], stale: Set[str]) -> set[str]:
 def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
     """Return for each part the first image, and how many there are: of an ingested part those that were kept.
 
-    Args:
-        stale: the stages that are out of date: what they made is not believed.
+    Outputs of `stale` stages are not read.
 
     Raises:
         DarkroomError: a part lies outside its source, or its source cannot say how many images it has.

@@ -25,10 +25,7 @@ def ends(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> 
     Among several that may start, the one with the longest way to the end goes first: list scheduling, as
     `snakemake --cores N` comes near to. A job that wants more cores than there are gets all.
 
-    Args:
-        jobs: by name.
-        needs: the jobs that each one needs; names that are no jobs are done already.
-        cores: of the machine.
+    Names in `needs` that are no jobs are done already.
     """
     waits = {name: set(needs.get(name, ())) & jobs.keys() for name in jobs}
     way = _ways(jobs, waits)

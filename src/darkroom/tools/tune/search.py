@@ -80,11 +80,8 @@ def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS, compiles: f
 
     A change that is quicker, twice, and does not depart is kept, and the next ones are tried beside it.
 
-    Args:
-        attempt: trains for some optimizer steps; the first time with exact settings.
-        cores: CPU threads that there are.
-        keys: those that are tried.
-        compiles: seconds of a training, from which compiling is tried.
+    `attempt` trains for some optimizer steps, the first time with exact settings. Only `keys` are tried, and compiling
+    for a training that takes `compiles` seconds.
     """
     asked = attempt(None)
     exact = asked if asked.why else attempt(EXACT)
@@ -179,10 +176,7 @@ def is_shared(name: str, key: str) -> bool:
 def key_of(name: str, key: str, params: Mapping[str, Any]) -> str:
     """Return the dotted key of params.yaml that decides a setting of a training.
 
-    Args:
-        name: of the stage, or of one of its items (STAGE@ITEM).
-        key: one of KEYS.
-        params: what params.yaml says, without defaults.
+    `name` is of a stage, or of one of its items (STAGE@ITEM); `params` is params.yaml without defaults.
     """
     if key in RUN_KEYS:
         return f"run.{key}"

@@ -99,11 +99,7 @@ class Trial:
 def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> Found:
     """Run the body of a training stage, or of one of its items (STAGE@ITEM), up to its training, and try that.
 
-    Args:
-        name: of the stage.
-        on: where it runs; what it reads is there.
-        changes: laid over what params.yaml gives to the stage; None: it only says what that is.
-        exact: see `Trial`.
+    `changes` are laid over params.yaml; None: it only says what that is. For `exact` see `Trial`.
     """
     stage, _, item = name.partition("@")
     enter(on.folder, download=False)
@@ -183,9 +179,8 @@ def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
 
     Returns:
         their root mean square difference, relative to the exact ones; how far that departs; and the standard deviation
-        between batches, relative to the mean. It departs by the larger one of two parts, which do not matter alike:
-        what the differences of all batches share, in standard deviations between batches, and the fraction that the
-        rest adds to the variance of a gradient, as a smaller batch would.
+        between batches, relative to the mean. It departs by the larger of two parts: the shared difference of all
+        batches, in standard deviations between batches, and the fraction that the rest adds to the variance.
     """
     count, mean = len(exact), exact.mean(dim=0)
     noise = float((exact - mean).square().sum() / (count - 1))

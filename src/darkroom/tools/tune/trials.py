@@ -70,11 +70,7 @@ class Trials:
 
 @contextmanager
 def trials(names: Sequence[str], log: Path) -> Iterator[Trials]:
-    """Run what trainings need in miniature, and yield where these are tried.
-
-    Args:
-        names: of stages that train; none: all that this DAG trains.
-        log: what the stages print.
+    """Run what trainings (`names`; none: all) need in miniature, printing to a log, and yield where these are tried.
 
     Raises:
         DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
