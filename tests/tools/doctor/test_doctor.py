@@ -10,7 +10,7 @@ import pytest
 
 from darkroom import cli
 from darkroom.tools.doctor import clone, examine, machine, packages
-from darkroom.tools.doctor.findings import note, ok, problem
+from darkroom.tools.doctor.packages import note, ok, problem
 
 SOURCE = Path(__file__).resolve().parents[3]
 

@@ -12,8 +12,7 @@ from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
 from darkroom.tools.init import command, facts, measuring
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.plan.plan import Planned
-from darkroom.tools.plan.schedule import Job
+from darkroom.tools.plan.plan import Job, Planned
 from darkroom.tools.plan.table import Whole
 
 ROOT = Path(__file__).parents[3]

@@ -11,9 +11,8 @@ from darkroom.errors import DarkroomError
 from darkroom.params.stage import read_yaml
 from darkroom.tools.init import command
 from darkroom.tools.init.measuring import Measured
-from darkroom.tools.init.tiers import TIERS
-from darkroom.tools.plan.plan import Planned
-from darkroom.tools.plan.schedule import Job
+from darkroom.tools.init.proposal import TIERS
+from darkroom.tools.plan.plan import Job, Planned
 from darkroom.tools.plan.table import Whole
 from darkroom.tools.tune.search import NOTHING, Found
 from darkroom.tools.tune.trials import Trials

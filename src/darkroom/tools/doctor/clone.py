@@ -13,7 +13,7 @@ from darkroom.dag.records import LOCK as LOCK_FILE
 from darkroom.dag.records import recorded
 from darkroom.errors import DarkroomError
 from darkroom.terminal.numbers import bytes_of
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
+from darkroom.tools.doctor.packages import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root, stable_root
 
 LOCKS = Path(".snakemake/locks")

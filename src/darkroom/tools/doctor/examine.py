@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from darkroom.tools.doctor.findings import Finding, problem
+from darkroom.tools.doctor.packages import Finding, problem
 
 
 def lines(findings: Iterable[Finding]) -> str:

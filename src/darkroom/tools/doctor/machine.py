@@ -11,7 +11,7 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.cores import core_count
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
+from darkroom.tools.doctor.packages import Finding, note, ok, problem
 from darkroom.training.state import root
 
 NEEDED, SCARCE = 1e9, 10e9  # free bytes that the demo needs, and that larger work may need

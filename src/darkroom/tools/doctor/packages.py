@@ -6,17 +6,31 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
-
 LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
 _SET_UP = "run `make setup`, which makes .venv from requirements.lock, and `source .venv/bin/activate`"
 _NAMED = 8  # maximum number of packages that are listed by name
+
+
+class Finding(NamedTuple):
+    """One finding.
+
+    level: `ok`; `note`: worth knowing; `fault`: something that is needed does not work.
+    """
+
+    level: Literal["ok", "note", "fault"]
+    subject: str  # what was checked
+    text: str  # what was found and, where something is wrong, what to do
+
+
+ok, note, problem = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "fault")
 
 
 def python() -> Iterator[Finding]:

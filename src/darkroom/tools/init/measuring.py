@@ -10,12 +10,10 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
-from darkroom.tools.init.tiers import TIERS, Tier
+from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
-from darkroom.tools.plan.plan import Planned, planned
-from darkroom.tools.plan.schedule import Job, ends, side_by_side
+from darkroom.tools.plan.plan import Job, Planned, ends, planned, side_by_side
 
 MARGIN = 0.92  # fraction of the time asked for that is used
 FEW = 0.4  # fraction of what is enough, below which smaller networks are tried

@@ -9,10 +9,9 @@ from darkroom.data.decoding import CONVERT
 from darkroom.terminal.numbers import aligned, time_of
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.measuring import MARGIN, Measured
-from darkroom.tools.init.proposal import Wish, training_images
+from darkroom.tools.init.proposal import SHORT, Wish, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject
-from darkroom.tools.init.tiers import SHORT
 from darkroom.tools.init.writing import LAST
 
 _NAMED = 12  # classes that are named

@@ -4,9 +4,10 @@ Every stage runs on this machine, its real body in miniature. No artifact has to
 """
 
 import difflib
+import heapq
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,6 @@ from darkroom.runner import machine, params_key
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
-from darkroom.tools.plan.schedule import Job, side_by_side
 from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_json, as_text, grown
 from darkroom.training.state import keep_compiled
 
@@ -165,6 +165,64 @@ def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequenc
     if whole.load > _BUSY:
         sentences.append(f"others use this machine now: with this load times are {whole.load:.1f} times as long")
     return sentences
+
+
+@dataclass(frozen=True)
+class Job:
+    """A stage as an engine runs it."""
+
+    seconds: float  # from its start to its end, the engine's own part included
+    threads: int  # cores that it takes
+    gpu: bool = False  # whether it takes the GPU
+
+
+def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> float:
+    """Return the seconds in which all jobs have ended, see `ends`."""
+    return max(ends(jobs, needs, cores).values(), default=0.0)
+
+
+def ends(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> dict[str, float]:
+    """Return when jobs end that start as soon as those they need have ended and cores, and the GPU, are free.
+
+    Among several that may start, the one with the longest way to the end goes first: list scheduling, as
+    `snakemake --cores N` comes near to. A job that wants more cores than there are gets all.
+
+    Names in `needs` that are no jobs are done already.
+    """
+    waits = {name: set(needs.get(name, ())) & jobs.keys() for name in jobs}
+    way = _ways(jobs, waits)
+    ready = [name for name, needed in waits.items() if not needed]
+    running: list[tuple[float, str]] = []
+    found: dict[str, float] = {}
+    now, free, gpus = 0.0, cores, 1
+    while ready or running:
+        for name in sorted(ready, key=way.__getitem__, reverse=True):
+            wanted = min(jobs[name].threads, cores)
+            if wanted <= free and jobs[name].gpu <= gpus:
+                ready.remove(name)
+                free, gpus = free - wanted, gpus - jobs[name].gpu
+                heapq.heappush(running, (now + jobs[name].seconds, name))
+        now, done = heapq.heappop(running)
+        found[done] = now
+        free, gpus = free + min(jobs[done].threads, cores), gpus + jobs[done].gpu
+        for name, needed in waits.items():
+            if done in needed:
+                needed.remove(done)
+                ready += [] if needed else [name]
+    return found
+
+
+def _ways(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]]) -> dict[str, float]:
+    """Return the seconds from the start of each job to the end of all that follow from it, on cores without number."""
+    found: dict[str, float] = {}
+
+    def way(name: str) -> float:
+        if name not in found:
+            after = [way(other) for other, needed in needs.items() if name in needed]
+            found[name] = jobs[name].seconds + max(after, default=0.0)
+        return found[name]
+
+    return {name: way(name) for name in jobs}
 
 
 @dataclass(frozen=True)
