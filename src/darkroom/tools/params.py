@@ -79,7 +79,6 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _allowed(annotation: Any) -> str:
-    """Return in words what the values of a type are."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         bounds = [_bound(each) for each in arguments[1:]]

@@ -51,7 +51,6 @@ def _file(name: str) -> Path:
 
 
 def _own(name: str) -> dict[str, Any]:
-    """Return the values of a preset's file, by dotted key."""
     return dict(leaves(read_yaml(_file(name))))
 
 

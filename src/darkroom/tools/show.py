@@ -140,7 +140,6 @@ def _by_class(made: "ImageShards", train: "ImageShards", classes: list[str], cou
 
 
 def _rows_of(labels: Iterable[str | None], names: Container[str | None]) -> dict[str, list[int]]:
-    """Return the rows of each of these names."""
     rows: dict[str, list[int]] = defaultdict(list)
     for row, label in enumerate(labels):
         if label is not None and label in names:
@@ -189,7 +188,6 @@ def _there() -> Iterator[tuple[str, str]]:
 
 
 def _listed() -> str:
-    """Return a line for each available image, and what to do."""
     found = list(_there())
     if not found:
         raise DarkroomError("there is no picture yet: `snakemake --cores all` makes them.")

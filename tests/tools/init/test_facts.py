@@ -110,7 +110,7 @@ def test_of_many_images_some_are_looked_at_of_every_class(clone, pictures, monke
     root = pictures("pictures", classes("a", "b", "c", "d", each=25))
     monkeypatch.setattr(facts, "LOOKED", 40)
     found = look(opened(str(root)))
-    assert (found.images, found.looked, found.scale) == (100, 40, 2.5)
+    assert (found.images, found.looked) == (100, 40)
     assert set(found.classes) == {"a", "b", "c", "d"}
 
 

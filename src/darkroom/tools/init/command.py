@@ -74,14 +74,11 @@ def init(request: Request) -> str:
 
 @dataclass(frozen=True)
 class Quicker:
-    """Settings that make trainings faster at equal loss.
-
-    notes: sentences on trainings that could not be tried, or whose settings are not allowed.
-    """
+    """Settings that make trainings faster at equal loss."""
 
     choices: dict[str, Choice] = field(default_factory=dict)  # by dotted key
     saved: dict[str, float] = field(default_factory=dict)  # seconds of each training that changes
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # sentences on trainings that were not tried
 
 
 def tuned(names: list[str], gpu: bool, before: str, proposed: Mapping[str, Choice]) -> Quicker:
@@ -112,7 +109,6 @@ def tuned(names: list[str], gpu: bool, before: str, proposed: Mapping[str, Choic
 
 
 def _choices(found: Tuned) -> dict[str, Choice]:
-    """Return the changes of a training with their reasons."""
     before, after = found.before, found.taken.found
     back = "otherwise it cannot run" if before.why else "otherwise losses or gradients depart"
     pays = f"with what is tried here the training takes {after.whole / (before.whole or after.whole):.2f} of the time"

@@ -62,11 +62,6 @@ class Facts:
     keys: Mapping[str, bool] = field(default_factory=dict)
 
     @property
-    def scale(self) -> float:
-        """Images of the source for each that was read."""
-        return self.found / max(1, self.looked)
-
-    @property
     def most_left_out(self) -> float:
         """What `catalog.max_quarantined` bounds: the fraction left out of the images that are no copies.
 
@@ -75,7 +70,8 @@ class Facts:
         count: float = self.left_out
         if count and self.looked < self.found:
             count += 1 + 2 * math.sqrt(count + 1)
-        return count * self.scale / (count * self.scale + self.images)
+        count *= self.found / max(1, self.looked)
+        return count / (count + self.images)
 
     @property
     def has_captions(self) -> bool:
@@ -160,7 +156,6 @@ def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[st
 
 
 def _seen(raw: Raw) -> _Seen:
-    """Return what is known of one image. Raises DamageError."""
     image = raw.image if isinstance(raw.image, Image.Image) else open_image(raw.image, _LARGEST)
     if not min(image.size):
         raise DamageError(Reason.ZERO_SIZE)
@@ -229,11 +224,7 @@ def _tokens(captions: Sequence[str]) -> int:
 
 
 def _sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
-    """Return how many images a source has, and some of them in a drawn order, so that the first are a fair sample.
-
-    Raises:
-        DarkroomError: the source cannot be read, or does not know its size.
-    """
+    """Return how many images a source has, and some of them in a drawn order, so that the first are a fair sample."""
     source, part = subject.source, subject.part
     if isinstance(source, Webdataset):
         return _of_shards(source, count)

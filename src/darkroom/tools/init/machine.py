@@ -7,19 +7,11 @@ _PAYS = 1.2  # times as quick, from which half the precision is taken
 
 @dataclass(frozen=True)
 class Machine:
-    """What the settings depend on.
-
-    bf16: whether that GPU computes in bf16; on a CPU whether its convolutions are quicker in it.
-    """
+    """What the settings depend on."""
 
     cores: int  # that this process may use
     gpu: bool = False  # whether networks run on a GPU
-    bf16: bool = False
-
-    @property
-    def threads(self) -> int:
-        """CPU threads of a training: two run side by side, on a GPU one after another."""
-        return max(1, self.cores // 2) if not self.gpu else max(1, min(4, self.cores))
+    bf16: bool = False  # whether that GPU computes in bf16, or convolutions are quicker in it on the CPU
 
 
 def this_machine(device: str) -> Machine:

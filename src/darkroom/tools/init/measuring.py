@@ -123,9 +123,7 @@ def worth(measured: Measured, lengths: Mapping[str, int]) -> float:
 def measure_sizes(
     before: str, facts: Facts, wish: Wish, machine: Machine, seconds: float
 ) -> tuple[list[tuple[Measured, dict[str, int]]], list[str]]:
-    """Return networks of one size or of two, measured, and the trainings that fit: the first by the time alone.
-
-    Sizes that cannot run here are passed over. Returns a sentence on each, too.
+    """Return networks of one size or of two, measured, with the trainings that fit; and sentences on sizes passed over.
 
     Raises:
         DarkroomError: a stage cannot run here, whatever the size.
@@ -182,10 +180,9 @@ def write_stood_in(
 
 
 def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    """Return the entry of a part on which stages take about as long in miniature: rendered scenes, where need be.
+    """Return the entry of a part on which stages take about as long in miniature.
 
-    Tars can only be read whole, and how many images they have is known behind that; of many copies few would be left;
-    large photographs would take minutes to read. Of so few scenes that a split might lack some there are more.
+    Rendered scenes stand in for tars, which can only be read whole, for many copies and for large photographs.
     """
     if source["source"] != "webdataset" and facts.images > facts.found / 2 and facts.seconds <= _QUICK:
         return dict(source)

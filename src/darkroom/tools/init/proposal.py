@@ -55,7 +55,6 @@ class Tier(NamedTuple):
 
 
 def _enough(*images: int) -> dict[str, int]:
-    """Return the images of each training, in the order of TRAININGS."""
     return dict(zip(TRAININGS, images, strict=True))
 
 
@@ -228,7 +227,8 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
     train, found = training_images(facts), dict[str, Choice]()
     if machine.gpu and machine.bf16:
         found["training.precision"] = Choice("bf16", "this GPU computes in it")
-    cores = machine.threads if machine.gpu or wish.unclip else machine.cores  # else one training after another
+    # Of unCLIP two trainings run side by side, others one after another.
+    cores = min(4, machine.cores) if machine.gpu else machine.cores // (1 + wish.unclip)
     for name in trainings(wish):
         batch, images = BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
@@ -237,7 +237,7 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),
             "validate_every": Choice(_rounded(images / 10, batch)),
-            "threads": Choice(min(cores, _MOST_THREADS)),
+            "threads": Choice(max(1, min(cores, _MOST_THREADS))),
         }
         if machine.bf16 and not machine.gpu and name in _CONVOLUTIONS:
             keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
@@ -285,7 +285,6 @@ def _evaluated(images: int) -> dict[str, Choice]:
 
 
 def _captions(facts: Facts) -> dict[str, Choice]:
-    """Return the settings of a transformer of captions, whose text encoder is trained with it."""
     dropout = Choice(0.2, "a caption names its image: less is learned by heart")
     return {
         "train_generator.captions": Choice("data/shards", f"{facts.captioned:.0%} of the images have a caption"),
@@ -307,7 +306,6 @@ def _rounded(images: float, batch: int) -> int:
 
 
 def _unclip(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
-    """Return CLIP, one U-Net of latents, and what is sampled of it."""
     return {
         "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
         "train_clip.long_captions": Choice("truncate"),
@@ -346,6 +344,5 @@ def _image_network(size: int) -> dict[str, Choice]:
 
 
 def _context_length(facts: Facts) -> Choice:
-    """Return how many tokens of a caption are read."""
     tokens = min(77, max(16, -(-(facts.tokens or 77) // 8) * 8))
     return Choice(tokens, f"99 % of the captions have {facts.tokens} tokens at most")

@@ -110,11 +110,7 @@ def _holds_tars(path: Path) -> bool:
 
 
 def _written(path: Path) -> str:
-    """Return a path as params.yaml has it: absolute but in the repository, links as they are.
-
-    Raises:
-        DarkroomError: its name is not UTF-8.
-    """
+    """Return a path as params.yaml has it: absolute but in the repository, links as they are."""
     text = inside(path) or os.path.abspath(path)  # noqa: PTH100, a link stays one
     if printable(text) != text:
         raise DarkroomError(f"{printable(text)}: params.yaml cannot hold this name: rename the folder.")
@@ -192,7 +188,6 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
 
 
 def _others(found: Found) -> str:
-    """Return what a folder without images holds, in words."""
     counts = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(_NAMED)]
     counts += [f"{found.hidden.images:,} hidden images"] if found.hidden.images else []
     return f", but {', '.join(counts)}" if counts else ""
@@ -238,7 +233,6 @@ def _repeats(images: Iterable[str], label: str) -> str:
 
 
 def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
-    """Return `parent`, `top` or `none`, and why."""
     levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
     dated = {level: all(map(_DATE.fullmatch, names)) for level, names in levels.items()}
     months = dated["top"] and all((_MONTH.fullmatch(name) or _DATE.fullmatch(name)) for name in levels["parent"])
@@ -265,9 +259,6 @@ def _columns(root: Path, found: Found, known: bool) -> Chosen:
     """Return the columns with classes and captions that all tables of a folder have; `known` as for `choose`.
 
     Tables without `file_name` are passed over, since the source reads none where no column of one is chosen.
-
-    Raises:
-        DarkroomError: a table cannot be read, or lacks `file_name` where a column of the others is chosen.
     """
     tables: list[dict[str, Sequence[str | None]]] = []
     others = []

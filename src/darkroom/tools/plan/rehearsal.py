@@ -129,7 +129,6 @@ class Rehearsal:
 
 
 def _trained(recipe: Recipe) -> list[nn.Parameter]:
-    """Return the parameters that some phase trains."""
     modules = {phase.module: recipe.modules[phase.module] for phase in recipe.phases}
     return [p for module in modules.values() for p in module.parameters() if p.requires_grad]
 

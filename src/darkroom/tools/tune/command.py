@@ -92,7 +92,6 @@ def _row(tried: Tried) -> tuple[str, ...]:
 
 
 def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[str]:
-    """Yield what to set, and set it where that is wanted."""
     if not found:
         yield "No training was tried."
         return

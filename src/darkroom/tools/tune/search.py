@@ -146,10 +146,7 @@ def _verdict(found: Found, best: Found, key: str) -> str:
 
 
 def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, Found]) -> tuple[Found, Found, str]:
-    """Measure the best setting and a quicker one once more, in turn; return both by their mean times, and the verdict.
-
-    Both pairs must agree: of a dozen changes some are quicker by chance.
-    """
+    """Measure both once more, since some changes are quicker by chance; return their mean times, and the verdict."""
     means, wholes = [], []
     for changes, before in (best, other):
         found = attempt(changes)

@@ -210,7 +210,6 @@ def _probed(trainer: TrainState, probes: Sequence[Batch]) -> tuple[Tensor, Tenso
 
 
 def _timed(trainer: TrainState, steps: Iterator[Batch]) -> float:
-    """Return the seconds of an optimizer step with its reading."""
     block = _BLOCK if trainer.device.type == "cuda" else 1
     times: list[float] = []
     while len(times) < 3 or sum(times) < BUDGET:
