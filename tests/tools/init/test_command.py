@@ -128,7 +128,7 @@ def test_more_time_trains_longer_with_the_same_evaluator_and_is_scored_meanwhile
             assert found["train_extractor"]["training"]["images"] == ExtractorTraining().images
         tokenizers.append(found["train_tokenizer"]["training"]["images"])
         evaluate, images = found["train_generator"]["evaluate"], found["train_generator"]["training"]["images"]
-        assert (-(-images // evaluate["every"]) if evaluate["every"] else 0) == times
+        assert (-(-images // evaluate["every"]) if "every" in evaluate else 0) == times
         assert evaluate["extractor"] == ("models/extractor" if times else "data/none")
     assert tokenizers == sorted(set(tokenizers))
 
@@ -159,7 +159,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, caps
     said = capsys.readouterr().out
     assert Path("params.yaml").read_bytes() == before
     assert not LAST.exists() and not writing.DRY.exists()
-    assert "Nothing was written" in said and "2 classes: cat 60, dog 60" in said
+    assert "Nothing was written" in said and "2 classes: " in said and "cat 60" in said
 
 
 def test_classes_of_a_sample_are_named_and_those_that_nearly_agree(clone, quick, pictures, capsys, monkeypatch):
@@ -279,7 +279,7 @@ def test_less_time_and_more_are_offered_where_they_differ(clone, quick, capsys):
             word for word in ("Cheaper: ", "Better: ", "Shorter trainings would show nothing") if word in said
         )
     assert offered == {
-        "0.5": ("Shorter trainings",),
+        "0.5": ("Shorter trainings would show nothing",),
         "2": ("Better: ",),
         "10": ("Cheaper: ", "Better: "),
         "2000": (),  # half of it is plenty, too

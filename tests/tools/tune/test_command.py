@@ -195,6 +195,11 @@ def test_a_training_is_tried_in_processes_of_its_own(clone, monkeypatch, capsys)
     monkeypatch.setattr(search, "_options", lambda *_: [("precision", ("bf16",))])
     assert main(["tune", "train_extractor"]) == 0
     said = capsys.readouterr().out
-    rows = {name: line for line in said.splitlines() for name in ("as it is", "bf16") if line.startswith(f"  {name}")}
+    rows = {
+        name: line
+        for line in said.splitlines()
+        for name in ("as it is", "precision: bf16")
+        if line.startswith(f"  {name}")
+    }
     differences = {name: [float(each) for each in re.findall(r"([\d.]+)%", line)] for name, line in rows.items()}
-    assert differences["as it is"] == [0.0, 0.0] and differences["bf16"][1] > 0
+    assert differences["as it is"] == [0.0, 0.0] and differences["precision: bf16"][1] > 0
