@@ -141,10 +141,7 @@ def look(subject: Subject) -> Facts:
 
 
 def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[str, bool]:
-    """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption.
-
-    `seen` is by `Entry.where`; None: it cannot be used.
-    """
+    """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption."""
     found, digests = dict[str, bool](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
         if entry.where not in seen:

@@ -163,9 +163,7 @@ def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequenc
     if earlier := [plan.stage for plan in found if plan.source == "last run"]:
         sentences.append(f"{len(earlier)} times are of the last run with these parameters here: {', '.join(earlier)}")
     if whole.load > _BUSY:
-        sentences.append(
-            f"others use this machine now: times are as without them; with this load, {whole.load:.1f} times as long"
-        )
+        sentences.append(f"others use this machine now: with this load, {whole.load:.1f} times as long as it says here")
     return sentences
 
 
