@@ -24,7 +24,7 @@ from darkroom.check.check import completed
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.tools.init.tiers import TRAININGS
+from darkroom.tools.init.proposal import TRAININGS
 
 
 class Factor(float):

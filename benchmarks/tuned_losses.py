@@ -21,8 +21,7 @@ from recipes import ROOT  # which makes the package importable
 from ruamel.yaml import YAML
 
 from darkroom.tools.editing import put
-from darkroom.tools.tune.places import key_of
-from darkroom.tools.tune.search import EXACT
+from darkroom.tools.tune.search import EXACT, key_of
 
 
 class System(NamedTuple):

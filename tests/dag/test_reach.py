@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dag.sandbox import Sandbox
-from darkroom.tools.plan.stale import ask_dvc
+from darkroom.tools.plan.plan import ask_dvc
 
 DVC_FOLDERS = ("DVC_SITE_CACHE_DIR", "DVC_GLOBAL_CONFIG_DIR", "DVC_SYSTEM_CONFIG_DIR")
 

@@ -33,7 +33,7 @@ from darkroom.params.stage import (
     stage_entry,
     threads,
 )
-from darkroom.tools.params.keys import keys
+from darkroom.tools.params import keys
 
 ROOT = Path(__file__).parents[2]
 MISSING = "taken out"

@@ -66,7 +66,7 @@ def test_updates_shares_and_rates_follow_from_the_parameters():
     metadata = told("train_generator")
     assert metadata["updates"] == "100 of 64 images"
     assert metadata["processes"] == "2, each with 32 images of an update, in 4 passes of at most 10"
-    assert metadata["learning rate"].startswith("0 at image 0, 0.002 at its peak at image 640, ")
+    assert metadata["learning rate"].startswith("0 at image 0, 0.002 after the warm-up at image 640, ")
     assert metadata["device"] == "cpu" and metadata["writes"] == "curves/generator, models/generator"
     assert metadata["reads"] == "data/catalog, data/latents, models/tokenizer"
 
@@ -79,7 +79,7 @@ def test_a_training_that_ends_by_itself_takes_at_most_its_images():
     edit(change)
     metadata = told("train_tokenizer")
     assert metadata["updates"] == "250 of 32 images at most: it ends by itself (`min_improvement`)"
-    assert metadata["learning rate"].startswith("0 at image 0, 0.002 at its peak at image 2,400, ")
+    assert metadata["learning rate"].startswith("0 at image 0, 0.002 after the warm-up at image 2,400, ")
 
 
 @pytest.mark.usefixtures("clone")

@@ -18,7 +18,7 @@ from darkroom.tools import bands
 from darkroom.tools.bands import drawn_here
 from darkroom.tools.show import show
 from data.making import make_part
-from terminal.half_blocks_read import pixels_of
+from tools.half_blocks_read import pixels_of
 
 
 @pytest.fixture(autouse=True)

@@ -97,8 +97,5 @@ def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
     assert bars["train_tokenizer"][1] > 1.9 * bars["train_extractor"][1]
     assert sum(bars["report"]) == 80
     assert "train_generator *" in "\n".join(lines) and "train_extractor *" not in "\n".join(lines)
-    assert lines[-2:] == [
-        "7 stages in 1 min 35 s; * the end waited for: 1 min 31 s of that.",
-        "1 of them took less than a second.",
-    ]
+    assert lines[-1] == "7 stages in 1 min 35 s; * the end waited for: 1 min 31 s of that."
     assert main(["times"]) == 0 and "train_tokenizer" in capsys.readouterr().out

@@ -5,9 +5,9 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 CLEAR = "\r\x1b[K"  # go to the first column and erase the line (ECMA-48)
 WIDEST = 30  # maximum characters of the bar itself
@@ -138,40 +138,35 @@ class Tee:
 
 
 Group = TypeVar("Group")
-Item = TypeVar("Item")
 
 INTERVAL = 10.0  # seconds between two lines
 
 
-def with_progress(groups: Iterable[Group], total: int, what: str, unit: str = "images") -> Iterator[Group]:
-    """Yield groups, and print a line every ten seconds: images (`unit`) done of `total`, speed, remaining time.
+def with_progress(
+    groups: Iterable[Group], total: int | None, what: str, unit: str = "images", count: Callable[[Any], int] = len
+) -> Iterator[Group]:
+    """Yield groups, and print a line every ten seconds: units done of `total`, speed, remaining time.
 
-    The length of a group is the number of its images. A named tuple has another: wrap what it is made of.
+    Args:
+        groups: the groups.
+        total: of all groups; None: unknown.
+        what: the first word of a line.
+        unit: what is counted.
+        count: the number in a group: its length. A named tuple has another: wrap what it is made of.
     """
     began = last = time.monotonic()
     done = 0
     for group in groups:
         yield group
-        done += len(group)  # type: ignore[arg-type]
+        done += count(group)
         now = time.monotonic()
-        if now - last >= INTERVAL and done < total:
+        if now - last >= INTERVAL and done != total:
             speed = done / (now - began)
-            print(
-                f"{what}: {done:,} of {total:,} {unit}, {speed:,.0f} {unit}/s, {(total - done) / speed:,.0f} s left",
-                flush=True,
-            )
+            of, left = ("", "") if total is None else (f" of {total:,}", f", {(total - done) / speed:,.0f} s left")
+            print(f"{what}: {done:,}{of} {unit}, {speed:,.0f} {unit}/s{left}", flush=True)
             last = now
 
 
-def each_with_progress(items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
-    """Yield items one by one, and print a line every ten seconds; `total` None: the number of items is unknown."""
-    began = last = time.monotonic()
-    for done, item in enumerate(items, start=1):
-        yield item
-        now = time.monotonic()
-        if now - last >= INTERVAL:
-            speed = done / (now - began)
-            rest = "" if total is None else f" of {total:,}"
-            left = "" if total is None else f", {max(0, total - done) / speed:,.0f} s left"
-            print(f"{what}: {done:,}{rest} images, {speed:,.0f} images/s{left}", flush=True)
-            last = now
+def each_with_progress(items: Iterable[Group], total: int | None, what: str) -> Iterator[Group]:
+    """Yield images one by one, and print lines as `with_progress`."""
+    yield from with_progress(items, total, what, count=lambda _: 1)

@@ -1,7 +1,5 @@
 """`darkroom STAGE --dry-run`: what a training would do, without doing it. Loads no torch and writes nothing."""
 
-import platform
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,17 +12,7 @@ from darkroom.params.section import NO_FILE, Section, validate
 from darkroom.params.stage import OUTPUTS, given
 from darkroom.params.training import Training, learning_rate
 from darkroom.training.changed_code import choose, code_of
-from darkroom.training.state import (
-    FINISHED,
-    declared,
-    fingerprint,
-    folder_of,
-    identity,
-    is_code,
-    stable_folder,
-)
-
-_POINTS = 1000  # updates at which the learning rate is computed, to find its peak
+from darkroom.training.state import FINISHED, declared, fingerprint, folder_of, identity, is_code, stable_folder
 
 
 def dry_run(stage: str, item: str | None = None) -> str:
@@ -42,7 +30,7 @@ def dry_run(stage: str, item: str | None = None) -> str:
         return _text(params, [f"trains nothing: {idle}", f"writes: {', '.join(outs)}"])
     lines = [
         *_work(settings, params.run, getattr(getattr(section, "chosen", None), "whole_batch", False)),
-        f"device: {_device(params.run.device)}",
+        f"device: {params.run.device}",
         *_state(stage, item, deps, settings, params.run),
     ]
     inputs = [dep for dep in deps if not is_code(dep) and dep != NO_FILE]
@@ -67,24 +55,11 @@ def _work(settings: Training, run: Run, whole: bool) -> Iterator[str]:
     pieces = 1 if whole else -(-share // (run.micro_batch or share))
     passes = "one pass" if pieces == 1 else f"{pieces} passes of at most {run.micro_batch:,}"
     yield f"processes: {settings.processes}, each with {share:,} images of an update, in {passes}"
-    last = settings.images - settings.batch
-    turns = {settings.warmup, *(milestone.images for milestone in settings.milestones)}
-    turns |= {update * updates // _POINTS * settings.batch for update in range(_POINTS)}
-    rates = {images: learning_rate(settings, images) for images in sorted({0, *turns, last}) if images <= last}
-    peak = max(rates, key=lambda images: rates[images])
+    rates = [learning_rate(settings, images) for images in (0, settings.warmup, settings.images - settings.batch)]
     yield (
-        f"learning rate: {rates[0]:.4g} at image 0, {rates[peak]:.4g} at its peak at image {peak:,}, "
-        f"{rates[last]:.4g} at the last update"
+        f"learning rate: {rates[0]:.4g} at image 0, {rates[1]:.4g} after the warm-up at image {settings.warmup:,}, "
+        f"{rates[2]:.4g} at the last update"
     )
-
-
-def _device(device: str) -> str:
-    """Return the device that would be taken, as far as one can tell without torch."""
-    if device != "auto":
-        return device
-    if shutil.which("nvidia-smi"):
-        return "cuda, if torch sees it (auto)"
-    return "mps (auto)" if platform.system() == "Darwin" and platform.machine() == "arm64" else "cpu (auto)"
 
 
 def _state(stage: str, item: str | None, deps: list[str], settings: Training, run: Run) -> Iterator[str]:

@@ -3,6 +3,7 @@
 The style is the one in which DVC writes the file: a key a line, lists an item a line, null left empty.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -53,6 +54,13 @@ def value_of(values: Any, key: str) -> Any:
     return values
 
 
+def shown(value: Any) -> str:
+    """Return a value as one line of YAML."""
+    if value is DEFAULT_VALUE:
+        return "(default)"
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
+
+
 def laid_over(text: str, new: Mapping[str, Any]) -> str:
     """Return the text of params.yaml with other values under some dotted keys; DEFAULT_VALUE: the key is taken out.
 
@@ -76,16 +84,15 @@ def laid_over(text: str, new: Mapping[str, Any]) -> str:
     return text
 
 
-def commented(text: str, comments: Mapping[str, str], usual: Mapping[str, str]) -> str:
-    """Return a text with comments behind single values, by dotted key; `usual` ones where none stands yet."""
-    lines, spans = text.split("\n"), _spans(text.split("\n"))
-    for key in {**comments, **usual}:
+def commented(text: str, comments: Mapping[str, str]) -> str:
+    """Return a text with comments behind single values, by dotted key."""
+    lines = text.split("\n")
+    spans = _spans(lines)
+    for key, comment in comments.items():
         first, end = spans.get(tuple(key.split(".")), (0, 0))
-        if end != first + 1 or re.search(r": +[\[{]", lines[first]):
-            continue
-        head, comment, column = _parts(lines[first])
-        if comments.get(key) or (usual.get(key) and not comment):
-            lines[first] = _line(head, f"# {comments.get(key) or usual[key]}", column)
+        if end == first + 1 and not re.search(r": +[\[{]", lines[first]):
+            head, _, column = _parts(lines[first])
+            lines[first] = _line(head, f"# {comment}", column)
     return "\n".join(lines)
 
 

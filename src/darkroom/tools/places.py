@@ -30,13 +30,20 @@ def require_no_output(option: str, target: Path) -> None:
         raise DarkroomError(f"{option}: {above} is not a writable folder: choose another path, for example in logs/.")
     if not DVC.is_file():
         return
-    values, dvc = read_yaml(PARAMS), read_yaml(DVC)
     here = os.path.relpath(target.resolve(), Path.cwd().resolve())
-    for stage in dvc["stages"]:
-        for item in items(values, dvc, stage):
-            for made in paths(stage_entry(dvc, stage), OUTPUTS, scope(values, dvc, stage, item)):
-                if related(here, made):
-                    raise DarkroomError(
-                        f"{option} lies in {made}, which the stage {address(stage, item)} writes: name another place, "
-                        "say logs/."
-                    )
+    for made, stage in outputs().items():
+        if related(here, made):
+            raise DarkroomError(
+                f"{option} lies in {made}, which the stage {stage} writes: name another place, say logs/."
+            )
+
+
+def outputs() -> dict[str, str]:
+    """Return the outputs of all stages, and the stage that writes each."""
+    values, dvc = read_yaml(PARAMS), read_yaml(DVC)
+    return {
+        path: address(stage, item)
+        for stage in dvc["stages"]
+        for item in items(values, dvc, stage)
+        for path in paths(stage_entry(dvc, stage), OUTPUTS, scope(values, dvc, stage, item))
+    }

@@ -5,10 +5,10 @@ A preset means the same whatever was applied before: what any of them may change
 """
 
 import difflib
-import json
 import re
 import shlex
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from darkroom.check.check import check
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import lookup, read_yaml
+from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, value_of
+from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
 from darkroom.tools.init.machine import this_machine
 
 PRESETS = Path("presets")
@@ -37,11 +37,8 @@ def names() -> list[str]:
 
 def comment(name: str) -> list[str]:
     """Return the lines of comment at the head of a preset: what it is, what it needs, how long it takes."""
-    lines = iter(_file(name).read_text().splitlines())
-    found = []
-    while (line := next(lines, "")).startswith("#"):
-        found.append(line.lstrip("#").strip())
-    return found
+    lines = takewhile(lambda line: line.startswith("#"), _file(name).read_text().splitlines())
+    return [line.lstrip("#").strip() for line in lines]
 
 
 def _file(name: str) -> Path:
@@ -54,7 +51,6 @@ def _file(name: str) -> Path:
 
 
 def _own(name: str) -> dict[str, Any]:
-    """Return the values of a preset's file, by dotted key."""
     return dict(leaves(read_yaml(_file(name))))
 
 
@@ -90,29 +86,17 @@ def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
     for over in FOREACH.values():
         if key.startswith(f"{over}."):
             entry = key.removeprefix(f"{over}.").partition(".")[0]
-            try:
-                lookup(values, f"{over}.{entry}")
-            except DarkroomError as error:
+            if value_of(values, f"{over}.{entry}") is DEFAULT_VALUE:
                 raise DarkroomError(
-                    f"the preset `{name}` does not fit: {error} Presets are laid over the committed params.yaml: bring "
-                    "its parts back (`git checkout params.yaml`), or change by hand what the preset says."
-                ) from None
-
-
-def shown(value: Any) -> str:
-    """Return a value as one line for a person, as YAML means it."""
-    if value is DEFAULT_VALUE:
-        return "(default)"
-    return json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+                    f"the preset `{name}` does not fit: {PARAMS} has no `{over}.{entry}`. Presets are laid over the "
+                    "committed params.yaml: bring it back (`git checkout params.yaml`), or change the file by hand."
+                )
 
 
 def flag(key: str, value: Any, there: bool = True) -> str:
     """Return the option of `dvc exp run` that sets a key, or takes it out, quoted for a shell.
 
-    Args:
-        key: dotted.
-        value: what it is set to; DEFAULT_VALUE: it is taken out.
-        there: whether it stands in params.yaml; Hydra adds a key only where `++` says so.
+    DEFAULT_VALUE takes the key out; Hydra adds a key that is not there only with `++`.
     """
     change = f"~{key}" if value is DEFAULT_VALUE else f"{key if there else '++' + key}={_literal(value)}"
     return f"-S {shlex.quote(change)}"

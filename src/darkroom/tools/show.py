@@ -1,9 +1,10 @@
-"""`darkroom show`: pictures in the terminal: samples beside real images, a file, the newest grid of a training."""
+"""`darkroom show`: images in the terminal: samples beside real images, a file, the newest grid of a training."""
 
 import sys
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -17,12 +18,14 @@ from darkroom.data.grid import opaque
 from darkroom.data.images import to_array, to_pil
 from darkroom.data.preparing import as_channels, eight_bits
 from darkroom.errors import DarkroomError
-from darkroom.terminal.half_blocks import colours_of, columns_of_terminal, half_blocks
-from darkroom.tools.bands import Images, bands, count_of
+from darkroom.tools.bands import Images, bands, colours_of, columns_of_terminal, count_of, half_blocks
+
+if TYPE_CHECKING:
+    from darkroom.data.reader import ImageShards
 
 _CLASSES, _CAPTIONS = 10, 12  # that are drawn of samples
 _LOGS, _PAGE = Path("logs"), Path("reports/index.html")
-# What there is to look at, as globs, in the order in which one looks.
+# The images to look at, as globs, in the order in which one looks.
 _PICTURES = {
     "samples/catalog/grid.png": "the data",
     "samples/reconstructions/grid.png": "real images, what the tokenizer makes of them, and the error",
@@ -35,9 +38,11 @@ _PICTURES = {
     "samples/text/grid.png": "real images, and what is made of their captions",
 }
 
+Bands = list[tuple[str, Images, Images]]  # names, generated images and real ones
+
 
 def show(what: str | None, width: int | None = None) -> str:
-    """Return a picture for the terminal and where it lies; without `what` a list of the pictures that there are.
+    """Return an image for the terminal and its path; without `what` a list of the available ones.
 
     Args:
         what: samples of classes or of captions, as samples/generator; a folder with a grid; an image file; or a
@@ -45,7 +50,7 @@ def show(what: str | None, width: int | None = None) -> str:
         width: characters in a row, also where the output is no terminal; None: those of the terminal.
 
     Raises:
-        DarkroomError: there is no such picture, or it cannot be read.
+        DarkroomError: there is no such image, or it cannot be read.
     """
     if width is not None and width < 1:
         raise DarkroomError(f"--width is {width}, and must be at least 1.")
@@ -58,43 +63,32 @@ def show(what: str | None, width: int | None = None) -> str:
     if width is None and not colours:
         return f"{path}: this is no terminal that shows colours; --width 100 draws it nevertheless."
     width, colours = width or columns_of_terminal(), colours or 1 << 24
-    folder = Path(what)
-    found, classes = _by_class(folder, count_of(width)) if folder.is_dir() else ([], 0)
-    if not found and folder.is_dir():
-        found = _by_caption(folder)
-    drawn = "\n".join(bands(found, width, colours)) if found else half_blocks(_opened(path), width, colours)
-    more = f"and {classes - len(found):,} more of {classes:,} classes\n" if classes > len(found) else ""
+    rows, classes = _samples(Path(what), count_of(width))
+    drawn = "\n".join(bands(rows, width, colours)) if rows else half_blocks(_opened(path), width, colours)
+    more = f"and {classes - len(rows):,} more of {classes:,} classes\n" if classes > len(rows) else ""
     return f"{drawn}\n{more}{path}"
 
 
 def _path(what: str) -> Path:
-    """Return the picture that is meant. Raises DarkroomError where there is none."""
-    name = what.replace("@", "-")
-    if name.split("-")[0] in TRAININGS and not Path(what).exists():
-        grid = _newest(_LOGS / name)
-        if grid is None:
-            raise DarkroomError(
-                f"{_LOGS / name / 'grids'} holds no grid yet: a training draws one every `run.grid_every` images, and "
-                "at its end."
-            )
+    """Return the image that is meant. Raises DarkroomError if there is none."""
+    path, name = Path(what), what.replace("@", "-")
+    if name.split("-")[0] in TRAININGS and not path.exists():
+        if (grid := _newest(_LOGS / name)) is None:
+            raise DarkroomError(f"{_LOGS / name}/grids holds no grid yet: `run.grid_every` says when one is drawn.")
         return grid
-    path = Path(what)
     path = path / "grid.png" if path.is_dir() else path
     if not path.is_file():
-        raise DarkroomError(
-            f"{path} is not there: name an image file, a folder with grid.png, or a training, as train_generator; "
-            "`darkroom show` lists the pictures that there are."
-        )
+        raise DarkroomError(f"{path} is not there: `darkroom show` lists the images that are.")
     return path
 
 
 def _state(path: Path, old: Mapping[str, Outdated]) -> Outdated | None:
-    """Return why a picture is not of params.yaml; None: it is, or no stage makes it."""
+    """Return why an image is not of params.yaml; None: it is, or no stage makes it."""
     return next((state for out, state in old.items() if path.is_relative_to(out)), None)
 
 
 def _newest(logs: Path) -> Path | None:
-    """Return the grid of the averaged weights that was drawn last; None: there is none since the data were ingested."""
+    """Return the newest grid of the averaged weights; None: there is none since the data were ingested."""
     if (state := outdated().get("data/catalog")) and state.data:
         return None
     ingests = (event for event in events() if str(event.get("stage")).startswith("ingest@"))
@@ -103,28 +97,38 @@ def _newest(logs: Path) -> Path | None:
     return max((path for path in times if times[path] >= since), key=times.__getitem__, default=None)
 
 
-def _by_class(folder: Path, count: int) -> tuple[list[tuple[str, Images, Images]], int]:
-    """Return samples of the first classes, with real images drawn at random, and the number of all classes.
+def _samples(folder: Path, count: int) -> tuple[Bands, int]:
+    """Return samples by class or by caption beside real images, and the number of all classes.
 
-    Nothing of a folder without samples of classes.
+    Nothing of a folder without such samples, or where the data are not checked out.
     """
     from darkroom.data.catalog import load_catalog
-    from darkroom.data.draw import drawn
     from darkroom.data.reader import ImageShards
+    from darkroom.models.generators.kind_settings import TEXTS
 
-    if (
-        not (folder / "manifest.json").is_file()
-        or open_artifact(folder, "samples").get("condition", "class") != "class"
-    ):
+    if not (folder / "manifest.json").is_file():
         return [], 0
-    made = ImageShards.open_folder(folder, "samples")
     try:
-        catalog = load_catalog(shards=None)
-        train = ImageShards.open_parts(list(catalog.parts), "train")
-    except ArtifactError:  # not checked out, which is no reason to show nothing
-        return [], 0
-    of_made = _rows_of(made.labels, set(catalog.classes))
-    names = [name for name in dict.fromkeys(catalog.classes) if name in of_made]
+        manifest = open_artifact(folder, "samples")
+        made, catalog = ImageShards.open_folder(folder, "samples"), load_catalog(shards=None)
+        condition = manifest.get("condition", "class")
+        if condition == "class":
+            train = ImageShards.open_parts(list(catalog.parts), "train")
+            return _by_class(made, train, list(dict.fromkeys(catalog.classes)), count)
+        if condition in TEXTS and "repeats" not in manifest:  # else of the decoder, whose grid holds the originals
+            split = manifest["sampler"].get("split")
+            return _by_caption(made, ImageShards.open_parts(list(catalog.parts), split) if split else None), 0
+    except ArtifactError:
+        pass
+    return [], 0
+
+
+def _by_class(made: "ImageShards", train: "ImageShards", classes: list[str], count: int) -> tuple[Bands, int]:
+    """Return samples of the first classes, with real images drawn at random, and the number of all classes."""
+    from darkroom.data.draw import drawn
+
+    of_made = _rows_of(made.labels, set(classes))
+    names = [name for name in classes if name in of_made]
     of_real = {} if train.remote else _rows_of(train.labels, names[:_CLASSES])
     found = []
     for name in names[:_CLASSES]:
@@ -136,7 +140,6 @@ def _by_class(folder: Path, count: int) -> tuple[list[tuple[str, Images, Images]
 
 
 def _rows_of(labels: Iterable[str | None], names: Container[str | None]) -> dict[str, list[int]]:
-    """Return the rows of each of these names."""
     rows: dict[str, list[int]] = defaultdict(list)
     for row, label in enumerate(labels):
         if label is not None and label in names:
@@ -144,24 +147,10 @@ def _rows_of(labels: Iterable[str | None], names: Container[str | None]) -> dict
     return rows
 
 
-def _by_caption(folder: Path) -> list[tuple[str, Images, Images]]:
-    """Return the first samples of the generator by their captions, each before the real image of it, if it is known."""
-    from darkroom.data.catalog import load_catalog
-    from darkroom.data.reader import ImageShards
-    from darkroom.models.generators.kind_settings import TEXTS
+def _by_caption(made: "ImageShards", real: "ImageShards | None") -> Bands:
+    """Return the first samples by their captions, each before the real image of it, if it is known."""
     from darkroom.stages.copies import originals
 
-    if not (folder / "manifest.json").is_file():
-        return []
-    try:
-        manifest = open_artifact(folder, "samples")
-        if manifest.get("condition") not in TEXTS or "repeats" in manifest:
-            return []  # of the decoder, whose grid holds the very originals
-        split = manifest["sampler"].get("split")
-        made = ImageShards.open_folder(folder, "samples")
-        real = ImageShards.open_parts(list(load_catalog(shards=None).parts), split) if split else None
-    except ArtifactError:  # not checked out, which is no reason to show nothing
-        return []
     captions = [caption for caption in made.captions[:_CAPTIONS] if caption]
     if len(captions) < min(_CAPTIONS, len(made)):
         return []
@@ -176,33 +165,29 @@ def _opened(path: Path) -> Image.Image:
     """Return an image of 8 bits in sRGB, as `ingest` reads it; transparent pixels over a checkerboard."""
     try:
         with Image.open(path) as image:
-            profile = image.info.get("icc_profile")
-            plain = eight_bits(image)
+            profile, plain = image.info.get("icc_profile"), eight_bits(image)
             channels = "RGBA" if plain.mode in ("LA", "RGBA") else "RGB"
-            pixels = to_array(as_channels(plain, profile if isinstance(profile, bytes) else None, channels))
+            pixels = to_array(as_channels(plain, profile, channels))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, DamageError) as error:
         raise DarkroomError(f"{path} cannot be read as an image: {error}.") from error
     return to_pil(opaque(pixels[None])[0])
 
 
 def _there() -> Iterator[tuple[str, str]]:
-    """Yield the pictures that there are, and what each shows."""
+    """Yield the available images, and what each shows."""
     old = outdated()
     for pattern, text in _PICTURES.items():
         for path in sorted(Path().glob(pattern)):
             if not ((state := _state(path, old)) and state.data):
                 yield str(path), f"{text}{'; stale, of other parameters' if state else ''}"
     for logs in sorted(_LOGS.glob("*/grids")):
-        stage, _, of = logs.parent.name.partition("-")
         if (grid := _newest(logs.parent)) is not None:
-            images = int(grid.stem.split("-")[0])
-            yield str(grid), f"{stage}{'@' if of else ''}{of} after {images:,} images"
+            yield str(grid), f"{logs.parent.name.replace('-', '@', 1)} after {int(grid.stem.split('-')[0]):,} images"
     if _PAGE.is_file() and not ((state := _state(_PAGE, old)) and state.data):
         yield str(_PAGE), "the page, for a browser: all of them, with scores"
 
 
 def _listed() -> str:
-    """Return a line for each picture, and what to do."""
     found = list(_there())
     if not found:
         raise DarkroomError("there is no picture yet: `snakemake --cores all` makes them.")

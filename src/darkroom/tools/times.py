@@ -1,5 +1,6 @@
 """`darkroom times`: when each stage of the last run began and how long it took, and which ones the end waited for."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,10 @@ from darkroom.dag.history import RUNS, events
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml
-from darkroom.terminal.half_blocks import columns_of_terminal
 from darkroom.terminal.numbers import aligned, time_of
 
 _NEXT = 5.0  # seconds between the end of what a stage waits for and its begin, at most
-_SHORT = 1.0  # seconds below which stages are counted together
+_SHORT = 1.0  # seconds below which stages are not drawn
 _LEAST, _BAR = 20, "█"
 
 
@@ -86,14 +86,12 @@ def times(width: int | None = None) -> str:
         for body in long
     ]
     lines = aligned([("stage", "after", "took"), *rows])
-    room = max(_LEAST, (width or columns_of_terminal()) - max(map(len, lines)) - 2)
+    room = max(_LEAST, (width or shutil.get_terminal_size().columns) - max(map(len, lines)) - 2)
     bars = [_bar(body, start, end, room) for body in long]
     drawn = [lines[0], *(f"{line}  {bar}" for line, bar in zip(lines[1:], bars, strict=True))]
     on_way = sum(body.end - body.begin for body in chain)
-    short = len(bodies) - len(long)
-    told = [f"{len(bodies)} stages in {time_of(end - start)}; * the end waited for: {time_of(on_way)} of that."]
-    told += [f"{short} of them took less than a second."] if short else []
-    return "\n".join([*drawn, "", *told])
+    summary = f"{len(bodies)} stages in {time_of(end - start)}; * the end waited for: {time_of(on_way)} of that."
+    return "\n".join([*drawn, "", summary])
 
 
 def _bar(body: Body, start: float, end: float, room: int) -> str:

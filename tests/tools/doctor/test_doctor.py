@@ -1,19 +1,16 @@
 """Each fault that is planted is found, and nothing is found where all is well."""
 
 import fcntl
-import hashlib
 import subprocess
 import sys
-import tomllib
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from darkroom import cli
 from darkroom.tools.doctor import clone, examine, machine, packages
-from darkroom.tools.doctor.findings import note, ok, problem
+from darkroom.tools.doctor.packages import note, ok, problem
 
 SOURCE = Path(__file__).resolve().parents[3]
 
@@ -47,14 +44,12 @@ def test_versions_are_compared_with_the_lock(tmp_path, monkeypatch):
     assert levels(packages.pinned(lock)) == ["note"]
     lock.write_text("one==1.0\nfour==4.0\n")
     (found,) = packages.pinned(lock)
-    assert (
-        found.level == "fault" and "four is missing, and ==4.0 is pinned" in found.text and "make setup" in found.text
-    )
+    assert found.level == "fault" and "1 of" in found.text and "four==4.0" in found.text and "make setup" in found.text
     lock.write_text("one==1.0\nthree==3\n")
     assert list(packages.pinned(lock)) == [ok("packages", f"2 of {lock}, all in the pinned version")]
     lock.write_text("".join(f"no{number}==1\n" for number in range(20)))
     found = list(packages.pinned(lock))
-    assert levels(found) == ["fault"] * 9 and "12 more" in found[-1].text
+    assert levels(found) == ["fault"] and "20 of" in found[0].text and "no7==1, …" in found[0].text
     assert levels(packages.pinned(tmp_path / "none")) == ["fault"]
 
 
@@ -89,78 +84,21 @@ def test_engines_must_be_on_the_path(monkeypatch, tmp_path):
     assert levels(found) == ["note", "note"] and "is not of this environment" in found[0].text
 
 
-def test_a_compiler_is_needed_where_a_section_compiles(monkeypatch, tmp_path):
-    compiled = {"train_generator": {"training": {"compile": True}}, "train_tokenizer": {"training": {"compile": False}}}
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert levels(packages.compiler({"train_tokenizer": {"training": {"compile": False}}})) == ["note"]
-    (found,) = packages.compiler(compiled)
-    assert found.level == "fault" and "in train_generator, and" in found.text
-    (tmp_path / "g++").write_text("#!/bin/sh\necho gee 1.2\n")
-    (tmp_path / "g++").chmod(0o755)
-    (found,) = packages.compiler(compiled)
-    assert found.level == "ok" and found.text.endswith("gee 1.2")
-
-
-@pytest.mark.parametrize(
-    ("params", "extra", "key"),
-    [
-        ({"run": {"trackers": ["wandb"]}}, "wandb", "`run.trackers`"),
-        ({"parts": {"one": {"source": "hub"}}}, "hub", "`parts.one.source`"),
-        (
-            {"train_clip": {"source": "pretrained", "pretrained": {"open_clip": "ViT-B-32/x"}}},
-            "open_clip",
-            "`train_clip.pretrained.open_clip`",
-        ),
-    ],
-)
-def test_an_extra_that_params_yaml_asks_for_must_be_installed(monkeypatch, params, extra, key):
-    there: set[str] = set()
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: name in there or None)
-    assert {found.level for found in packages.extras(None)} == {"ok"}
-    found = {each.subject: each for each in packages.extras(params)}
-    assert found[extra].level == "fault" and key in found[extra].text and "pip install" in found[extra].text
-    assert {each.level for name, each in found.items() if name != extra} == {"ok"}
-    there.add(packages.EXTRAS[extra][0])
-    assert {each.level for each in packages.extras(params)} == {"ok"}
-
-
-def test_the_extras_are_those_of_the_project():
-    declared = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {name: [package] for name, (_, package) in packages.EXTRAS.items()} == {
-        name: [Requirement(text).name for text in texts] for name, texts in declared.items() if name != "dev"
-    }
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Machine
 
 
-def test_a_device_that_is_not_there_is_a_fault(monkeypatch):
+def test_a_device_that_is_not_there_is_a_fault(empty, monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for device, level in {"auto": "ok", "cpu": "ok", "cuda": "fault", "cuda:1": "fault", "mps": "fault"}.items():
-        assert list(machine.devices({"run": {"device": device}}))[-1].level == level
-    assert list(machine.devices(None))[-1].text == "`run.device` is auto: stages run on cpu"
-
-
-@pytest.mark.parametrize(
-    ("major", "minor", "compiled", "by_the_driver"),
-    [(7, 0, False, False), (7, 5, True, True), (8, 9, True, True), (9, 0, True, True), (10, 3, False, True)],
-)
-def test_gpus_that_torch_was_not_built_for(major, minor, compiled, by_the_driver):
-    built = ["sm_75", "sm_80", "sm_86", "sm_90a"]
-    assert machine.has_kernels(built, major, minor) == compiled
-    assert machine.has_kernels([*built, "compute_90"], major, minor) == by_the_driver
-
-
-def test_threads_of_all_processes_are_compared_with_the_cores(monkeypatch):
-    monkeypatch.setattr(machine, "core_count", lambda: 4)
-    assert levels(machine.cores_asked({"a": {"threads": 4}, "parts": {}})) == ["ok"]
-    (found,) = machine.cores_asked({"a": {"threads": 4}, "b": {"training": {"threads": 2, "processes": 3}}})
-    assert found.level == "note" and found.text.startswith("b: up to 6 threads on 4 cores")
+        Path("params.yaml").write_text(f"run:\n  device: {device}\n")
+        assert list(machine.devices())[-1].level == level
+    Path("params.yaml").unlink()
+    assert list(machine.devices())[-1].text == "`run.device` is auto: stages run on cpu"
 
 
 def test_a_full_disk_is_a_fault_and_a_nearly_full_one_a_note(empty, monkeypatch):
@@ -185,14 +123,14 @@ def test_code_must_be_of_this_folder(empty, monkeypatch):
 
 def test_git_needs_a_clone_and_an_identity(empty, monkeypatch):
     found = list(clone.git())
-    assert levels(found) == ["fault", "fault"] and "user.name and user.email not set" in found[1].text
+    assert levels(found) == ["fault"] * 3 and "user.name is not set" in found[1].text
     subprocess.run(["git", "init", "--quiet"], check=True)
     subprocess.run(["git", "config", "user.name", "Ada"], check=True)
     found = list(clone.git())
     assert levels(found) == ["ok", "fault"] and '`git config user.email "…"`' in found[1].text
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "ada@example.org")
-    assert list(clone.git())[1] == ok("git identity", "Ada")
+    assert levels(clone.git()) == ["ok"]
     monkeypatch.setenv("PATH", str(empty))
     assert levels(clone.git()) == ["fault"]
 
@@ -203,35 +141,12 @@ def test_parameters_that_are_not_valid_are_a_fault_each(empty):
     ]
 
 
-def test_weights_are_looked_at_where_inception_is_asked(empty, monkeypatch):
-    content = b"weights"
-    right = hashlib.sha256(content).hexdigest()
-
-    def params(weights, sha256=right, extractors=("in_domain", "inception")):
-        return {"reference_stats": {"extractors": extractors, "inception": {"weights": weights, "sha256": sha256}}}
-
-    assert levels(clone.weights(params("gone", extractors=["in_domain"]))) == ["ok"]
-    assert levels(clone.weights(params("gone"))) == ["fault"]
-    Path("file").write_bytes(content)
-    assert levels(clone.weights(params("file"))) == ["ok"]
-    (found,) = clone.weights(params("file", sha256="0" * 64))
-    assert found.level == "fault" and right in found.text
-    monkeypatch.setenv("TORCH_HOME", str(empty / "hub"))
-    (found,) = clone.weights(params("data/none"))
-    assert found.level == "note" and "are downloaded to" in found.text
-
-
-def test_locks_of_a_dead_snakemake_are_a_fault(empty, monkeypatch):
+def test_locks_of_snakemake_are_a_note(empty):
     assert levels(clone.locks()) == ["ok"]
     clone.LOCKS.mkdir(parents=True)
     (clone.LOCKS / "0.input.lock").write_text("")
     (found,) = clone.locks()
-    assert found.level == "fault" and "snakemake --unlock" in found.text
-    (empty / "snakemake").write_text("import time; print('on', flush=True); time.sleep(60)")
-    with subprocess.Popen([sys.executable, "snakemake"], stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        assert levels(clone.locks()) == ["ok"]
-        process.kill()
+    assert found.level == "note" and "snakemake --unlock" in found.text
 
 
 def test_a_lock_that_was_cut_short_is_a_fault(empty):
@@ -273,14 +188,6 @@ def test_remotes_whose_objects_dvc_trusts_are_a_note_with_the_command(empty):
         assert command.startswith("dvc remote modify ") and command.endswith(" verify true")
         subprocess.run([*dvc, *command.split()[1:]], check=True)
     assert list(clone.remotes()) == [ok("remotes", "store, mine: `dvc pull` compares hashes")]
-
-
-def test_marks_of_interrupted_jobs_are_a_note(empty):
-    assert levels(clone.interrupted()) == ["ok"]
-    (clone.INCOMPLETE / "@folder").mkdir(parents=True)
-    (clone.INCOMPLETE / "@folder/bW9kZWxz").touch()
-    (found,) = clone.interrupted()
-    assert found.level == "note" and "marks 1 outputs of interrupted jobs" in found.text
 
 
 def test_left_over_states_are_told_with_size_and_images(empty):

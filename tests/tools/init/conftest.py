@@ -12,9 +12,7 @@ from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
 from darkroom.tools.init import command, facts, measuring
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.tuning import Quicker
-from darkroom.tools.plan.plan import Planned
-from darkroom.tools.plan.schedule import Job
+from darkroom.tools.plan.plan import Job, Planned
 from darkroom.tools.plan.table import Whole
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +58,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
 
     monkeypatch.setattr(measuring, "planned", planned)
-    monkeypatch.setattr(command, "tuned", lambda *_: Quicker())
+    monkeypatch.setattr(command, "tuned", lambda *_: command.Quicker())
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed
     monkeypatch.setattr(facts, "LOOKED", 300)  # images of a collection: rendered scenes take a while
     return seen

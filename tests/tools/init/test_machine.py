@@ -1,7 +1,5 @@
 """What `darkroom init` finds of this machine."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -26,18 +24,15 @@ def test_a_gpu_counts_where_it_is_to_be_used(monkeypatch, device, gpu):
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_the_least_of_three_times_counts_on_one_thread_of_those_that_stay(monkeypatch, bf16):
-    clock, threads = iter([0.0, 3.0, 3.0, 4.0, 4.0, 9.0]), []
-
-    def now():
-        threads.append(torch.get_num_threads())
-        return next(clock)
-
-    monkeypatch.setattr(machine, "time", SimpleNamespace(perf_counter=now))
+def test_it_is_timed_on_one_thread_and_the_number_of_threads_stays(monkeypatch, bf16):
+    threads, forward = [], torch.nn.Conv2d.forward
+    monkeypatch.setattr(
+        torch.nn.Conv2d, "forward", lambda *given: threads.append(torch.get_num_threads()) or forward(*given)
+    )
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert machine._seconds(bf16) == 1.0 and threads == [1] * 6
+        assert machine._seconds(bf16) > 0 and set(threads) == {1}
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -16,13 +16,11 @@ from darkroom.data.splits import split_of
 from darkroom.metrics.score import count_blocks
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, split_seed, splits, trainings
-from darkroom.tools.init.tiers import TIERS, Tier
+from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, split_seed, splits, trainings
 from darkroom.tools.init.writing import text_of
 
 FACTS = Facts(
-    3786, 2000, 0, (64, 64, 64), (1.0, 1.0), 0.0, 0.0, 0.0, 0.0,
-    {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14, 3786, 0.001, {},
+    3786, 2000, 0, (64, 64, 64), 0.0, 0.0, {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14, 3786, 0.001, {},
 )  # fmt: skip
 MACHINES = [Machine(2), Machine(2, bf16=True), Machine(16, gpu=True, bf16=True)]
 SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}
@@ -73,19 +71,16 @@ def test_no_image_is_stored_larger_than_it_shows(side: int, size: int, says: str
 
 
 @pytest.mark.parametrize(("text", "generator"), [(False, "dit"), (True, "dit"), (False, "none")])
-def test_what_is_chosen_has_a_comment(clone: Path, text: bool, generator: str) -> None:
-    """Of its own, or that of params.yaml; names of files and folders speak for themselves."""
+def test_a_reason_stands_behind_its_value(clone: Path, text: bool, generator: str) -> None:
     wish, tier = Wish("mine", SOURCE, text, generator, None), TIERS[1]
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     choices = propose(FACTS, wish, tier, MACHINES[0], lengths)
     found = YAML().load(text_of((clone / "params.yaml").read_text(), choices))
-    bare = []
     for key, choice in choices.items():
         *path, last = key.split(".")
-        section = reduce(getitem, path, found)
-        if isinstance(choice.value, int | float) and last not in section.ca.items:
-            bare.append(key)
-    assert bare == [] and "8 × 8 positions of 4 channels" in choices["train_tokenizer.kind"].reason
+        if choice.reason:
+            assert choice.reason in reduce(getitem, path, found).ca.items[last][2].value
+    assert "8 × 8 positions of 4 channels" in choices["train_tokenizer.kind"].reason
 
 
 def test_clip_needs_a_caption_of_each_image() -> None:
@@ -132,7 +127,7 @@ def test_where_there_are_captions_the_transformer_reads_them_and_has_all_cores(c
         assert {values[name]["training"]["threads"] for name in trainings(wish)} == {4}
     assert (read[True]["captions"], read[False]["captions"]) == ("data/shards", "data/none")
     assert read[True]["dit"]["model"]["condition"] == "caption" and read[True]["dit"]["model"]["context_length"] == 16
-    assert read[False]["dit"]["model"]["condition"] == "class"
+    assert "condition" not in read[False]["dit"]["model"]  # its default: classes
 
 
 def test_one_class_is_not_guided_and_after_a_short_training_others_are_strongly(clone: Path) -> None:

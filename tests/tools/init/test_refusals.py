@@ -51,10 +51,10 @@ def test_folders_without_images(clone, quick, capsys, tmp_path):
     assert "holds no image files: name the folder" in refused(capsys, str(tmp_path / "empty"))
     (tmp_path / "empty" / "notes.txt").touch()
     (tmp_path / "empty" / ".a.png").touch()
-    assert "but 1 .txt, 1 images that are hidden" in refused(capsys, str(tmp_path / "empty"))
+    assert "but 1 .txt, 1 hidden images" in refused(capsys, str(tmp_path / "empty"))
     (tmp_path / "empty" / "logo.svg").touch()
     said = refused(capsys, str(tmp_path / "empty"))
-    assert "1 .svg" in said and said.endswith(". .svg is not read; convert it to PNG or JPEG.\n")
+    assert "1 .svg" in said and "convert others, as HEIC, SVG" in said
 
 
 def test_a_folder_of_a_telephones_photographs(clone, quick, capsys, tmp_path):
@@ -91,7 +91,7 @@ def test_a_folder_whose_name_params_cannot_hold(clone, quick, capsys, pictures, 
 
 def test_texts_are_refused_where_there_are_no_captions(clone, quick, capsys, pictures):
     root = pictures("pictures", [f"{number}.png" for number in range(40)])
-    assert "--text: images of texts are learned of captions" in refused(capsys, str(root), "--text")
+    assert "--text needs captions of most images" in refused(capsys, str(root), "--text")
 
 
 def test_captions_that_are_always_the_same_are_told_of(clone, quick, capsys, pictures):

@@ -9,16 +9,16 @@ from darkroom.check.check import check
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import read_yaml
-from darkroom.tools.init import command, tuning
+from darkroom.tools.init import command
 from darkroom.tools.init.measuring import Measured
-from darkroom.tools.init.tiers import TIERS
-from darkroom.tools.plan.plan import Planned
-from darkroom.tools.plan.schedule import Job
+from darkroom.tools.init.proposal import TIERS
+from darkroom.tools.plan.plan import Job, Planned
 from darkroom.tools.plan.table import Whole
 from darkroom.tools.tune.search import NOTHING, Found
 from darkroom.tools.tune.trials import Trials
 from tools.tune.test_search import EXACTLY, NOW, Machine
 
+TUNED = command.tuned
 STAGES = ["train_tokenizer", "train_generator"]  # not the evaluator's: scores of two runs are of one scale
 
 
@@ -38,8 +38,8 @@ def machine(clone, quick, monkeypatch):
             yield Trials(STAGES, STAGES, dict.fromkeys(lacks, "catalog"), attempt)
 
         tried: list[dict] = []
-        monkeypatch.setattr(tuning, "trials", trials)
-        monkeypatch.setattr(command, "tuned", tuning.tuned)
+        monkeypatch.setattr(command, "trials", trials)
+        monkeypatch.setattr(command, "tuned", TUNED)
         return tried
 
     return says
@@ -116,7 +116,10 @@ def test_what_pays_and_is_not_allowed_is_said_and_left_out(clone, machine, monke
         train_tokenizer=Machine({("compile", True): 0.5}, long), train_generator=Machine({("precision", "bf16"): 0.5})
     )
     init(clone, 30)
-    assert "What is quicker for train_tokenizer is not allowed here: no compilation" in capsys.readouterr().out
+    assert (
+        "The settings that are faster for train_tokenizer are not allowed here: no compilation"
+        in capsys.readouterr().out
+    )
     training = read_yaml(clone / "params.yaml")["train_generator"]["training"]
     assert training["precision"] == "bf16"
 
@@ -125,7 +128,7 @@ def test_a_job_takes_less_by_what_is_saved_whatever_its_length(clone, quick):
     jobs = {"train_tokenizer": Job(103.0, 1), "train_decoder@base": Job(203.0, 1)}
     found = Planned([], Whole(0.0, 0.0, 0.0, 2, 0.0, 1.0), {}, [], {name: set() for name in jobs}, jobs)
     lengths = {"train_tokenizer": 1000, "train_decoder": 1000}
-    measured = Measured(TIERS[0], lengths, lengths, False, found)
+    measured = Measured(TIERS[0], lengths, lengths, found)
     longer = {"train_tokenizer": 2000, "train_decoder": 1000}
     spared = measured.sparing({"train_tokenizer": 100.0, "train_decoder@base": 50.0}, longer)
     assert spared.job_seconds("train_tokenizer", 2.0) == pytest.approx(203 - 100)

@@ -50,7 +50,7 @@ def quick(clone, monkeypatch):
     """The folder, whose plan runs stages in this process; `quick(stale, known)` is what DVC says."""
     from darkroom.tools.plan import plan, rehearsal
     from darkroom.tools.plan.body import rehearse
-    from darkroom.tools.plan.stale import Dag
+    from darkroom.tools.plan.plan import Dag
 
     class Done(Future):
         def __init__(self, found):

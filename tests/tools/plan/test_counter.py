@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from darkroom.tools.plan.counter import Counter
+from darkroom.tools.plan.meter import Counter
 
 
 def test_the_peak_is_what_lives_at_once_and_views_are_free():

@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.tools.plan import plan, rehearsal
 from darkroom.tools.plan.forks import forks
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
-from darkroom.tools.plan.stale import Dag
+from darkroom.tools.plan.plan import Dag
 from darkroom.tools.plan.table import StagePlan, Whole, as_text, grown
 
 KNOWN = [
@@ -241,8 +241,8 @@ def test_on_a_busy_machine_the_work_counts_and_on_a_quiet_one_the_wall():
     assert settled(11.0, 10.0) == (1.05, [pytest.approx(55.0), 50.0])
     assert settled(30.0, 10.0) == (2.0, [50.0, 50.0])
     whole = Whole(60.0, 100.0, 80.0, 2, 5.0, load=2.0)
-    assert "took 2.0 times its own work" in " ".join(plan._assumptions(100, 1, 2, whole, []))
-    assert "own work" not in " ".join(plan._assumptions(100, 1, 2, replace(whole, load=1.1), []))
+    assert "with this load, 2.0 times as long" in " ".join(plan._assumptions(100, 1, 2, whole, []))
+    assert "with this load" not in " ".join(plan._assumptions(100, 1, 2, replace(whole, load=1.1), []))
 
 
 def test_stages_of_one_thread_run_side_by_side_and_the_others_alone(monkeypatch):

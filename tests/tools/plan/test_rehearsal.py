@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from darkroom.tools.plan import meter, rehearsal
-from darkroom.tools.plan.body import _fill
 from darkroom.tools.plan.meter import Meter
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
 from darkroom.tools.plan.table import StagePlan
@@ -101,7 +100,7 @@ def rehearsed(tmp_path, monkeypatch):
     monkeypatch.setattr(rehearsal, "BUDGET", 0.0)
 
     def rehearse(recipe, settings=None, how=None, scale=1):
-        found = Rehearsal(Meter(), scale)
+        found = Rehearsal(Meter(), scale, StagePlan("train_tokenizer"))
         with found.meter.watching():
             trainer = found.train(recipe, settings or training(), how or run(), places(tmp_path / "rehearsed"))
         return found, trainer
@@ -131,7 +130,7 @@ def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, monke
     taken = real.network.clock.now
     recipe = clocked()
     found, trainer = rehearsed(recipe, settings, run(**how))
-    assert found.seconds == pytest.approx(taken, rel=0.1)
+    assert found.plan.seconds == pytest.approx(taken, rel=0.1)
     assert found.took == pytest.approx(recipe.network.clock.now + found.meter.spared)
     assert trainer.images == settings.images
     left = places(tmp_path / "rehearsed")
@@ -145,15 +144,12 @@ def test_of_a_training_that_ends_by_itself_the_most_is_said(clocked, rehearsed):
         settings = training(schedule="wsd", min_improvement=ends)
         found, trainer = rehearsed(clocked(), settings)
         assert trainer.images == settings.images
-        plan = StagePlan("train_tokenizer")
-        _fill(plan, found.meter, found, None)
-        assert plan.notes == ["train_tokenizer ends by itself (`min_improvement`): what it takes is the most"] * bool(
-            ends
-        )
+        note = "train_tokenizer ends by itself (`min_improvement`): what it takes is the most"
+        assert found.plan.notes == ([note] if ends else [])
 
 
 def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearsed):
-    seconds = [rehearsed(clocked(), scale=scale)[0].seconds for scale in (1, 5)]
+    seconds = [rehearsed(clocked(), scale=scale)[0].plan.seconds for scale in (1, 5)]
     assert seconds[1] - seconds[0] == pytest.approx(4 * 2 * 20 * 0.1)  # two validations of 20 images at 0.1 s
 
 
@@ -169,8 +165,8 @@ def test_images_that_are_made_for_scores_are_as_many_whatever_the_data(clocked, 
         return recipe
 
     for generated, times in ((True, 1), (False, 5)):
-        none = rehearsed(clocked(), scale=5)[0].seconds
-        assert rehearsed(painter(generated), scale=5)[0].seconds - none == pytest.approx(times * 2 * 10 * 0.1)
+        none = rehearsed(clocked(), scale=5)[0].plan.seconds
+        assert rehearsed(painter(generated), scale=5)[0].plan.seconds - none == pytest.approx(times * 2 * 10 * 0.1)
 
 
 def test_a_process_of_two_takes_half_of_the_batch(clocked, rehearsed):
@@ -178,7 +174,7 @@ def test_a_process_of_two_takes_half_of_the_batch(clocked, rehearsed):
     assert trainer.settings.batch == 8 and trainer.settings.processes == 1
     # What begins in the second half of a training takes a turn, too.
     assert rehearsal.first_image(Painter(start=40), trainer.settings) == 40
-    assert found.memory["exchange"] == found.memory["gradients"]
+    assert found.plan.memory["exchange"] == found.plan.memory["gradients"]
 
 
 def test_what_follows_a_step_is_part_of_it_and_the_first_step_is_not_rehearsed(clocked, rehearsed):
@@ -211,8 +207,8 @@ def test_precision_is_that_of_the_section(clocked, rehearsed, precision):
 def test_operations_are_those_of_all_images(clocked, rehearsed):
     """y = x Wᵀ: 2 · N · in · out. Backward: the same for W's gradient; the images need none."""
     found, _ = rehearsed(clocked(), training(images=64, batch=8))
-    assert found.forward == found.backward == 64 * 2 * IN * IN
-    assert found.parameters == IN * IN + IN
+    assert found.plan.forward == found.plan.backward == 64 * 2 * IN * IN
+    assert found.plan.parameters == IN * IN + IN
 
 
 def test_memory_of_weights_gradients_optimizer_and_averages():
@@ -237,7 +233,7 @@ class Deep(Painter):
 def test_checkpointing_and_smaller_micro_batches_take_less_memory(rehearsed):
     settings = training(batch=512, images=1024)
     live = {
-        name: rehearsed(Deep(), settings, run(**how))[0].memory["activations"]
+        name: rehearsed(Deep(), settings, run(**how))[0].plan.memory["activations"]
         for name, how in {
             "all": {},
             "micro": {"micro_batch": 128},
@@ -248,7 +244,7 @@ def test_checkpointing_and_smaller_micro_batches_take_less_memory(rehearsed):
     assert live["all"] > 8 * 4 * one  # tanh keeps its result, which the next layer needs, too
     whole = Deep()
     whole.whole_batch = True  # the loop does not cut it, so neither does the plan
-    assert rehearsed(whole, settings, run(micro_batch=128))[0].memory["activations"] == live["all"]
+    assert rehearsed(whole, settings, run(micro_batch=128))[0].plan.memory["activations"] == live["all"]
     assert live["micro"] < live["all"] / 2 and live["checkpointed"] < (8 + 2 * 4 + 4) * one < live["all"]
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.tools.plan.schedule import Job, ends, side_by_side
+from darkroom.tools.plan.plan import Job, ends, side_by_side
 
 
 def test_stages_wait_for_those_that_they_need_and_for_cores():

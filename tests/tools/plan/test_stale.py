@@ -8,7 +8,7 @@ import pytest
 
 from darkroom.dag.repo import lock_seconds
 from darkroom.errors import DarkroomError
-from darkroom.tools.plan.stale import Dag, ask_dvc
+from darkroom.tools.plan.plan import Dag, ask_dvc
 
 STAGES = """
 stages:

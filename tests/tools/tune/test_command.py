@@ -12,7 +12,7 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import read_yaml
 from darkroom.tools.plan.forks import Lost
-from darkroom.tools.plan.stale import Dag
+from darkroom.tools.plan.plan import Dag
 from darkroom.tools.plan.table import StagePlan
 from darkroom.tools.tune import command, search, trials
 from darkroom.tools.tune.command import tune
@@ -94,8 +94,8 @@ def test_each_setting_is_told_of_as_soon_as_it_was_tried(machine):
     for line in tune(["train_extractor"]):
         lines.append(line)
         seen[line.strip().partition("  ")[0]] = len(tried)
-    assert seen["as it is"] < seen["2 threads"] < seen["bf16"] < len(tried)
-    table = lines[2 : lines.index(next(line for line in lines if "differences from exact" in line))]
+    assert seen["as it is"] < seen["threads: 2"] < seen["precision: bf16"] < len(tried)
+    table = lines[2 : lines.index(next(line for line in lines if "Differences from exact" in line))]
     ends = {line.index(cell) + len(cell) for line in table for cell in ("updates/s", "all updates") if cell in line}
     assert len(ends) == 2
     assert all(line[at - 1] != " " and line[at : at + 2] in ("  ", "") for line in table for at in ends)
@@ -195,6 +195,11 @@ def test_a_training_is_tried_in_processes_of_its_own(clone, monkeypatch, capsys)
     monkeypatch.setattr(search, "_options", lambda *_: [("precision", ("bf16",))])
     assert main(["tune", "train_extractor"]) == 0
     said = capsys.readouterr().out
-    rows = {name: line for line in said.splitlines() for name in ("as it is", "bf16") if line.startswith(f"  {name}")}
+    rows = {
+        name: line
+        for line in said.splitlines()
+        for name in ("as it is", "precision: bf16")
+        if line.startswith(f"  {name}")
+    }
     differences = {name: [float(each) for each in re.findall(r"([\d.]+)%", line)] for name, line in rows.items()}
-    assert differences["as it is"] == [0.0, 0.0] and differences["bf16"][1] > 0
+    assert differences["as it is"] == [0.0, 0.0] and differences["precision: bf16"][1] > 0

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from darkroom.tools.tune.places import KEYS, RUN_KEYS
-from darkroom.tools.tune.search import EXACT, Found, label, search
+from darkroom.tools.tune.search import EXACT, KEYS, RUN_KEYS, Found, label, search
 
 NOW = {
     **EXACT,
@@ -44,8 +43,8 @@ def test_exact_settings_come_first_and_what_is_quicker_stays():
     found = tried(machine)
     assert machine.asked[0] == EXACT and found[0].label == "as it is"
     said = {each.label: each.verdict for each in found}
-    assert said["2 threads"] == said["bf16"] == "taken"
-    assert said["4 threads"] == said["workers: 1"] == "no quicker"
+    assert said["threads: 2"] == said["precision: bf16"] == "taken"
+    assert said["threads: 4"] == said["workers: 1"] == "no quicker"
     assert [each.changes for each in found if each.verdict == "taken"][-1] == {"threads": 2, "precision": "bf16"}
     assert machine.asked[-1] == {"threads": 2, "precision": "bf16", "workers": 2}  # each beside what was taken
 
@@ -57,7 +56,7 @@ def test_what_is_quicker_by_chance_is_measured_again():
         return replace(EXACTLY, seconds=times)
 
     moody.asked = 0
-    assert verdicts(moody)["bf16"] == "no quicker, both tried again" and moody.asked == 1
+    assert verdicts(moody)["precision: bf16"] == "no quicker, both tried again" and moody.asked == 1
 
 
 def test_a_repetition_that_fails_takes_nothing_and_spoils_nothing():
@@ -69,50 +68,50 @@ def test_a_repetition_that_fails_takes_nothing_and_spoils_nothing():
 
     dies.asked = 0
     said = verdicts(dies)
-    assert said["bf16"] == "no quicker" and said["compile"] == "taken"
+    assert said["precision: bf16"] == "no quicker" and said["compile: true"] == "taken"
 
 
 def test_still_more_threads_are_not_tried_where_more_are_no_quicker():
-    assert "4 threads" not in verdicts(Machine({("threads", 2): 1.5}))
+    assert "threads: 4" not in verdicts(Machine({("threads", 2): 1.5}))
 
 
 def test_several_processes_share_the_cores():
     found = replace(EXACTLY, now={**NOW, "processes": 2})
-    assert "4 threads" not in verdicts(Machine({("threads", 2): 0.6}, found))
+    assert "threads: 4" not in verdicts(Machine({("threads", 2): 0.6}, found))
 
 
 def test_what_takes_long_at_first_must_pay_over_the_whole_training():
     def compiled(updates):
         machine = Machine({("compile", True): 0.5}, replace(EXACTLY, updates=updates), compile_True={"first": 60.0})
-        return verdicts(machine)["compile"]
+        return verdicts(machine)["compile: true"]
 
     assert compiled(1000) == "taken" and compiled(125) == "no quicker"
 
 
 def test_nothing_is_compiled_for_a_training_that_cannot_pay_for_it():
     machine = Machine({("compile", True): 0.1}, replace(EXACTLY, updates=100))
-    assert verdicts(machine)["compile"].startswith("not tried: the training is shorter than 2 min")
+    assert verdicts(machine)["compile: true"].startswith("not tried: the training is shorter than 2 min")
     assert not any(each["compile"] for each in machine.asked if "compile" in each)
-    assert {each.label: each.verdict for each in search(machine, 4, compiles=90.0)}["compile"] == "taken"
+    assert {each.label: each.verdict for each in search(machine, 4, compiles=90.0)}["compile: true"] == "taken"
 
 
 def test_only_the_keys_that_are_asked_for_are_tried():
     machine = Machine({("threads", 2): 0.6, ("precision", "bf16"): 0.5})
-    assert [each.label for each in search(machine, 4, ["precision"])] == ["as it is", "bf16"]
+    assert [each.label for each in search(machine, 4, ["precision"])] == ["as it is", "precision: bf16"]
 
 
 @pytest.mark.parametrize("departure", [0.11, float("nan")])
 def test_what_departs_by_more_than_a_part_of_the_noise_is_refused(departure):
     machine = Machine({("precision", "bf16"): 0.1}, precision_bf16={"departure": departure})
-    assert verdicts(machine)["bf16"] == "departs"
+    assert verdicts(machine)["precision: bf16"] == "departs"
     assert not any("precision" in each.changes for each in tried(machine) if each.verdict == "taken")
     machine = Machine({("precision", "bf16"): 0.1}, precision_bf16={"departure": 0.09})
-    assert verdicts(machine)["bf16"] == "taken"
+    assert verdicts(machine)["precision: bf16"] == "taken"
 
 
 def test_what_cannot_change_a_result_is_not_refused_for_what_dropout_draws():
     machine = Machine({("micro_batch", 32): 0.5}, micro_batch_32={"departure": 0.5})
-    assert verdicts(machine)["micro batch: 32"] == "taken"
+    assert verdicts(machine)["micro_batch: 32"] == "taken"
 
 
 def test_what_params_say_is_tried_beside_exact_settings_and_given_up_where_it_departs():
@@ -120,7 +119,7 @@ def test_what_params_say_is_tried_beside_exact_settings_and_given_up_where_it_de
     machine = Machine(found=replace(EXACTLY, now=now))
     found = tried(machine)
     assert [each.label for each in found[:2]] == ["exact", "as it is"] and found[1].verdict == ""
-    assert {"fp32", "no compile"} <= {each.label for each in found}
+    assert {"precision: fp32", "compile: false"} <= {each.label for each in found}
 
     def departs(changes):
         kept = {**now, **(changes or {})}
@@ -137,15 +136,15 @@ def test_what_a_network_has_no_use_for_is_not_tried():
     def labels(**has):
         return set(verdicts(Machine(found=replace(EXACTLY, **has))))
 
-    assert not labels() & {"channels last", "activation checkpointing"}
-    assert {"channels last", "activation checkpointing"} <= labels(convolutions=True, checkpoints=True)
-    assert {"micro batch: 32", "micro batch: 16"} <= labels()
+    assert not labels() & {"channels_last: true", "activation_checkpointing: true"}
+    assert {"channels_last: true", "activation_checkpointing: true"} <= labels(convolutions=True, checkpoints=True)
+    assert {"micro_batch: 32", "micro_batch: 16"} <= labels()
     assert not any("micro" in each for each in labels(cuts=False) | labels(batch=8))
 
 
 def test_a_gpu_has_no_threads_to_try_and_tf32():
     found = verdicts(Machine(found=replace(EXACTLY, gpu=True)))
-    assert "tf32" in found and not any("thread" in each for each in found)
+    assert "tf32: true" in found and not any("thread" in each for each in found)
 
 
 def test_what_cannot_run_ends_nothing_but_itself():
@@ -153,7 +152,7 @@ def test_what_cannot_run_ends_nothing_but_itself():
         return Found(why="no compiler") if (changes or {}).get("compile") else EXACTLY
 
     found = tried(fails)
-    assert {each.label: each.verdict for each in found}["compile"] == "cannot run: no compiler"
+    assert {each.label: each.verdict for each in found}["compile: true"] == "cannot run: no compiler"
     assert found[-1].label.startswith("workers")
     assert [each.verdict for each in tried(lambda changes: Found(why="nothing"))] == ["cannot run: nothing"]
 

@@ -11,8 +11,7 @@ from darkroom.tools.editing import put
 from darkroom.tools.plan.body import rehearse
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
 from darkroom.tools.tune import search, trial
-from darkroom.tools.tune.places import KEYS, key_of
-from darkroom.tools.tune.search import EXACT
+from darkroom.tools.tune.search import EXACT, KEYS, key_of
 from darkroom.training.recipe import Phase
 from helpers import run, training
 from tools.plan.conftest import SOURCE, clone  # noqa: F401

@@ -1,25 +1,22 @@
-"""Checks the clone: code, git, parameters, weights, and the remains of killed processes."""
+"""Check the clone: code, git, parameters, and the remains of killed processes."""
 
 import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from darkroom.artifacts.manifest import sha256_file
 from darkroom.check.check import check, check_sources
 from darkroom.dag.lock_file import damage, lost_of
 from darkroom.dag.records import LOCK as LOCK_FILE
 from darkroom.dag.records import recorded
 from darkroom.errors import DarkroomError
-from darkroom.params.section import NO_FILE
 from darkroom.terminal.numbers import bytes_of
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
+from darkroom.tools.doctor.packages import Finding, note, ok, problem
 from darkroom.training.state import FINISHED, LOCK, root, stable_root
 
-LOCKS, INCOMPLETE = Path(".snakemake/locks"), Path(".snakemake/incomplete")
+LOCKS = Path(".snakemake/locks")
 
 
 def code() -> Iterator[Finding]:
@@ -31,8 +28,9 @@ def code() -> Iterator[Finding]:
         yield problem("code", f"{source.parents[4]} runs, and not {here}: stand in the clone, with PYTHONPATH=src.")
 
 
-def _git(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["git", *words], capture_output=True, text=True)
+def _git(*words: str) -> str:
+    """Return the output of git, "" where it fails."""
+    return subprocess.run(["git", *words], capture_output=True, text=True).stdout.strip()
 
 
 def git() -> Iterator[Finding]:
@@ -40,24 +38,15 @@ def git() -> Iterator[Finding]:
     if shutil.which("git") is None:
         yield problem("git", "it is not installed, and DVC needs it.")
         return
-    inside = _git("rev-parse", "--show-toplevel")
-    if inside.returncode:
+    if _git("rev-parse", "--show-toplevel"):
+        yield ok("git", _git("--version"))
+    else:
         yield problem("git", "this folder is no clone, and DVC needs one: `git init && git add . && git commit`.")
-    else:
-        yield ok("git", _git("--version").stdout.strip())
-    lacking = [
-        key
-        for key, variables in {
-            "user.name": ("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"),
-            "user.email": ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"),
-        }.items()
-        if not _git("config", key).stdout.strip() and not all(os.environ.get(name) for name in variables)
-    ]
-    if lacking:
-        how = " and ".join(f'`git config {key} "…"`' for key in lacking)
-        yield problem("git identity", f"{' and '.join(lacking)} not set, and `dvc exp run` commits: {how}.")
-    else:
-        yield ok("git identity", f"{_git('config', 'user.name').stdout.strip() or os.environ['GIT_AUTHOR_NAME']}")
+    for key in ("name", "email"):
+        given = [os.environ.get(f"GIT_{role}_{key.upper()}") for role in ("AUTHOR", "COMMITTER")]
+        if not _git("config", f"user.{key}") and not all(given):
+            remedy = f'`git config user.{key} "…"`'
+            yield problem("git identity", f"user.{key} is not set, and `dvc exp run` commits: {remedy}.")
 
 
 def parameters() -> Iterator[Finding]:
@@ -67,32 +56,6 @@ def parameters() -> Iterator[Finding]:
     except DarkroomError as error:
         for line in str(error).splitlines():
             yield problem("params.yaml", line)
-
-
-def weights(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Check the file of Inception's weights, where `inception` is among the extractors."""
-    settings = (params or {}).get("reference_stats") or {}
-    if "inception" not in (settings.get("extractors") or []):
-        yield ok("weights", "none needed: inception is not in `reference_stats.extractors`")
-        return
-    from darkroom.models.evaluators.inception import KEYS, cached_weights
-
-    expected = str(settings["inception"]["sha256"])
-    named = Path(settings["inception"]["weights"])
-    path = cached_weights() if named == Path(NO_FILE) else named
-    if not path.is_file() and named == Path(NO_FILE):
-        yield note(
-            "weights",
-            f"Inception's are downloaded to {path} when they are needed; offline, name a file: {KEYS.weights}.",
-        )
-    elif not path.is_file():
-        yield problem(
-            "weights", f"{KEYS.weights} names {path}, which is not there: put the file there, or {NO_FILE} to download."
-        )
-    elif (found := sha256_file(path)) != expected:
-        yield problem("weights", f"{path} has sha256 {found}, not {expected}: fetch it again, or correct the hash.")
-    else:
-        yield ok("weights", f"Inception's, {path}, the right sha256")
 
 
 def lock_file() -> Iterator[Finding]:
@@ -147,42 +110,13 @@ def remotes() -> Iterator[Finding]:
         yield ok("remotes", f"{', '.join(known)}: `dvc pull` compares hashes" if known else "none of DVC's")
 
 
-def interrupted() -> Iterator[Finding]:
-    """Count Snakemake's marks of interrupted jobs."""
-    marks = [mark for mark in INCOMPLETE.rglob("*") if mark.is_file()]
-    if marks and not _snakemake_runs():
-        yield note(
-            "interrupted",
-            f"{INCOMPLETE} marks {len(marks)} outputs of interrupted jobs: the next `snakemake` runs those that are "
-            "out of date, and forgets the others.",
-        )
-    else:
-        yield ok("interrupted", "no job of Snakemake's")
-
-
-def _snakemake_runs() -> bool:
-    """Return whether a Snakemake process runs in this folder."""
-    import psutil
-
-    for process in psutil.process_iter():
-        try:
-            words = [Path(word).name for word in process.cmdline()[:3]]
-            if "snakemake" in words and Path(process.cwd()) == Path.cwd():
-                return True
-        except (psutil.Error, OSError):
-            continue  # a process that has ended, or of another user
-    return False
-
-
 def locks() -> Iterator[Finding]:
-    """Check for locks of a killed Snakemake, which stop the next one."""
+    """Check for locks of Snakemake: those of a killed one stop the next one."""
     held = sorted(LOCKS.glob("*")) if LOCKS.is_dir() else []
-    if not held:
-        yield ok("locks", "none of Snakemake's")
-    elif _snakemake_runs():
-        yield ok("locks", "Snakemake is at work here")
+    if held:
+        yield note("locks", f"{LOCKS} holds {len(held)}: if no Snakemake runs here, `snakemake --unlock` removes them.")
     else:
-        yield problem("locks", f"{LOCKS} holds {len(held)} of a Snakemake that is gone: `snakemake --unlock`.")
+        yield ok("locks", "none of Snakemake's")
 
 
 def _in_use(folder: Path) -> bool:
@@ -211,16 +145,12 @@ def states() -> Iterator[Finding]:
     for folder in folders:
         seen = max((int(name.name.rpartition("-")[2]) for name in folder.glob("images-*")), default=0)
         stage = folder.name.rpartition("-")[0].replace("-", "@", 1)  # STAGE-KEY or STAGE-ITEM-KEY
+        status = f"`dvc repro {stage}` continues it where its parameters still hold; else remove the folder"
         if _in_use(folder):
-            what = "being trained now"
+            status = "being trained now"
         elif (folder / FINISHED).is_file():
-            what = "finished: it goes when dvc.lock holds the result and a stage starts"
-        else:
-            what = f"`dvc repro {stage}` continues it where its parameters still hold; else remove the folder"
-        yield note("states", f"{folder}: {seen:,} images, {_size(folder)}; {what}.")
-        for aside in sorted(folder.glob("code-*")):
-            yield note("states", f"{aside}: checkpoints of other code, {_size(aside)}; they go with the folder above.")
-        for aside in sorted(folder.glob("damaged-*")):
-            yield note(
-                "states", f"{aside}: a damaged checkpoint, {_size(aside)}; remove it when you have looked at it."
-            )
+            status = "finished: it goes when dvc.lock holds the result and a stage starts"
+        yield note("states", f"{folder}: {seen:,} images, {_size(folder)}; {status}.")
+        for aside in sorted([*folder.glob("code-*"), *folder.glob("damaged-*")]):
+            kind = "checkpoints of other code" if aside.name.startswith("code-") else "a damaged checkpoint"
+            yield note("states", f"{aside}: {kind}, {_size(aside)}; remove it if you do not need it.")

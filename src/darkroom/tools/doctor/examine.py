@@ -1,52 +1,32 @@
 """The findings of `darkroom doctor`, in order: one line each."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from darkroom.errors import DarkroomError
-from darkroom.tools.doctor.findings import Finding, lines, problem
+from darkroom.tools.doctor.packages import Finding, problem
 
 
-def _params() -> dict[str, Any] | None:
-    """Return params.yaml with its defaults; None where it is not valid, which `clone.parameters` reports."""
-    from darkroom.check.check import check, read_params
-
-    try:
-        check()
-        return read_params()
-    except DarkroomError:
-        return None
+def lines(findings: Iterable[Finding]) -> str:
+    """Return the findings, one line each, aligned."""
+    rows = list(findings)
+    width = max((len(row.subject) for row in rows), default=0)
+    return "\n".join(f"{row.level:<5}  {row.subject:<{width}}  {' '.join(row.text.split())}" for row in rows)
 
 
 def findings() -> Iterator[Finding]:
     """Yield all findings, from the installation up: an error may explain later ones."""
     from darkroom.tools.doctor import packages
 
-    yield from packages.python()
-    yield from packages.pinned()
-    yield from packages.torch_pair()
-    yield from packages.engines()
+    for check in (packages.python, packages.pinned, packages.torch_pair, packages.engines):
+        yield from check()
     try:
         from darkroom.tools.doctor import clone, machine
     except ModuleNotFoundError as error:
         yield problem("darkroom", f"it needs {error.name}, which is missing: the rest cannot be checked.")
         return
-    params = _params()
-    yield from packages.compiler(params)
-    yield from packages.extras(params)
-    yield from machine.devices(params)
-    yield from machine.cores_asked(params)
-    yield from machine.disk()
-    yield from clone.code()
-    yield from clone.git()
-    yield from clone.parameters()
-    yield from clone.weights(params)
-    yield from clone.lock_file()
-    yield from clone.cache()
-    yield from clone.remotes()
-    yield from clone.locks()
-    yield from clone.interrupted()
-    yield from clone.states()
+    for check in (machine.devices, machine.disk, clone.code, clone.git, clone.parameters, clone.lock_file):
+        yield from check()
+    for check in (clone.cache, clone.remotes, clone.locks, clone.states):
+        yield from check()
 
 
 def doctor() -> tuple[str, bool]:

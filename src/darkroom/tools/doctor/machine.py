@@ -1,89 +1,46 @@
 """Checks the machine: device, cores, disk."""
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from darkroom.params.stage import processes, threads
+from darkroom.errors import DarkroomError
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
 from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.cores import core_count
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
+from darkroom.tools.doctor.packages import Finding, note, ok, problem
 from darkroom.training.state import root
 
 NEEDED, SCARCE = 1e9, 10e9  # free bytes that the demo needs, and that larger work may need
 
 
-def devices(params: Mapping[str, Any] | None) -> Iterator[Finding]:
+def devices() -> Iterator[Finding]:
     """List the devices that torch can use, and whether `run.device` is among them."""
     try:
         import torch
     except Exception:  # `torch_pair` reports the error
         return
-    capability = torch.backends.cpu.get_cpu_capability()
-    fast = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) if torch.backends.mkldnn.is_available() else False
-    bf16 = "computes in bf16" if fast else "no bf16 of its own: `precision: bf16` is slow on it"
-    yield ok("cpu", f"{core_count()} cores, torch's kernels for {capability}, {bf16}")
+    yield ok("cpu", f"{core_count()} cores, torch's kernels for {torch.backends.cpu.get_cpu_capability()}")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     for number in range(torch.cuda.device_count() if cuda else 0):
-        metadata = torch.cuda.get_device_properties(number)
+        gpu, (free, total) = torch.cuda.get_device_properties(number), torch.cuda.mem_get_info(number)
         bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: take `precision: fp16`"
-        free, total = torch.cuda.mem_get_info(number)
-        yield ok("cuda", f"{number}: {metadata.name}, {bytes_of(free)} of {bytes_of(total)} free, {bf16}")
-        if torch.version.cuda and not has_kernels(torch.cuda.get_arch_list(), metadata.major, metadata.minor):
-            yield note(
-                "cuda",
-                f"{number}: this torch has no kernels for compute capability {metadata.major}.{metadata.minor}, so "
-                "every stage on it fails: set `run.device` to cpu or to another GPU, or install a torch built for it.",
-            )
+        yield ok("cuda", f"{number}: {gpu.name}, {bytes_of(free)} of {bytes_of(total)} free, {bf16}")
     if not cuda and shutil.which("nvidia-smi"):
         yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")
-    if mps:
-        yield ok("mps", "Apple's GPU")
-    wanted = str(((params or {}).get("run") or {}).get("device", "auto"))
-    kind, _, number_text = wanted.partition(":")
+    device = "auto"
+    with contextlib.suppress(DarkroomError):  # `parameters` reports the error
+        device = str((read_yaml(PARAMS).get("run") or {}).get("device", device))
+    kind, _, number_text = device.partition(":")
     there = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
     if not there or (number_text and int(number_text) >= torch.cuda.device_count()):
-        yield problem("device", f"`run.device` is {wanted}, and torch sees no such device: take auto or cpu.")
+        yield problem("device", f"`run.device` is {device}, and torch sees no such device: take auto or cpu.")
     else:
         chosen = kind if kind != "auto" else "cuda" if cuda else "mps" if mps else "cpu"
-        yield ok("device", f"`run.device` is {wanted}: stages run on {chosen}")
-
-
-def has_kernels(built: Sequence[str], major: int, minor: int) -> bool:
-    """Return whether a GPU of a compute capability runs what torch was built for.
-
-    built: `sm_86`, compiled for a generation and its later members, or `compute_90`, which the driver compiles.
-    """
-    for name in built:
-        kind, _, digits = name.partition("_")
-        of_major, of_minor = divmod(int(digits.rstrip("af")), 10)
-        if (of_major, of_minor) <= (major, minor) and (kind == "compute" or of_major == major):
-            return True
-    return False
-
-
-def cores_asked(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Compare the cores with the numbers of threads in params.yaml."""
-    sections = {name: section for name, section in (params or {}).items() if isinstance(section, Mapping)}
-    asked = {name: threads(section) * processes(section) for name, section in sections.items()}
-    most = max(asked.values(), default=1)
-    over = [name for name, count in asked.items() if count > core_count()]
-    if over:
-        yield note(
-            "threads",
-            f"{', '.join(over)}: up to {most} threads on {core_count()} cores, which is slow; results depend on the "
-            "number of threads, so choose it once.",
-        )
-    else:
-        yield ok("threads", f"at most {most} a stage, on {core_count()} cores")
-
-
-def _existing(path: Path) -> Path:
-    """Return a path, or the nearest folder above it that exists."""
-    path = path.absolute()
-    return next(folder for folder in (path, *path.parents) if folder.exists())
+        yield ok("device", f"`run.device` is {device}: stages run on {chosen}")
 
 
 def _cache() -> Path | None:
@@ -102,7 +59,7 @@ def disk() -> Iterator[Finding]:
         if folder is None:
             yield note(subject, "DVC does not say where its cache lies.")
             continue
-        place = _existing(folder)
+        place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
         free = shutil.disk_usage(place).free
         text = f"{bytes_of(free)} free in {place}"
         if not os.access(place, os.W_OK):

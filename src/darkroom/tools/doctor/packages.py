@@ -1,32 +1,36 @@
 """Checks Python, the pinned packages, and other programs."""
 
 import importlib
-import importlib.util
 import platform
 import shutil
-import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from darkroom.tools.doctor.findings import Finding, note, ok, problem
-
 LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
 _SET_UP = "run `make setup`, which makes .venv from requirements.lock, and `source .venv/bin/activate`"
 _NAMED = 8  # maximum number of packages that are listed by name
-# The extras of pyproject.toml: the module and the package of each.
-EXTRAS = {
-    "hub": ("datasets", "datasets"),
-    "open_clip": ("open_clip", "open_clip_torch"),
-    "tensorboard": ("tensorboard", "tensorboard"),
-    "wandb": ("wandb", "wandb"),
-}
+
+
+class Finding(NamedTuple):
+    """One finding.
+
+    level: `ok`; `note`: worth knowing; `fault`: something that is needed does not work.
+    """
+
+    level: Literal["ok", "note", "fault"]
+    subject: str  # what was checked
+    text: str  # what was found and, where something is wrong, what to do
+
+
+ok, note, problem = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "fault")
 
 
 def python() -> Iterator[Finding]:
@@ -55,18 +59,18 @@ def pinned(lock: Path = LOCK) -> Iterator[Finding]:
     wanted = [Requirement(text) for line in lock.read_text().splitlines() if (text := line.partition("#")[0].strip())]
     wanted = [each for each in wanted if each.marker is None or each.marker.evaluate()]
     found = {each.name: installed(each.name) for each in wanted}
-    missing = [each for each in wanted if found[each.name] is None]
-    other = [each for each in wanted if (have := found[each.name]) and not each.specifier.contains(have, True)]
-    for each in missing[:_NAMED]:
-        yield problem("packages", f"{each.name} is missing, and {each.specifier} is pinned: {_SET_UP}.")
-    for each in other[:_NAMED]:
-        yield note("packages", f"{each.name} is {found[each.name]}, and {each.specifier} is pinned: bytes may differ.")
-    if more := len(missing[_NAMED:]):
-        yield problem("packages", f"{more} more are missing: {_SET_UP}.")
-    if more := len(other[_NAMED:]):
-        yield note("packages", f"{more} more have another version than {lock}: {_SET_UP}.")
+    missing = [str(each) for each in wanted if found[each.name] is None]
+    other = [str(each) for each in wanted if (have := found[each.name]) and not each.specifier.contains(have, True)]
+    if missing:
+        yield problem("packages", f"{len(missing)} of {lock} are missing, {_named(missing)}: {_SET_UP}.")
+    if other:
+        yield note("packages", f"{len(other)} have another version than {_named(other)}: bytes may differ; {_SET_UP}.")
     if not missing and not other:
         yield ok("packages", f"{len(wanted)} of {lock}, all in the pinned version")
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}"
 
 
 def torch_pair() -> Iterator[Finding]:
@@ -90,51 +94,3 @@ def engines() -> Iterator[Finding]:
             yield note(name, f"{program} is not of this environment ({sys.executable}): {_SET_UP}.")
         else:
             yield ok(name, f"{have}, {program}")
-
-
-def compiler(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Check for a C++ compiler, which torch.compile needs."""
-    asking = [
-        name
-        for name, section in (params or {}).items()
-        if isinstance(section, Mapping)
-        if isinstance(place := section.get("training"), Mapping) and place.get("compile") is True
-    ]
-    found = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
-    if found is not None:
-        first = subprocess.run([found, "--version"], capture_output=True, text=True).stdout.splitlines()
-        yield ok("compiler", f"{found}, {first[0] if first else 'says nothing of its version'}")
-    elif asking:
-        yield problem(
-            "compiler", f"`compile` is true in {', '.join(asking)}, and there is no C++ compiler: install g++."
-        )
-    else:
-        yield note("compiler", "there is no C++ compiler: nothing needs one while no section has `compile: true`.")
-
-
-def extras(params: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Compare the optional packages with what params.yaml asks for."""
-    asked = dict(_asked(params or {}))
-    for extra, (module, package) in EXTRAS.items():
-        there = importlib.util.find_spec(module) is not None
-        key = asked.get(extra)
-        if key and not there:
-            yield problem(
-                extra,
-                f"{key} asks for it, and it is not installed: `pip install {package}`, or choose otherwise.",
-            )
-        else:
-            have = installed(package) if there else "not installed"
-            yield ok(extra, f"{have}, and {f'{key} asks for it' if key else 'nothing in params.yaml asks for it'}")
-
-
-def _asked(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each extra that params.yaml asks for, and the key that does."""
-    for name in (params.get("run") or {}).get("trackers") or []:
-        yield name, "`run.trackers`"
-    for name, part in (params.get("parts") or {}).items():
-        if part.get("source") == "hub":
-            yield "hub", f"`parts.{name}.source`"
-    clip = params.get("train_clip") or {}
-    if clip.get("source") == "pretrained" and (clip.get("pretrained") or {}).get("open_clip"):
-        yield "open_clip", "`train_clip.pretrained.open_clip`"

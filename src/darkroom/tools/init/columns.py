@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from darkroom.data.sources.captions import answer_of
 from darkroom.data.sources.hub import first_text, holds_texts, open_split
@@ -22,59 +21,57 @@ CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "al
 _OTHERS = {"split", "set", "subset", "source", "license", "author", "user", "url", "date", "year", "month", "format"}
 _THERE = 0.5  # fraction of the rows in which a column must have a value
 IMAGES = 5  # of a class, on average, from which on columns or folders may be classes
-_OF_FOLDER = "folder.label_column"
 _LETTERS = 40  # mean length of a class's name at most
 _WORDS = 3  # of a caption in a column of an unknown name, on average
+_BOOLEANS = {"true", "false", "yes", "no"}
+_IN_TABLE = "name that column `label` in the table, and run this again"
+
+Table = Mapping[str, Sequence[str | None]]
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The column of the classes and that of the captions, None where there is none, and why, as sentences on each."""
+class Chosen(NamedTuple):
+    """The columns of the classes and of the captions, None where there is none, and sentences on them."""
 
     label: str | None
     caption: str | None
-    on_label: tuple[str, ...] = ()
-    on_caption: tuple[str, ...] = ()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """All sentences."""
-        return (*self.on_label, *self.on_caption)
+    notes: tuple[str, ...]
 
 
-def choose(table: Mapping[str, Sequence[str | None]], where: str, known: bool = False, key: str = _OF_FOLDER) -> Chosen:
-    """Return the columns of a table that hold classes and captions, and sentences on it, which call it `where`.
+def choose(table: Table, where: str, known: bool = False) -> Chosen:
+    """Return the columns of a table that hold classes and captions; `known` as for `label_in`."""
+    caption, on_captions = caption_in(table, where)
+    label, on_labels = label_in({name: table[name] for name in table if name != caption}, where, known)
+    return Chosen(label, caption, (*on_labels, *on_captions))
 
-    known: whether classes are of a column of a known name alone, and never true and false, as folders are classes.
-    key: of params.yaml, that names another column of classes.
+
+def caption_in(table: Table, where: str) -> tuple[str | None, list[str]]:
+    """Return the column of the captions, and sentences on it, which call the table `where`."""
+    unfit = {name: why for name, values in table.items() if (why := _no_text(values))}
+    prose = [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
+    name = column_of(table.keys() - unfit.keys(), CAPTIONS) or _only(prose)
+    notes = [f"Captions are of the column `{name}` of {where}."] if name is not None else []
+    return name, [*notes, *_refused(unfit, CAPTIONS, where, "captions")]
+
+
+def label_in(table: Table, where: str, known: bool = False, how: str = _IN_TABLE) -> tuple[str | None, list[str]]:
+    """Return the column of the classes, and sentences on it, which call the table `where`.
+
+    `known`: only a column of a known name holds classes, and never true and false: folders are classes, too. `how`
+    says how to choose another column. The table lacks the column of the captions.
     """
-    caption = column_of([name for name, values in table.items() if not _no_text(values)], CAPTIONS) or _only(
-        [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
-    )
-    rest = {name: values for name, values in table.items() if name != caption}
-    unfit = {name: why for name, values in rest.items() if (why := _no_class(values))}
-    fitting = [name for name in rest if name not in unfit]
-    booleans = [name for name in fitting if _is_boolean(rest[name])]
-    unknown = [name for name in fitting if not (name.lower() in _OTHERS or name in booleans or _is_number(rest[name]))]
-    if known:
-        unfit |= dict.fromkeys(booleans, "true and false say less than the names of the folders")
-    label = column_of([name for name in fitting if name not in unfit], LABELS) or (None if known else _only(unknown))
-    on_label, on_caption = list[str](), list[str]()
-    others = ", ".join(f"`{name}`" for name in unknown if name != label)
-    if label is not None:
-        more = f"; {others} would do, too: `{key}`" if others else ""
-        on_label.append(f"Classes are of the column `{label}` of {where}{more}.")
-    elif unknown:
-        how = "name that column `label` in the table" if key == _OF_FOLDER else f"name one as `{key}`"
-        on_label.append(f"{others} of {where} may hold classes: {how}, and run this again.")
-    if caption is not None:
-        on_caption.append(f"Captions are of the column `{caption}` of {where}.")
-    for name, values in rest.items():
-        if column_of([name], CAPTIONS) and name != label and (why := _no_text(values)):
-            on_caption.append(f"The column `{name}` of {where} holds no captions: {why}.")
-        if column_of([name], LABELS) and name in unfit:
-            on_label.append(f"The column `{name}` of {where} holds no classes: {unfit[name]}.")
-    return Chosen(label, caption, tuple(on_label), tuple(on_caption))
+    unfit = {name: why for name, values in table.items() if (why := _no_class(values, known))}
+    fitting = [name for name in table if name not in unfit]
+    others = [name for name in fitting if name.lower() not in _OTHERS and not _is_number_or_boolean(table[name])]
+    name = column_of(fitting, LABELS) or (None if known else _only(others))
+    notes = [f"Classes are of the column `{name}` of {where}."] if name is not None else []
+    if may := ", ".join(f"`{other}`" for other in others if other != name):
+        notes.append(f"{may} of {where} may hold classes: {how}.")
+    return name, [*notes, *_refused(unfit, LABELS, where, "classes")]
+
+
+def _refused(unfit: Mapping[str, str], names: Sequence[str], where: str, what: str) -> list[str]:
+    known = {name: why for name, why in unfit.items() if column_of([name], names)}
+    return [f"The column `{name}` of {where} holds no {what}: {why}." for name, why in known.items()]
 
 
 def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:
@@ -84,47 +81,43 @@ def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:
 
 
 def _only(names: Sequence[str]) -> str | None:
-    """Return the name where there is one alone."""
     return names[0] if len(names) == 1 else None
 
 
-def _said(values: Sequence[str | None]) -> list[str]:
-    """Return the values that are there; none where most are missing."""
-    found = [value for value in values if value is not None and value.strip()]
-    return found if len(found) >= _THERE * len(values) else []
+def _filled(values: Sequence[str | None]) -> list[str]:
+    """Return the values that are not empty; none if most are."""
+    filled = [value for value in values if value is not None and value.strip()]
+    return filled if len(filled) >= _THERE * len(values) else []
 
 
 def _no_text(values: Sequence[str | None]) -> str:
     """Return why a column holds no texts, "" where it does: in most rows, and not always the same."""
-    said = set(_said(values))
-    return "" if len(said) > 1 else "its values are all the same" if said else "most of it is empty"
+    different = set(_filled(values))
+    return "" if len(different) > 1 else "its values are all the same" if different else "most of it is empty"
 
 
 def _is_prose(values: Sequence[str | None]) -> bool:
     """Return whether a column holds sentences, most of them different."""
-    said = _said(values)
-    words = sum(len(value.split()) for value in said)
-    return bool(said) and words >= _WORDS * len(said) and len(set(said)) > len(said) / 2
+    filled = _filled(values)
+    words = sum(len(value.split()) for value in filled)
+    return bool(filled) and words >= _WORDS * len(filled) and len(set(filled)) > len(filled) / 2
 
 
-def _no_class(values: Sequence[str | None]) -> str:
+def _no_class(values: Sequence[str | None], known: bool) -> str:
     """Return why a column holds no classes, "" where it does: few short values, several images each."""
-    said = _said(values)
+    filled = _filled(values)
     if why := _no_text(values):
         return why
-    if (different := len(set(said))) > len(said) / IMAGES:
-        return f"it has {different:,} values for {len(said):,} images, and each class needs {IMAGES}"
-    return "its values are too long" if sum(map(len, said)) > _LETTERS * len(said) else ""
+    if (different := len(set(filled))) > len(filled) / IMAGES:
+        return f"it has {different:,} values for {len(filled):,} images, and each class needs {IMAGES}"
+    if known and {value.strip().lower() for value in filled} <= _BOOLEANS:
+        return "true and false say less than the names of the folders"
+    return "its values are too long" if sum(map(len, filled)) > _LETTERS * len(filled) else ""
 
 
-def _is_boolean(values: Sequence[str | None]) -> bool:
-    """Return whether all values are true or false, yes or no."""
-    return {value.strip().lower() for value in _said(values)} <= {"true", "false", "yes", "no"}
-
-
-def _is_number(values: Sequence[str | None]) -> bool:
-    """Return whether all values are numbers, whole or with a decimal point."""
-    return all(value.strip().lstrip("-").replace(".", "", 1).isdigit() for value in _said(values))
+def _is_number_or_boolean(values: Sequence[str | None]) -> bool:
+    plain = [value.strip().lower() for value in _filled(values)]
+    return all(value in _BOOLEANS or value.lstrip("-").replace(".", "", 1).isdigit() for value in plain)
 
 
 _ROWS = 300  # whose texts are looked at
@@ -136,8 +129,7 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     Columns whose type is that of class names are classes, whatever they are called; others are judged by their names
     and by what stands in the first rows.
 
-    `path` is a folder in the Hub's layout, None where the data set is on the Hub; `own` are keys that a person has set,
-    which nothing is said of.
+    `path` is a folder in the Hub's layout, None where the data set is on the Hub; `own` are keys that a person has set.
 
     Raises:
         DarkroomError: the data set cannot be opened.
@@ -151,19 +143,21 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     classes = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
     texts = [name for name, feature in features.items() if holds_texts(feature) and name not in named]
     rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
-    table = {name: [first_text(row[name]) for row in rows] for name in texts}
-    where = f"{files.name} (by its first {len(rows)} rows)"
-    chosen = choose(table, where, known=bool(classes), key="hub.label")
-    found = {"label": chosen.label, "caption": chosen.caption}
-    notes = [*(() if "label" in own else chosen.on_label), *(() if "caption" in own else chosen.on_caption)]
-    if classes and "label" not in own:
+    table: Table = {name: [first_text(row[name]) for row in rows] for name in texts}
+    found, notes = dict[str, str | None](), list[str]()
+    if "caption" not in own:
+        found["caption"], notes = caption_in(table, files.name)
+    if "label" not in own and classes:
         found["label"] = column_of(classes, LABELS) or classes[0]
-        others = ", ".join(f"`{name}`" for name in classes if name != found["label"])
-        more = f"; {others} would do, too: `hub.label`" if others else ""
-        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{more}.")
-    if settings.image not in features and len(images) == 1:
+        others = f", of {', '.join(classes)}: `hub.label`" if len(classes) > 1 else ""
+        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{others}.")
+    elif "label" not in own:
+        rest = {name: table[name] for name in table if name != found.get("caption")}
+        found["label"], on_labels = label_in(rest, files.name, how="name one as `hub.label`, and run this again")
+        notes = [*on_labels, *notes]
+    if settings.image not in features and len(images) == 1 and "image" not in own:
         found["image"] = images[0]
-    return {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}, tuple(notes)
+    return {key: name for key, name in found.items() if name != getattr(Hub(), key)}, tuple(notes)
 
 
 _MEMBERS = 3000  # of the first tar, that are looked at

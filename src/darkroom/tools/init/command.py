@@ -1,79 +1,218 @@
-"""`darkroom init`: looks at the images, measures this machine, and writes params.yaml so that the DAG ends in time."""
+"""`darkroom init`: inspect the images, benchmark this machine, and write params.yaml so that the DAG ends in time."""
 
+import math
+import shlex
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from darkroom.dag.history import write_expected
+from darkroom.data.catalog import class_warnings
+from darkroom.data.decoding import CONVERT
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
+from darkroom.terminal.numbers import aligned, time_of
 from darkroom.tools.editing import laid_over
 from darkroom.tools.init.facts import Facts, look
-from darkroom.tools.init.machine import Machine, this_machine
+from darkroom.tools.init.machine import this_machine
 from darkroom.tools.init.measuring import EVALUATOR, MARGIN, Measured, measure_sizes, worth, write_stood_in
-from darkroom.tools.init.proposal import Wish, propose, trainings
+from darkroom.tools.init.proposal import SHORT, Wish, propose, training_images, trainings
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
-from darkroom.tools.init.texts import after, report
-from darkroom.tools.init.tuning import TUNED_FROM, Quicker, tuned
-from darkroom.tools.init.writing import Choice, begin_from, header, restored, text_of
+from darkroom.tools.init.writing import LAST, Choice, begin_from, header, restored, text_of
 from darkroom.tools.preset import DEFAULT, overlay
+from darkroom.tools.tune.search import EXACT, key_of
+from darkroom.tools.tune.trials import Tuned, trials
+
+_TUNED_FROM = 900.0  # seconds of the whole DAG, from which the minute that tuning takes is spent
+_LOG = Path("logs/init-tune.log")
+_KEYS = ("precision", "tf32", "channels_last", "compile")
+_COMPILES = {False: 1800.0, True: 300.0}  # seconds of a training, from which compiling is tried; on a GPU
 
 
 def init(request: Request) -> str:
-    """Write params.yaml for a source of images, and return what was found and decided.
+    """Write params.yaml for a source of images, and return the findings and decisions.
 
     Raises:
         DarkroomError: the source cannot be read, or no settings for it are valid; params.yaml is as before then.
     """
-    before, notes = begin_from()
-    before = laid_over(before, overlay(DEFAULT))  # what a preset of other networks has set would not fit these
+    before = laid_over(begin_from(), overlay(DEFAULT))  # what a preset of other networks has set would not fit these
     begun = parse_yaml(before, PARAMS)
     machine = this_machine((begun.get("run") or {}).get("device", "auto"))
     subject = opened(request.source, begun)
-    return _proposed(replace(subject, notes=(*subject.notes, *notes)), request, before, machine)
-
-
-def _proposed(subject: Subject, request: Request, before: str, machine: Machine) -> str:
     facts = look(subject)
-    wanted = request.wants_texts(facts.has_captions)
-    if wanted and not facts.may_have_texts:
-        asked = "--generator unclip" if request.generator == "unclip" else "--text"
+    text = request.wants_texts(facts.has_captions)
+    if text and not facts.may_have_texts:
+        option = "--generator unclip" if request.generator == "unclip" else "--text"
         raise DarkroomError(
-            f"{asked}: images of texts are learned of captions, most images need one, and not all the same; here "
-            f"{facts.captioned:.0%} have one{', always the same' if facts.captioned > 0.5 else ''}. "
-            "docs/own-images.md says where captions may stand."
+            f"{option} needs captions of most images, and not all the same; here {facts.captioned:.0%} have "
+            f"one{', always the same' if facts.captioned > 0.5 else ''}. docs/own-images.md says where captions may be."
         )
-    wish = Wish(subject.name, entry(subject, facts.found), wanted, request.generator, request.size)
+    wish = Wish(subject.name, entry(subject, facts.found), text, request.generator, request.size)
     seconds = request.minutes * 60 * MARGIN
     with restored(request.dry_run) as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
-        subject = replace(subject, notes=(*subject.notes, *passed_over))
+        choices = propose(facts, wish, measured.tier, machine, lengths)
         quicker = Quicker()
-        if measured.seconds(lengths) >= TUNED_FROM:
-            quicker = _quicker(facts, wish, before, machine, (measured, lengths))
-            subject = replace(subject, notes=(*subject.notes, *quicker.notes))
+        if measured.seconds(lengths) >= _TUNED_FROM:
+            write_stood_in(before, facts, wish, measured.tier, machine, lengths)
+            quicker = tuned([name for name in trainings(wish) if name != EVALUATOR], machine.gpu, before, choices)
             measured = measured.sparing(quicker.saved, lengths)
             lengths = measured.fit(seconds)
-        text = report(subject, facts, wish, request, measured, lengths, machine)
-        choices = propose(facts, wish, measured.tier, machine, lengths)
-        written = text_of(before, choices | quicker.choices, header(request, text))
+            choices = propose(facts, wish, measured.tier, machine, lengths)
+        subject = replace(subject, notes=(*subject.notes, *passed_over, *quicker.notes))
+        found = report(subject, facts, wish, request, measured, lengths)
+        written = text_of(before, choices | quicker.choices, header(request, found))
         if not request.dry_run:
             keep(written)
             write_expected(written, measured.left(lengths))
-    return "\n".join([text, "", *after(facts, wish, request)])
+    return "\n".join([found, "", *after(facts, wish, request)])
 
 
-def _quicker(
-    facts: Facts, wish: Wish, before: str, machine: Machine, proposed: tuple[Measured, dict[str, int]]
-) -> Quicker:
-    """Return what is quicker for the trainings that are proposed, but for the evaluator: it is the same in all runs."""
-    measured, lengths = proposed
-    choices = propose(facts, wish, measured.tier, machine, lengths)
+@dataclass(frozen=True)
+class Quicker:
+    """Settings that make trainings faster at equal loss."""
 
-    def require(changed: Mapping[str, Choice]) -> None:
-        text_of(before, {**choices, **changed})
+    choices: dict[str, Choice] = field(default_factory=dict)  # by dotted key
+    saved: dict[str, float] = field(default_factory=dict)  # seconds of each training that changes
+    notes: list[str] = field(default_factory=list)  # sentences on trainings that were not tried
 
-    write_stood_in(before, facts, wish, measured.tier, machine, lengths)
-    return tuned([name for name in trainings(wish) if name != EVALUATOR], machine.gpu, require)
+
+def tuned(names: list[str], gpu: bool, before: str, proposed: Mapping[str, Choice]) -> Quicker:
+    """Try precision, memory layout and compilation of the trainings of params.yaml.
+
+    The evaluator's is not among `names`, so that the scores of all runs are of one scale. Those that pay must be valid
+    beside the `proposed` choices, which change the text `before`.
+    """
+    print("trying precision, memory layout and compilation …", flush=True)
+    params, quicker = read_yaml(PARAMS), Quicker()
+    with trials(names, _LOG) as on:
+        for stage in on.chosen:
+            lacking = f"{on.lacks[stage]} cannot run" if stage in on.lacks else ""
+            found = Tuned(stage, [] if lacking else list(on.tries(stage, _KEYS, _COMPILES[gpu])))
+            if why := lacking or found.why:
+                quicker.notes.append(f"Precision and compilation of {stage} were not tried: {why}.")
+                continue
+            choices = {key_of(stage, key, params): choice for key, choice in _choices(found).items()}
+            try:
+                text_of(before, {**proposed, **quicker.choices, **choices})
+            except DarkroomError as error:
+                quicker.notes.append(f"The settings that are faster for {stage} are not allowed here: {error}")
+                continue
+            quicker.choices.update(choices)
+            if choices and found.before.whole:
+                quicker.saved[stage] = found.before.whole - found.taken.found.whole
+    return quicker
+
+
+def _choices(found: Tuned) -> dict[str, Choice]:
+    before, after = found.before, found.taken.found
+    back = "otherwise it cannot run" if before.why else "otherwise losses or gradients depart"
+    pays = f"with what is tried here the training takes {after.whole / (before.whole or after.whole):.2f} of the time"
+    given_up = bool(before.why) or before.departs
+    return {
+        key: Choice(value, f"tried here: {back}" if given_up and value == EXACT.get(key) else pays)
+        for key, value in found.changes.items()
+    }
+
+
+_NAMED = 12  # classes that are named
+
+
+def report(
+    subject: Subject, facts: Facts, wish: Wish, request: Request, measured: Measured, lengths: Mapping[str, int]
+) -> str:
+    """Return the findings and decisions, up to twenty lines."""
+    trainings = _trainings(facts, request.minutes, measured, lengths)
+    alternatives = _alternatives(request.minutes, measured, lengths)
+    return "\n".join([*_data(facts, wish, subject), "", *trainings, *([""] if alternatives else []), *alternatives])
+
+
+def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
+    low, middle, high = facts.side
+    sample = "" if facts.looked == facts.found else f", {facts.looked:,} of them inspected"
+    sides = f"shorter side {low} to {high} pixels, median {middle}"
+    lines = [f"{facts.found:,} images{sample}; {sides}; the middle square is kept."]
+    if left_out := facts.left_out / facts.looked:
+        lines.append(f"{left_out:.1%} are left out: damaged, transparent, or two files of one name.")
+    lines += [f"{count:,} of the inspected images are {name}: {CONVERT}." for name, count in facts.convert.items()]
+    if facts.images < facts.found:
+        lines.append(f"About {facts.images:,} images differ; {facts.duplicates:.1%} are copies, which are stored once.")
+    if len(facts.classes) < 2:
+        lines.append("No classes: the generator learns all images as one, and scores of labels say nothing.")
+    else:
+        named = ", ".join(f"{name} {count:,}" for name, count in list(facts.classes.items())[:_NAMED])
+        lines.append(f"{len(facts.classes):,} classes{sample}: {named}{', …' * (len(facts.classes) > _NAMED)}.")
+        lines += [f"{line[0].upper()}{line[1:]}." for line in class_warnings({"train": facts.classes})]
+    if facts.captioned:
+        use = "`--text` makes images of texts"
+        if wish.text:
+            use = f"images are made of texts, of up to {facts.tokens} tokens"
+        elif not facts.may_have_texts:
+            use = "too few, or always the same one, for images of texts"
+        lines.append(f"{facts.captioned:.1%} have a caption: {use}.")
+    elif subject.part.settings.get("caption") in ("txt", "metadata"):
+        lines.append("All captions are empty.")
+    return [*lines, *subject.notes]
+
+
+def _trainings(facts: Facts, minutes: float, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
+    train, enough = training_images(facts), measured.tier.enough
+    rows = [("training", "images seen", "each image", "time", "of enough")]
+    jobs = {name.partition("@")[0]: name for name in measured.found.jobs}
+    for name, images in lengths.items():
+        seconds = measured.job_seconds(jobs[name], images / measured.lengths[name])
+        rows.append(
+            (name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), f"{images / enough[name]:,.0%}")
+        )
+    total, fraction = measured.seconds(lengths), measured.fraction(lengths)
+    lines = [
+        f"Networks of the size `{measured.tier.name}`, measured on this machine:",
+        *aligned(rows),
+        f"The whole DAG: {time_of(total)} with `snakemake --cores all`, of {time_of(60 * minutes)}.",
+    ]
+    if total > minutes * 60:
+        lines.append(f"Shorter trainings would show nothing: use --minutes {math.ceil(total / 60 / MARGIN)}.")
+    elif fraction < SHORT:
+        short = min(lengths, key=lambda name: lengths[name] / enough[name])
+        longer = {name: min(enough[name], measured.longest[name]) for name in lengths}
+        remedy = "more images would help more than more time"
+        if lengths[short] <= 0.9 * measured.longest[short]:
+            remedy = f"{time_of(measured.seconds(longer))} would do for networks of this size"
+        lines.append(f"{short} sees {fraction:.0%} of the images that are enough; {remedy}.")
+    if (load := measured.found.whole.load) > 1.2:
+        lines.append(f"Others use this machine now: with this load it takes up to {load:.1f} times as long.")
+    return lines
+
+
+def _alternatives(minutes: float, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
+    """Return what half and four times the time would give, of the same networks."""
+    lines = []
+    for label, factor in (("Cheaper", 0.5), ("Better", 4)):
+        seconds = minutes * 60 * factor
+        other = measured.fit(seconds * MARGIN)
+        if other != lengths and measured.seconds(other) <= seconds:
+            name = "train_generator" if "train_generator" in other else "train_tokenizer"
+            lines.append(f"{label}: --minutes {minutes * factor:g}, with about {other[name]:,} images for {name}.")
+    return lines
+
+
+def after(facts: Facts, wish: Wish, request: Request) -> list[str]:
+    """Return the next steps, and where the old params.yaml is."""
+    if request.dry_run:
+        return ["Nothing was written: --dry-run."]
+    then = "" if wish.generator == "none" else ", then the samples beside real images"
+    lines = [
+        f"params.yaml is written; as it was: {LAST}.",
+        "Next: `snakemake --cores all`; Ctrl-C is safe, the same command goes on. Then open reports/index.html:",
+        f"look first at the reconstructions beside their originals{then}; only then at the scores.",
+    ]
+    if wish.text:
+        lines.append('Then draw your own words: `darkroom sample --text "…"`.')
+    elif wish.generator == "dit" and len(facts.classes) > 1:
+        first = ",".join([name for name in facts.classes if "," not in name][:2])
+        lines.append(f"Then draw classes: `darkroom sample --labels {shlex.quote(first or '0,1')}`.")
+    return [*lines, "What to change when pictures are poor: docs/own-images.md."]

@@ -1,11 +1,12 @@
-"""What is in a source of images, by a sample of it: sizes, colours, classes, captions, duplicates."""
+"""Inspect a sample of a source: sizes, colours, classes, captions, duplicates."""
 
 import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +14,13 @@ from PIL import Image
 
 from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
 from darkroom.data.decoding import CONVERT, open_image
-from darkroom.data.preparing import eight_bits, upright_size
+from darkroom.data.draw import drawn
+from darkroom.data.preparing import eight_bits
 from darkroom.data.sample import Entry, Raw
+from darkroom.data.sources.hub import Hub
+from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
 from darkroom.terminal.terminal import each_with_progress
-from darkroom.tools.init.sampling import sampled
 from darkroom.tools.init.subject import Subject
 
 LOOKED = 2000  # samples that are read, where they are read in time
@@ -27,6 +30,7 @@ _ENOUGH = 100  # but for so many
 _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # pixels of an image that is still opened
 _OWN = 0.05  # different captions for each image that has one, above which captions say more than classes
+_SHARDS = 10  # tars that are listed; of more, the number of images is estimated from them
 _GREY = 4  # largest difference of two channels, of 255, that still is grey
 
 
@@ -34,47 +38,28 @@ _GREY = 4  # largest difference of two channels, of 255, that still is grey
 class Facts:
     """What a sample of a source shows; fractions are of the images that could be read.
 
-    images: that differ, as `ingest` leaves copies out; what cannot be read is not counted.
     looked: samples that were tried; `ingest` leaves left_out of them out: damaged, wholly transparent, of one pixel, or
         of a key that another has. Those that could not be downloaded are not counted.
-    side: 5 %, 50 % and 95 % of the shorter side, pixels.
-    aspect: 50 % and 95 % of longer / shorter side.
-    grey, transparent, plain: fraction of images without colour, with transparent pixels, of one colour.
     duplicates: fraction of the source's images that are copies of another, by an estimate where not all were looked at.
-    classes: images by class among those read, most frequent first; empty where there are none.
-    unlabelled: fraction without a class, where there are classes.
-    captioned: fraction with a caption.
-    captions: different captions for each image that has one, in the source, by an estimate as well.
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
-    found: images in the source, with copies and damaged ones.
-    seconds: of reading an image.
     keys: what `ingest` stores of the samples, by key, and whether each has a caption; of those not read it is assumed.
-    convert: formats of pictures that are not read, and how many samples are of each.
     """
 
-    images: int
+    images: int  # that differ, as `ingest` leaves copies out; what cannot be read is not counted
     looked: int
     left_out: int
-    side: tuple[int, int, int]
-    aspect: tuple[float, float]
-    grey: float
-    transparent: float
-    plain: float
+    side: tuple[int, int, int]  # 5 %, 50 % and 95 % of the shorter side, pixels
+    grey: float  # fraction of images without colour
     duplicates: float
-    classes: dict[str, int]
-    unlabelled: float
-    captioned: float
-    captions: float
+    classes: dict[str, int]  # images by class among those read, most frequent first; empty where there are none
+    unlabelled: float  # fraction without a class, where there are classes
+    captioned: float  # fraction with a caption
+    captions: float  # different captions for each image that has one, in the source, by an estimate as well
     tokens: int | None
-    found: int
-    seconds: float
-    convert: dict[str, int]
+    found: int  # images in the source, with copies and damaged ones
+    seconds: float  # of reading an image
+    convert: dict[str, int]  # formats of pictures that are not read, and how many samples are of each
     keys: Mapping[str, bool] = field(default_factory=dict)
-
-    @property
-    def scale(self) -> float:
-        """Images of the source for each that was read."""
-        return self.found / max(1, self.looked)
 
     @property
     def most_left_out(self) -> float:
@@ -85,12 +70,8 @@ class Facts:
         count: float = self.left_out
         if count and self.looked < self.found:
             count += 1 + 2 * math.sqrt(count + 1)
-        return count * self.scale / (count * self.scale + self.images)
-
-    @property
-    def long(self) -> bool:
-        """Whether more than one caption of a hundred is longer than CLIP can read."""
-        return self.tokens == _LONGEST
+        count *= self.found / max(1, self.looked)
+        return count / (count + self.images)
 
     @property
     def has_captions(self) -> bool:
@@ -104,13 +85,10 @@ class Facts:
 
 
 class _Seen(NamedTuple):
-    """What is known of one image; aspect: longer / shorter side."""
+    """What is known of one image."""
 
     side: int
-    aspect: float
     grey: bool
-    transparent: bool
-    plain: bool
     digest: bytes
     may_be_copy: bool
     label: str | None
@@ -124,7 +102,7 @@ def look(subject: Subject) -> Facts:
         DarkroomError: the source cannot say how many images it has, or none of those that were tried can be read, or
             they are too few.
     """
-    total, entries = sampled(subject, LOOKED)
+    total, entries = _sampled(subject, LOOKED)
     if total < FEWEST:
         raise DarkroomError(
             f"{total:,} image{' is' if total == 1 else 's are'} too few: scores are of held-out images, so {FEWEST} "
@@ -163,10 +141,7 @@ def look(subject: Subject) -> Facts:
 
 
 def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[str, bool]:
-    """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption.
-
-    `seen` is by `Entry.where`; None: it cannot be used.
-    """
+    """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption."""
     found, digests = dict[str, bool](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
         if entry.where not in seen:
@@ -178,31 +153,20 @@ def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[st
 
 
 def _seen(raw: Raw) -> _Seen:
-    """Return what is known of one image. Raises DamageError."""
     image = raw.image if isinstance(raw.image, Image.Image) else open_image(raw.image, _LARGEST)
     if not min(image.size):
         raise DamageError(Reason.ZERO_SIZE)
     if image.size == (1, 1):
         raise DamageError(Reason.ONE_PIXEL)
     data = raw.image if isinstance(raw.image, bytes) else image.tobytes()
-    digest = hashlib.sha256(data).digest()
-    return _Seen(*_pixels(image), digest, raw.identity is not None, raw.label, raw.caption)
-
-
-def _pixels(image: Image.Image) -> tuple[int, float, bool, bool, bool]:
-    """Return shorter side, longer / shorter, and whether it is grey, transparent in places, and of one colour."""
-    width, height = upright_size(image)
-    plain_mode = eight_bits(image)
-    small = plain_mode.reduce(max(1, min(image.size) // 64)).convert("RGBA")
+    small = eight_bits(image).reduce(max(1, min(image.size) // 64)).convert("RGBA")
     pixels = np.asarray(small).reshape(-1, 4).astype(int)
     if not pixels[:, 3].any():
         raise DamageError(Reason.TRANSPARENT)
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
-    opacity = pixels[:, 3:] / 255
-    on_white = pixels[:, :3] * opacity + 255 * (1 - opacity)  # as `ingest` stores it
-    plain = len(pixels) == 1 or bool((np.ptp(on_white, axis=0) <= 1).all())
-    return min(width, height), max(width, height) / min(width, height), grey, bool((pixels[:, 3] < 250).any()), plain
+    may_be_copy = raw.identity is not None
+    return _Seen(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
 
 
 def _facts(
@@ -211,7 +175,6 @@ def _facts(
     count = len(seen)
     images = round(found * count / looked)  # that can be read
     low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
-    middle_aspect, most_aspect = np.percentile([each.aspect for each in seen], [50, 95]).tolist()
     labels = Counter(each.label for each in seen if each.label is not None)
     captions = Counter(each.caption for each in seen if each.caption)
     captioned = sum(captions.values()) / count
@@ -222,10 +185,7 @@ def _facts(
         looked=looked,
         left_out=looked - count - excused,
         side=(low, middle, high),
-        aspect=(middle_aspect, most_aspect),
         grey=sum(each.grey for each in seen) / count,
-        transparent=sum(each.transparent for each in seen) / count,
-        plain=sum(each.plain for each in seen) / count,
         duplicates=1 - different / images,
         classes=dict(labels.most_common()),
         unlabelled=1 - sum(labels.values()) / count if labels else 0.0,
@@ -258,3 +218,57 @@ def _tokens(captions: Sequence[str]) -> int:
 
     rows = tokens_of(captions, _LONGEST, truncate=True)
     return int(np.percentile((rows != 0).sum(axis=1), 99))
+
+
+def _sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
+    """Return how many images a source has, and some of them in a drawn order, so that the first are a fair sample."""
+    source, part = subject.source, subject.part
+    if isinstance(source, Webdataset):
+        return _of_shards(source, count)
+    if isinstance(source, Hub):
+        return _of_hub(source, count)
+    stop = part.stop if part.stop is not None else source.size()
+    if stop is None:
+        raise DarkroomError(
+            f"{subject.name}: the source does not say how many images it has, and the part has no stop."
+        )
+    rows = drawn(stop - part.start, count)
+    wanted = set(rows)
+    found = {row: entry for row, entry in enumerate(_marked(source.entries(part.start, stop))) if row in wanted}
+    return stop - part.start, [found[row] for row in rows if row in found]
+
+
+def _marked(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield entries; of those of one key `ingest` stores the first, so the others cannot be read."""
+    keys = set[str]()
+    for entry in entries:
+        yield replace(entry, payload=Finding(Reason.KEY_TWICE)) if entry.key in keys else entry
+        if not isinstance(entry.payload, Finding):
+            keys.add(entry.key)
+
+
+def _of_shards(source: Webdataset, count: int) -> tuple[int, list[Entry]]:
+    """Return images of some tars, drawn, and how many all have by them."""
+    shards = len(source.tars.names)
+    chosen = drawn(shards, _SHARDS)
+    found = list(_marked(entry for shard in chosen for entry in source.entries(shard, shard + 1)))
+    return round(len(found) * shards / len(chosen)), [found[row] for row in drawn(len(found), count)]
+
+
+def _of_hub(source: Hub, count: int) -> tuple[int, list[Entry]]:
+    """Return the first images of a split, which is streamed, and how many it has by its metadata."""
+    entries = list(islice(source.entries(0, None), count + 1))
+    if len(entries) <= count:
+        return len(entries), [entries[row] for row in drawn(len(entries))]
+    return max(len(entries), _rows(source)), [entries[row] for row in drawn(count)]
+
+
+def _rows(source: Hub) -> int:
+    """Return the rows of a split by its metadata; where these do not say it, all are read."""
+    import datasets
+
+    facts, known = source.metadata(), None
+    if target := facts.get("dataset"):
+        info = datasets.load_dataset_builder(target, facts["configuration"], revision=facts["revision"]).info
+        known = (info.splits or {}).get(facts["split"])
+    return int(known.num_examples) if known and known.num_examples else sum(1 for _ in source.entries(0, None))

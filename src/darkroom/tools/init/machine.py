@@ -1,6 +1,5 @@
 """What this machine has, and whether convolutions are quicker in bf16 on it."""
 
-import time
 from dataclasses import dataclass
 
 _PAYS = 1.2  # times as quick, from which half the precision is taken
@@ -8,21 +7,11 @@ _PAYS = 1.2  # times as quick, from which half the precision is taken
 
 @dataclass(frozen=True)
 class Machine:
-    """What the settings depend on.
+    """What the settings depend on."""
 
-    cores: that this process may use.
-    gpu: whether networks run on a GPU.
-    bf16: whether that GPU computes in bf16; on a CPU whether its convolutions are quicker in it.
-    """
-
-    cores: int
-    gpu: bool = False
-    bf16: bool = False
-
-    @property
-    def threads(self) -> int:
-        """CPU threads of a training: two run side by side, on a GPU one after another."""
-        return max(1, self.cores // 2) if not self.gpu else max(1, min(4, self.cores))
+    cores: int  # that this process may use
+    gpu: bool = False  # whether networks run on a GPU
+    bf16: bool = False  # whether that GPU computes in bf16, or convolutions are quicker in it on the CPU
 
 
 def this_machine(device: str) -> Machine:
@@ -44,16 +33,15 @@ def _seconds(bf16: bool) -> float:
     """
     import torch
     from torch import nn
+    from torch.utils.benchmark import Timer
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     network = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.SiLU(), nn.Conv2d(64, 64, 3, padding=1))
-    images, least = torch.zeros(32, 64, 16, 16), float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
+    images = torch.zeros(32, 64, 16, 16)
+
+    def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss = network(images).float().square().mean()
         loss.backward()
-        least = min(least, time.perf_counter() - start)
-    torch.set_num_threads(threads)
-    return least
+
+    timer = Timer("step()", globals={"step": step}, num_threads=1)
+    return min(timer.timeit(1).mean for _ in range(3))

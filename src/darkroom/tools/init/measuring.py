@@ -10,12 +10,10 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.proposal import BATCH, Wish, longest, propose, trainings
-from darkroom.tools.init.tiers import TIERS, Tier
+from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
-from darkroom.tools.plan.plan import Planned, planned
-from darkroom.tools.plan.schedule import Job, ends, side_by_side
-from darkroom.tools.quiet import quiet
+from darkroom.tools.plan.forks import quiet
+from darkroom.tools.plan.plan import Job, Planned, ends, planned, side_by_side
 
 MARGIN = 0.92  # fraction of the time asked for that is used
 FEW = 0.4  # fraction of what is enough, below which smaller networks are tried
@@ -35,30 +33,22 @@ class _TooLargeError(DarkroomError):
 
 
 def allot(
-    ends: Callable[[Mapping[str, float]], float],
-    measured: Mapping[str, int],
-    enough: Mapping[str, int],
-    longest: Mapping[str, int],
-    seconds: float,
+    ends: Callable[[Mapping[str, float]], float], enough: Mapping[str, int], longest: Mapping[str, int], seconds: float
 ) -> dict[str, int]:
     """Return the images of each training: as many as fit into the time, in the proportion of what would be enough.
 
     Begins with the least of each, and lengthens whichever is furthest behind the others while the whole still ends in
     time. Two trainings run side by side, so one that nothing waits for comes out longer than its proportion.
 
-    `ends` gives the seconds of the whole DAG by the factor of each training's length in terms of `measured`. Lengths
-    are multiples of each training's batch. Where even the least does not fit, the least.
+    `ends` gives the seconds of the whole DAG by the images of each training. Lengths are multiples of each training's
+    batch. Where even the least does not fit, the least.
     """
-    lengths = {name: min(_LEAST * enough[name], longest[name]) for name in measured}
-
-    def late(lengths: Mapping[str, float]) -> bool:
-        return ends({name: lengths[name] / measured[name] for name in measured}) > seconds
-
-    open_ = set(lengths) if not late(lengths) else set()
+    lengths = {name: min(_LEAST * enough[name], most) for name, most in longest.items()}
+    open_ = set(lengths) if ends(lengths) <= seconds else set()
     while open_:
         name = min(sorted(open_), key=lambda each: lengths[each] / enough[each])
         longer = {**lengths, name: lengths[name] * _STEP}
-        if longer[name] > longest[name] or late(longer):
+        if longer[name] > longest[name] or ends(longer) > seconds:
             open_.discard(name)
         else:
             lengths = longer
@@ -67,32 +57,26 @@ def allot(
 
 @dataclass(frozen=True)
 class Measured:
-    """What the DAG takes on this machine with networks of a size.
-
-    lengths: images of each training when it was measured.
-    longest: images beyond which each is not worth its time.
-    larger: whether so many images are worth larger networks.
-    found: of every stage.
-    """
+    """What the DAG takes on this machine with networks of a size."""
 
     tier: Tier
-    lengths: dict[str, int]
-    longest: dict[str, int]
-    larger: bool
-    found: Planned
+    lengths: dict[str, int]  # images of each training when it was measured
+    longest: dict[str, int]  # images beyond which each is not worth its time
+    found: Planned  # of every stage
 
-    def ends(self, factors: Mapping[str, float]) -> float:
-        """Return the seconds of the whole DAG where trainings are by these factors as long as measured."""
-        return self.found.whole.between + side_by_side(self._jobs(factors), self.found.needs, self.found.whole.cores)
+    def seconds(self, lengths: Mapping[str, float]) -> float:
+        """Return the seconds of the whole DAG with trainings of these lengths."""
+        return self.found.whole.between + side_by_side(self._jobs(lengths), self.found.needs, self.found.whole.cores)
 
     def left(self, lengths: Mapping[str, int]) -> dict[str, float]:
         """Return the seconds from the start of each long stage to the end of the DAG, by trainings of these lengths."""
-        jobs = self._jobs({name: lengths[name] / self.lengths[name] for name in lengths})
+        jobs = self._jobs(lengths)
         found = ends(jobs, self.found.needs, self.found.whole.cores)
         last = max(found.values())
         return {name: last - end + jobs[name].seconds for name, end in found.items() if jobs[name].seconds >= _LONG}
 
-    def _jobs(self, factors: Mapping[str, float]) -> dict[str, Job]:
+    def _jobs(self, lengths: Mapping[str, float]) -> dict[str, Job]:
+        factors = {name: images / self.lengths[name] for name, images in lengths.items()}
         return {
             name: Job(self.job_seconds(name, factors.get(name.partition("@")[0], 1.0)), job.threads, job.gpu)
             for name, job in self.found.jobs.items()
@@ -117,14 +101,8 @@ class Measured:
 
     def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit into the time; the evaluator's do not depend on it."""
-        most = {name: max(2 * BATCH[name], images) for name, images in self.longest.items()}
-        measured = {name: images for name, images in self.lengths.items() if name != EVALUATOR}
-        found = allot(self.ends, measured, self.tier.enough, most, seconds)
-        return {name: found.get(name, images) for name, images in self.lengths.items()}
-
-    def seconds(self, lengths: Mapping[str, int]) -> float:
-        """Return the seconds of the whole DAG with trainings of these lengths."""
-        return self.ends({name: lengths[name] / self.lengths[name] for name in lengths})
+        most = {name: max(2 * BATCH[name], self.longest[name]) for name in self.lengths if name != EVALUATOR}
+        return {**self.lengths, **allot(self.seconds, self.tier.enough, most, seconds)}
 
     def fraction(self, lengths: Mapping[str, int]) -> float:
         """Return the smallest fraction of what is enough that a training gets."""
@@ -145,9 +123,7 @@ def worth(measured: Measured, lengths: Mapping[str, int]) -> float:
 def measure_sizes(
     before: str, facts: Facts, wish: Wish, machine: Machine, seconds: float
 ) -> tuple[list[tuple[Measured, dict[str, int]]], list[str]]:
-    """Return networks of one size or of two, measured, and the trainings that fit: the first by the time alone.
-
-    Sizes that cannot run here are passed over. Returns a sentence on each, too.
+    """Return networks of one size or of two, measured, with the trainings that fit; and sentences on sizes passed over.
 
     Raises:
         DarkroomError: a stage cannot run here, whatever the size.
@@ -192,8 +168,7 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     if source["source"] != wish.source["source"]:
         found = reading(found, wish.part, facts)
-    larger = any(_may_suffice(facts, wish, each) for each in TIERS[TIERS.index(tier) + 1 :])
-    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, larger, found)
+    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, found)
 
 
 def write_stood_in(
@@ -205,10 +180,9 @@ def write_stood_in(
 
 
 def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    """Return the entry of a part on which stages take about as long in miniature: rendered scenes, where need be.
+    """Return the entry of a part on which stages take about as long in miniature.
 
-    Tars can only be read whole, and how many images they have is known behind that; of many copies few would be left;
-    large photographs would take minutes to read. Of so few scenes that a split might lack some there are more.
+    Rendered scenes stand in for tars, which can only be read whole, for many copies and for large photographs.
     """
     if source["source"] != "webdataset" and facts.images > facts.found / 2 and facts.seconds <= _QUICK:
         return dict(source)

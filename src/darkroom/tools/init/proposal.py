@@ -4,23 +4,74 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from darkroom.data.splits import split_of
 from darkroom.metrics.score import FEWEST
-from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel
-from darkroom.models.decoder.settings import SampleDecoder, UNetSampling
-from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, DiTSampling
-from darkroom.models.generators.sample_settings import Common
-from darkroom.models.prior.settings import SampleText
+from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel, ClipTraining
+from darkroom.models.decoder.settings import DecoderTraining, UNetSampling
+from darkroom.models.decoder.unet_settings import Model as UNetModel
+from darkroom.models.evaluators.settings import ExtractorTraining
+from darkroom.models.generators.dit.settings import DiTGenerated
+from darkroom.models.generators.dit.settings import Model as DiTModel
+from darkroom.models.generators.settings import GeneratorTraining
+from darkroom.models.prior.settings import PriorTraining
 from darkroom.models.tokenizers.kl.settings import KL
-from darkroom.params.evaluate import EvaluateGenerator
+from darkroom.models.tokenizers.settings import TokenizerTraining
+from darkroom.params.ingest import Ingest
 from darkroom.params.section import NO_FILE
-from darkroom.tools.editing import leaves
+from darkroom.params.training import Training
+from darkroom.tools.editing import DEFAULT_VALUE, leaves
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine
-from darkroom.tools.init.tiers import SHORT, TIERS, TRAININGS, Tier
 from darkroom.tools.init.writing import Choice
+
+# The trainings of which it chooses the length, by their defaults.
+TRAININGS: dict[str, Training] = {
+    "train_tokenizer": TokenizerTraining(),
+    "train_extractor": ExtractorTraining(),
+    "train_generator": GeneratorTraining(),
+    "train_clip": ClipTraining(),
+    "train_decoder": DecoderTraining(),
+    "train_prior": PriorTraining(),
+}
+_SHAPE = DiTModel().shape
+
+
+class Tier(NamedTuple):
+    """Networks of a size that belong together.
+
+    enough: images that each training should see; trainings are lengthened and shortened in this proportion, but for the
+        evaluator's.
+    """
+
+    name: str  # as a person reads it
+    minutes: float  # from about how many minutes on two cores on it pays
+    size: int  # pixels of the stored images, height and width
+    tokenizer: tuple[int, ...]  # width of each level; each but the last halves the resolution
+    dit: tuple[int, int, int]  # width, depth and heads of the transformer
+    unet: tuple[int, ...]  # width of each level of the decoder's U-Net, which works on latents
+    enough: Mapping[str, int]
+
+
+def _enough(*images: int) -> dict[str, int]:
+    return dict(zip(TRAININGS, images, strict=True))
+
+
+SHORT = 0.8  # fraction of what is enough, below which a training is short
+# What was enough is of 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` is the default of
+# params.yaml, and stands in the settings.
+_SIZE, _KL, _UNET = Ingest.model_fields["image_size"].default, tuple(KL().channels), tuple(UNetModel().channels)
+_DEFAULT = [training.images for training in TRAININGS.values()]
+_FIRST = _enough(12_000, 24_000, 64_000, 20_000, 40_000, 40_000)
+_MEDIUM = _enough(120_000, ExtractorTraining().images, 640_000, 160_000, 400_000, 200_000)
+_LARGE = _enough(400_000, 200_000, 5_000_000, 400_000, 3_000_000, 1_000_000)
+TIERS = (
+    Tier("a first look", 0, 32, (32, 64, 64), (128, 4, 4), (48, 96), _FIRST),
+    Tier("small", 20, _SIZE, _KL, (_SHAPE["width"], _SHAPE["depth"], _SHAPE["heads"]), _UNET, _enough(*_DEFAULT)),
+    Tier("medium", 90, 32, (32, 64, 64), (256, 8, 8), (96, 192), _MEDIUM),
+    Tier("large, for a GPU or a night", 600, 64, (64, 128, 128), (384, 12, 6), (128, 256, 256), _LARGE),
+)
 
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
@@ -42,25 +93,32 @@ _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # of a training whose matrices are small
 _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
+# Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
+_TRAINING_KEYS = ("optimizer", "batch", "learning_rate", "schedule", "ema_decay", "precision")
+_GENERATOR_KEYS = ["evaluate.every", "evaluate.images", "dit.sampling.steps", "dit.diffusion.word_dropout"]
+_RESET: dict[str, Any] = {
+    **{f"training.{key}": DEFAULT_VALUE for key in ("optimizer", "precision")},
+    **{f"train_generator.{key}": DEFAULT_VALUE for key in _GENERATOR_KEYS},
+    **{f"{_DIT}.{key}": DEFAULT_VALUE for key in ("condition", "dropout")},
+    **{f"{stage}.images": DEFAULT_VALUE for stage in ("sample_decoder", "sample_text")},
+    **{f"train_generator.{key}": NO_FILE for key in ("captions", "evaluate.extractor", "evaluate.reference")},
+    **dict.fromkeys((f"{_DIT}.context_length", "train_tokenizer.parts", "report.title")),
+}
 
 
 @dataclass(frozen=True)
 class Wish:
     """What the person asked for.
 
-    part: name of the part.
-    source: name, path and settings of the source, as under `parts` in params.yaml.
-    text: whether images are made of texts.
     generator: what makes images: dit, the transformer, of classes or of captions; unclip, of texts by CLIP, prior and
         decoder; none.
-    size: pixels of the stored images; None: the tier's.
     """
 
-    part: str
-    source: Mapping[str, Any]
-    text: bool
+    part: str  # name of the part
+    source: Mapping[str, Any]  # name, path and settings of the source, as under `parts` in params.yaml
+    text: bool  # whether images are made of texts
     generator: str = "dit"
-    size: int | None = None
+    size: int | None = None  # pixels of the stored images; None: the tier's
 
     @property
     def captions(self) -> bool:
@@ -99,8 +157,7 @@ def split_seed(facts: Facts, wish: Wish) -> Choice:
 
     seed = next((seed for seed in range(_SEEDS) if fraction(seed) >= 1), None)
     seed = max(range(_SEEDS), key=fraction) if seed is None else seed
-    most = "" if fraction(seed) >= 1 else "most of "
-    return Choice(seed, f"with it each split of {len(keys)} images has {most}what the stages need" if seed else "")
+    return Choice(seed, "the first by which each split has the images that the stages need, or nearly" if seed else "")
 
 
 def training_images(facts: Facts) -> float:
@@ -121,12 +178,15 @@ def longest(training: str, facts: Facts, tier: Tier) -> int:
 def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
     """Return the settings, by dotted key of params.yaml, with trainings of so many images."""
     size = wish.size or min(tier.size, _size_of(facts))
+    side = size // _FACTOR
     return {
+        **{key: Choice(value) for key, value in _RESET.items()},
         **_data(facts, wish, size),
         **_training(facts, wish, machine, lengths),
-        **_tokenizer(tier, size),
+        "train_tokenizer.kind": Choice("kl", f"{side} × {side} positions of {KL().latent_channels} channels"),
+        "train_tokenizer.kl.channels": Choice([*tier.tokenizer]),
         **_generator(facts, wish, tier, lengths),
-        **(_unclip(facts, tier, size, size // _FACTOR) if wish.unclip else _no_unclip(facts, wish, size)),
+        **(_unclip(facts, tier, size) if wish.unclip else _no_unclip(wish, size)),
     }
 
 
@@ -145,17 +205,14 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         "ingest.image_size": Choice(size, f"shorter sides are {low} to {high}, median {middle}: {why}"),
         "ingest.channels": Choice(colours, "the images are grey" if colours == "L" else "the images have colours"),
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
-        "train_tokenizer.parts": Choice(None, "all"),
-        "report.title": Choice(None),
     }
     found |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
     found["ingest.split_seed"] = split_seed(facts, wish)
-    if not facts.classes:
-        found["ingest.default_label"] = Choice("picture", "no classes were found: all images are of one")
-    elif facts.unlabelled:
-        none = f"{max(0.001, facts.unlabelled):.1%} of the images have no class"
-        found["ingest.default_label"] = Choice("other", none)
-    if "ingest.default_label" in found:
+    if not facts.classes or facts.unlabelled:
+        none = (
+            f"{max(0.001, facts.unlabelled):.1%} of the images have no class" if facts.classes else "no classes found"
+        )
+        found["ingest.default_label"] = Choice("other" if facts.classes else "picture", none)
         found["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
     bad, why = facts.most_left_out, f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
     if wish.unclip and facts.captioned < 1:
@@ -167,24 +224,20 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
 
 
 def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
-    on_gpu = machine.gpu and machine.bf16
-    found = {"training.precision": Choice("bf16", "this GPU computes in it") if on_gpu else Choice("fp32")}
-    train = training_images(facts)
-    cores = machine.threads if machine.gpu or wish.unclip else machine.cores  # else one training after another
-    threads = min(cores, _MOST_THREADS)
+    train, found = training_images(facts), dict[str, Choice]()
+    if machine.gpu and machine.bf16:
+        found["training.precision"] = Choice("bf16", "this GPU computes in it")
+    # Of unCLIP two trainings run side by side, others one after another.
+    cores = min(4, machine.cores) if machine.gpu else machine.cores // (1 + wish.unclip)
     for name in trainings(wish):
-        default, batch, images = TRAININGS[name], BATCH[name], lengths[name]
+        batch, images = BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
-        keys = {
-            "optimizer": Choice(default.optimizer),
+        keys = dict.fromkeys(_TRAINING_KEYS, Choice(DEFAULT_VALUE)) | {
             "images": Choice(images, f"each of the {train:,.0f} training images {images / train:,.3g} times"),
-            "batch": Choice(batch),
-            "learning_rate": Choice(default.learning_rate),
-            "schedule": Choice(default.schedule),
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),
             "validate_every": Choice(_rounded(images / 10, batch)),
-            "threads": Choice(threads),
+            "threads": Choice(max(1, min(cores, _MOST_THREADS))),
         }
         if machine.bf16 and not machine.gpu and name in _CONVOLUTIONS:
             keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
@@ -192,81 +245,59 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
     return found
 
 
-def _tokenizer(tier: Tier, size: int) -> dict[str, Choice]:
-    side = size // _FACTOR
-    latents = f"continuous latents: {side} × {side} positions of {KL().latent_channels} channels"
-    return {
-        "train_tokenizer.kind": Choice("kl", latents),
-        "train_tokenizer.kl.channels": Choice([*tier.tokenizer]),
-    }
-
-
 def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int]) -> dict[str, Choice]:
     if wish.generator != "dit":
         why = "as asked" if wish.generator == "none" else "the decoder makes the images"
-        return {"train_generator.kind": Choice("none", why), **_classes(), **_evaluated(0)}
+        return {"train_generator.kind": Choice("none", why)}
     width, depth, heads = tier.dit
+    images = lengths["train_generator"]
     guidance, why = DiTGenerated().guidance, "higher: more form, less variety"
     if wish.captions:
         guidance, why = _GUIDANCE, "captions need it strong: docs/quality.md"
     elif len(facts.classes) < 2:
         guidance, why = 1.0, "one class: there is nothing to guide to"
-    elif lengths["train_generator"] < SHORT * tier.enough["train_generator"]:
+    elif images < SHORT * tier.enough["train_generator"]:
         guidance, why = _GUIDANCE, "a short training shows more form by it: docs/quality.md"
     return {
         "train_generator.kind": Choice("dit"),
-        **(_captions(facts) if wish.captions else _classes()),
-        "train_generator.dit.model.width": Choice(width, f"networks of the size `{tier.name}`"),
-        "train_generator.dit.model.depth": Choice(depth),
-        "train_generator.dit.model.heads": Choice(heads),
+        f"{_DIT}.width": Choice(width, f"networks of the size `{tier.name}`"),
+        f"{_DIT}.depth": Choice(depth),
+        f"{_DIT}.heads": Choice(heads),
         "train_generator.dit.diffusion.time_shift": Choice(2.0, "more noise, in which few images have more to teach"),
-        "train_generator.dit.model.dropout": Choice(0.0),
-        **_evaluated(0 if tier == TIERS[0] else lengths["train_generator"]),
         "train_generator.dit.sampling.guidance": Choice(guidance),
-        "sample_generator.common.images": Choice(Common().images, "the least for a distance with a small error"),
         "sample_generator.dit.guidance": Choice(guidance, why),
+        **(_captions(facts) if wish.captions else {}),
+        **(_evaluated(images) if tier != TIERS[0] else {}),
     }
 
 
 def _evaluated(images: int) -> dict[str, Choice]:
-    """Return how often a generator is scored in a training of so many images; 0: never."""
+    """Return how often a generator is scored in a training of so many images."""
     batch, evaluate = BATCH["train_generator"], "train_generator.evaluate"
-    why = "the page then says whether more would help" if images else ""
+    every = math.ceil(images / _SCORED / batch) * batch
     return {
-        f"{evaluate}.every": Choice(math.ceil(images / _SCORED / batch) * batch, why),
-        f"{evaluate}.images": Choice(_SCORED_BY if images else EvaluateGenerator().images),
-        f"{evaluate}.extractor": Choice("models/extractor" if images else NO_FILE),
-        f"{evaluate}.reference": Choice("data/reference" if images else NO_FILE),
-        "train_generator.dit.sampling.steps": Choice(_SCORED_STEPS if images else DiTSampling().steps),
+        f"{evaluate}.every": Choice(every, "the page then says whether more would help"),
+        f"{evaluate}.images": Choice(_SCORED_BY),
+        f"{evaluate}.extractor": Choice("models/extractor"),
+        f"{evaluate}.reference": Choice("data/reference"),
+        "train_generator.dit.sampling.steps": Choice(_SCORED_STEPS),
     }
 
 
 def _captions(facts: Facts) -> dict[str, Choice]:
-    """Return what makes the transformer one of captions, whose text encoder is trained with it."""
+    dropout = Choice(0.2, "a caption names its image: less is learned by heart")
     return {
         "train_generator.captions": Choice("data/shards", f"{facts.captioned:.0%} of the images have a caption"),
         f"{_DIT}.condition": Choice("caption", "its text encoder learns with it, from these captions alone"),
         f"{_DIT}.context_length": _context_length(facts),
-        "train_generator.dit.diffusion.word_dropout": Choice(
-            0.2, "a caption names its image: less is learned by heart"
-        ),
+        "train_generator.dit.diffusion.word_dropout": dropout,
     }
 
 
-def _classes() -> dict[str, Choice]:
-    return {
-        "train_generator.captions": Choice(NO_FILE),
-        f"{_DIT}.condition": Choice("class"),
-        f"{_DIT}.context_length": Choice(None),
-        "train_generator.dit.diffusion.word_dropout": Choice(DiTDiffusion().word_dropout),
-    }
-
-
-def _no_unclip(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
+def _no_unclip(wish: Wish, size: int) -> dict[str, Choice]:
     why = "the transformer reads captions itself" if wish.captions else "no images of texts are made"
-    embeddings = Choice("data/embeddings", "made by CLIP: without it this is not trained")
     # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
-    return {"train_clip.source": Choice("none", why), **_decoder(size), f"{UNET}.embeddings": embeddings}
+    return {"train_clip.source": Choice("none", why), **_decoder(size)}
 
 
 def _rounded(images: float, batch: int) -> int:
@@ -274,8 +305,7 @@ def _rounded(images: float, batch: int) -> int:
     return max(batch, round(images / batch) * batch)
 
 
-def _unclip(facts: Facts, tier: Tier, size: int, positions: int) -> dict[str, Choice]:
-    """Return CLIP, one U-Net of latents, which have so many positions a side, and what is sampled of it."""
+def _unclip(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
     return {
         "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
         "train_clip.long_captions": Choice("truncate"),
@@ -283,13 +313,9 @@ def _unclip(facts: Facts, tier: Tier, size: int, positions: int) -> dict[str, Ch
         **_image_network(size),
         "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),
         "train_decoder.latents": Choice("data/latents"),
-        "train_decoder.training.ema_decay": Choice(TRAININGS["train_decoder"].ema_decay),
-        **_decoder(positions),
+        **_decoder(size // _FACTOR),
         f"{UNET}.model.channels": Choice([*tier.unet]),
         f"{UNET}.model.attention": Choice([False] + [True] * (len(tier.unet) - 1)),
-        "sample_decoder.images": Choice(SampleDecoder().images),
-        "sample_decoder.common.solver": Choice(UNetSampling().solver),
-        "sample_text.images": Choice(SampleText().images),
     }
 
 
@@ -318,6 +344,5 @@ def _image_network(size: int) -> dict[str, Choice]:
 
 
 def _context_length(facts: Facts) -> Choice:
-    """Return how many tokens of a caption are read."""
     tokens = min(77, max(16, -(-(facts.tokens or 77) // 8) * 8))
     return Choice(tokens, f"99 % of the captions have {facts.tokens} tokens at most")

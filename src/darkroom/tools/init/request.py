@@ -12,20 +12,15 @@ from darkroom.errors import DarkroomError
 class Request:
     """The options of `darkroom init`.
 
-    source: a folder, or the name of a source: digits, shapes, torchvision:NAME, hub:OWNER/NAME or hub:FOLDER.
-    minutes: in which the whole DAG is to end.
-    text: whether images of texts are wanted; None: where the images have captions.
     generator: what makes images: dit (of texts, where there are captions, else of classes), unclip or none.
-    size: pixels of the stored images; None: by the time.
-    dry_run: whether params.yaml stays as it is.
     """
 
-    source: str
-    minutes: float
-    text: bool | None = None
+    source: str  # a folder, or the name of a source: digits, shapes, torchvision:NAME, hub:OWNER/NAME or hub:FOLDER
+    minutes: float  # in which the whole DAG is to end
+    text: bool | None = None  # whether images of texts are wanted; None: where the images have captions
     generator: str = "dit"
-    size: int | None = None
-    dry_run: bool = False
+    size: int | None = None  # pixels of the stored images; None: by the time
+    dry_run: bool = False  # whether params.yaml stays as it is
 
     @classmethod
     def of(cls, options: Namespace) -> "Request":
@@ -39,10 +34,8 @@ class Request:
             said = f"--minutes is {minutes:g}" if options.hours is None else f"--hours is {options.hours:g}"
             raise DarkroomError(f"{said}, and must be above 0 and finite.")
         if options.generator != "dit" and options.text is not None:
-            raise DarkroomError(
-                f"--{'text' if options.text else 'no-text'} is for the generator dit: take it out, or --generator "
-                f"{options.generator}, which makes {'images of texts' if options.generator == 'unclip' else 'none'}."
-            )
+            option = "--text" if options.text else "--no-text"
+            raise DarkroomError(f"{option} is for the generator dit: remove it, or --generator {options.generator}.")
         if options.size is not None and (options.size < 16 or options.size % 16):
             raise DarkroomError(f"--size is {options.size}, and must be a multiple of 16.")
         return cls(options.source, minutes, options.text, options.generator, options.size, options.dry_run)
@@ -63,31 +56,17 @@ class Request:
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of `darkroom init`."""
-    parser.add_argument(
-        "source",
-        help="a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, a tar, or a "
-        "folder or URL of tars ({000..099} in a URL is a range)",
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--minutes", type=float, default=30.0, help="in which the whole DAG is to end on this machine; %(default)s"
-    )
+    hint = "a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, a tar, or a folder or "
+    parser.add_argument("source", help=f"{hint}URL of tars ({{000..099}} in a URL is a range)")
+    length, texts = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
+    hint = "in which the whole DAG is to end on this machine; %(default)s"
+    length.add_argument("--minutes", type=float, default=30.0, help=hint)
     length.add_argument("--hours", type=float, help="the same in hours")
-    texts = parser.add_mutually_exclusive_group()
-    texts.add_argument(
-        "--text", action="store_true", default=None, help="images of texts; by default where there are captions"
-    )
+    hint = "images of texts; by default where there are captions"
+    texts.add_argument("--text", action="store_true", default=None, help=hint)
     texts.add_argument("--no-text", action="store_false", dest="text", help="images of classes, not of texts")
-    parser.add_argument(
-        "--generator",
-        default="dit",
-        choices=["dit", "unclip", "none"],
-        help="dit: a transformer, of captions or of classes; unclip: CLIP, prior and decoder, of captions; none: a "
-        "tokenizer alone; %(default)s",
-    )
-    parser.add_argument(
-        "--size",
-        type=int,
-        help="pixels of the stored images, height and width, a multiple of 16; default: what the time allows",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what it would write, and write nothing")
+    hint = "dit: a transformer, of captions or classes; unclip: CLIP, prior and decoder, of captions; none; %(default)s"
+    parser.add_argument("--generator", default="dit", choices=["dit", "unclip", "none"], help=hint)
+    hint = "pixels of the stored images, height and width, a multiple of 16; default: what the time allows"
+    parser.add_argument("--size", type=int, help=hint)
+    parser.add_argument("--dry-run", action="store_true", help="print the same, and write nothing")

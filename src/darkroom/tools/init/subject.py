@@ -3,22 +3,26 @@
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from darkroom.dag.hashable import inside, printable, require_hashable
+from darkroom.data.keys import shown
 from darkroom.data.sources import Source, open_source
+from darkroom.data.sources.captions import split_repeats
+from darkroom.data.sources.metadata import FILE_NAME, path_in, read_table
 from darkroom.data.sources.tar_names import ENDINGS
-from darkroom.data.sources.walk import walk
+from darkroom.data.sources.walk import TABLES, Found, beside, walk
 from darkroom.errors import DarkroomError
-from darkroom.params.parts import SECTIONS, Hub, Part
+from darkroom.params.parts import SECTIONS, Folder, Hub, Part
 from darkroom.params.section import NO_FILE, PARAMS, validate
 from darkroom.params.stage import read_yaml, related
-from darkroom.tools.init.annotations import folder_settings
-from darkroom.tools.init.columns import hub_settings, tar_settings
-from darkroom.tools.plan.miniature import outputs
+from darkroom.tools.init.columns import IMAGES, Chosen, choose, hub_settings, tar_settings
+from darkroom.tools.places import outputs
 
 SCENES = 8000  # of `shapes`, which has no end
 _NAMES = "digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, or webdataset tars"
@@ -27,18 +31,12 @@ _OWN = (".git", ".dvc", ".darkroom", ".snakemake", ".venv", "logs", "build")  # 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a person means.
+    """What a person means."""
 
-    name: of the part.
-    part: its entry under `parts`.
-    source: open.
-    notes: what was decided about classes and captions, sentences.
-    """
-
-    name: str
-    part: Part
-    source: Source
-    notes: tuple[str, ...] = ()
+    name: str  # of the part
+    part: Part  # its entry under `parts`
+    source: Source  # open
+    notes: tuple[str, ...] = ()  # what was decided about classes and captions, sentences
 
 
 def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
@@ -54,11 +52,15 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     path = Path(source).expanduser()
     notes: tuple[str, ...] = ()
     values = read_yaml(PARAMS)
+    here = part_name(Path(os.path.abspath(path)).name)  # noqa: PTH100, a link keeps its name
     if path.is_dir() and not _holds_tars(path):
-        label, part, notes = _folder(path)
+        require_own(path)
+        hint = require_hashable({path: "darkroom init"}).strip()
+        fitting, notes = folder_settings(path)
+        label, notes = here, (*notes, *([hint] if hint else []))
+        part = Part(source="folder", path=_written(path), settings=fitting.model_dump(exclude_defaults=True))
     elif path.is_dir() or (path.is_file() and path.name.endswith(ENDINGS)):
-        part = Part(source="webdataset", path=_written(path), settings=tar_settings(path))
-        label = part_name(Path(os.path.abspath(path)).name)  # noqa: PTH100, a link keeps its name
+        label, part = here, Part(source="webdataset", path=_written(path), settings=tar_settings(path))
     elif kind in ("digits", "shapes") and not name:
         part, label = Part(source=kind, stop=SCENES if kind == "shapes" else None), kind  # type: ignore[arg-type]
     elif kind == "torchvision" and name:
@@ -69,8 +71,8 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
         there = folder.is_dir()
         settings = {} if there else {"dataset": name}
         own = values.get("hub") or {}
-        fitting, notes = hub_settings(validate(Hub, {**own, **settings}, "hub"), folder if there else None, set(own))
-        part = Part(source="hub", path=_written(folder) if there else NO_FILE, settings={**settings, **fitting})
+        columns, notes = hub_settings(validate(Hub, {**own, **settings}, "hub"), folder if there else None, set(own))
+        part = Part(source="hub", path=_written(folder) if there else NO_FILE, settings={**settings, **columns})
     elif "://" in source and ".tar" in source:
         part, label = Part(source="webdataset", settings={"url": source}), "shards"
     else:
@@ -85,28 +87,15 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     return Subject(label, part, open_source(part, validated), notes)
 
 
-def _folder(path: Path) -> tuple[str, Part, tuple[str, ...]]:
-    """Return name and entry of a part that is a folder of images, and what was decided."""
-    require_own(path)
-    hint = require_hashable({path: "darkroom init"}).strip()
-    settings, notes = folder_settings(path)
-    part = Part(source="folder", path=_written(path), settings=settings.model_dump(exclude_defaults=True))
-    name = Path(os.path.abspath(path)).name  # noqa: PTH100, a link keeps its name
-    return part_name(name), part, (*notes, *([hint] if hint else []))
-
-
 def require_own(path: Path) -> None:
     """Refuse a folder that holds the repository, or is of it: what stages write would be read as images."""
     here, there = Path.cwd().resolve(), path.resolve()
-    if here.is_relative_to(there):
-        raise DarkroomError(f"{path} holds this repository: put the images into a folder of their own, and name that.")
-    if not there.is_relative_to(here):
-        return
-    inside = there.relative_to(here).as_posix()
-    if inside.split("/")[0] in _OWN or any(related(inside, str(output)) for output in outputs()):
+    inside = there.relative_to(here).as_posix() if there.is_relative_to(here) else ""
+    written = inside and (inside.split("/")[0] in _OWN or any(related(inside, output) for output in outputs()))
+    if written or here.is_relative_to(there):
         raise DarkroomError(
-            f"{path} is a folder of this repository in which stages write: put the images into a folder of their own, "
-            "say data/raw, or leave them where they were, and name that."
+            f"{path} holds this repository, or stages write there: put the images into a folder of their own, say "
+            "data/raw, and name that."
         )
 
 
@@ -121,11 +110,7 @@ def _holds_tars(path: Path) -> bool:
 
 
 def _written(path: Path) -> str:
-    """Return a path as params.yaml has it: absolute but in the repository, links as they are.
-
-    Raises:
-        DarkroomError: its name is not UTF-8.
-    """
+    """Return a path as params.yaml has it: absolute but in the repository, links as they are."""
     text = inside(path) or os.path.abspath(path)  # noqa: PTH100, a link stays one
     if printable(text) != text:
         raise DarkroomError(f"{printable(text)}: params.yaml cannot hold this name: rename the folder.")
@@ -145,3 +130,161 @@ def part_name(text: str) -> str:
     """Return the name of a part that comes near to some text: a to z, 0 to 9, - and _; letters lose their accents."""
     plain = unicodedata.normalize("NFKD", text.lower()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9_-]+", "-", plain).strip("-_")[:40].rstrip("-_") or "images"
+
+
+_MOST = 0.8  # fraction of the images that must lie in folders for these to be classes
+_TEXTS = 0.5  # fraction of the images that must have a text beside them, above which captions are these
+_TRIED = 200  # images beside which a text is looked for
+_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx")  # of files that may say what the images show
+_NAMED = 5  # of these files
+# Names of folders that say when, or for what, and not what an image shows: 2019, 2019-05, 2019-05-03 at home.
+_DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
+_MONTH = re.compile(
+    r"\d{1,2}|(\d{1,2}[-_. ]+)?(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?"
+    r"|oct(ober)?|nov(ember)?|dec(ember)?)",
+    re.IGNORECASE,
+)
+_SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing", "images", "img", "data"}
+
+
+def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
+    """Return the settings that fit a folder, by a table, subfolders and texts beside the images, and sentences on why.
+
+    Raises:
+        DarkroomError: the folder cannot be listed, holds no images, or a table of it cannot be read.
+    """
+    try:
+        found = walk(os.fsencode(root), captions=True, tables=True)
+    except OSError as error:
+        raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
+    if not found.images:
+        raise DarkroomError(
+            f"the folder {root} holds no image files{_others(found)}: name the folder of your images. PNG and JPEG are "
+            "read, for example; convert others, as HEIC, SVG, PSD or those of cameras."
+        )
+    label, why = _label_by_folder(found.images)
+    settings: dict[str, str | bool] = {"label": label}
+    columns = _columns(root, found, known=label != "none")
+    notes = [*columns.notes]
+    if columns.label is not None:
+        settings |= {"label": "metadata", "label_column": columns.label}
+    elif why:
+        notes.append(why)
+    if repeats := _repeats(found.images, label):
+        settings["repeats"] = True
+        notes.append(f"Folders are named with repeat counts, {repeats}: training does not use them (`folder.repeats`).")
+    fraction = _texts_beside(root, found)
+    if columns.caption is not None:
+        settings |= {"caption": "metadata", "caption_column": columns.caption}
+    elif fraction > _TEXTS:
+        settings["caption"] = "txt"
+        other = f"; {found.overruled:,} `.caption` beside a `.txt` are not read" if found.overruled else ""
+        notes.append(f"Captions are of the text files beside the images, `.txt` or `.caption`{other}.")
+    elif fraction:
+        notes.append(
+            f"{fraction:.0%} of the images have a text file beside them: too few, so none is read as a caption."
+        )
+    return Folder.model_validate(settings), (*notes, *_other_tables(root))
+
+
+def _others(found: Found) -> str:
+    counts = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(_NAMED)]
+    counts += [f"{found.hidden.images:,} hidden images"] if found.hidden.images else []
+    return f", but {', '.join(counts)}" if counts else ""
+
+
+def _other_tables(root: Path) -> list[str]:
+    """Return a sentence on the files at the top of a folder that may be tables, and are not called as those are."""
+    names = sorted(path.name for path in root.iterdir() if path.suffix.lower() in _ENDINGS and path.is_file())
+    others = [f"`{shown(name)}`" for name in names if name not in TABLES and not name.startswith(".")]
+    if not others:
+        return []
+    more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    rule = f"A table is called {', '.join(TABLES[:-1])} or {TABLES[-1]}, and has a column `{FILE_NAME}`."
+    return [f"Not read: {', '.join(others[:_NAMED])}{more}. {rule}"]
+
+
+def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
+    """Return `parent` or `top` where the folders of this level seem to be classes, else `none`, and why."""
+    folders = [path.split("/")[:-1] for path in images]
+    inside = [path for path in folders if path]
+    level, why = _level(inside)
+    if level == "none" or len(inside) >= _MOST * len(folders):
+        return level, why if len(inside) >= _MOST * len(folders) else ""
+    return "none", (
+        f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must: move "
+        "the others into folders of their classes."
+    )
+
+
+def _repeats(images: Iterable[str], label: str) -> str:
+    """Return the repeat counts in the names of the folders of classes, or of the only folder, as `10 × cat`; "": none.
+
+    All are named REPEATS_CLASS then, none is a date, and they do not number three or more classes from 1 on.
+    """
+    folders = sorted({path.split("/")[0 if label == "top" else -2] for path in images if "/" in path})
+    counts = [split_repeats(folder) for folder in folders if not (_DATE.fullmatch(folder) or _MONTH.fullmatch(folder))]
+    numbers = sorted(number for number, _ in counts if number is not None)
+    numbered = len(numbers) > 2 and numbers == [*range(1, len(numbers) + 1)]
+    if len(numbers) < len(folders) or numbered or (label == "none" and len(folders) > 1):
+        return ""
+    more = ", …" if len(counts) > _NAMED else ""
+    return ", ".join(f"{number} × `{shown(name)}`" for number, name in counts[:_NAMED]) + more
+
+
+def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
+    levels = {"parent": Counter(path[-1] for path in inside), "top": Counter(path[0] for path in inside)}
+    dated = {level: all(map(_DATE.fullmatch, names)) for level, names in levels.items()}
+    months = dated["top"] and all((_MONTH.fullmatch(name) or _DATE.fullmatch(name)) for name in levels["parent"])
+    if months or (dated["parent"] and len(levels["top"]) == 1):
+        return "none", "The folders are dates, and no classes."
+    for level, names in levels.items():
+        splits = sorted(name for name in names if name.lower() in _SPLITS)
+        if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < IMAGES * len(names):
+            continue
+        also = f" So {', '.join(splits)} is read as one, too." if splits else ""
+        return level, f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}.{also}"
+    few = len(levels["parent"]) > 1 and not {name.lower() for name in levels["parent"]} <= _SPLITS
+    return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are no classes." if few else ""
+
+
+def _texts_beside(root: Path, found: Found) -> float:
+    """Return the fraction of the images, by a few of them, that have a text file of their name."""
+    images = sorted(found.images)
+    chosen = images[:: max(1, len(images) // _TRIED)]
+    return sum(any(path_in(root, text).is_file() for text in beside(path)) for path in chosen) / len(chosen)
+
+
+def _columns(root: Path, found: Found, known: bool) -> Chosen:
+    """Return the columns with classes and captions that all tables of a folder have; `known` as for `choose`.
+
+    Tables without `file_name` are passed over, since the source reads none where no column of one is chosen.
+    """
+    tables: list[dict[str, Sequence[str | None]]] = []
+    others = []
+    for name in sorted(found.tables):
+        path, columns = path_in(root, name), set[str]()
+        for _ in read_table(path, shown(name), [], columns):
+            pass
+        if FILE_NAME in columns:
+            tables.append(_values(path, name, sorted(columns - {FILE_NAME})))
+        else:
+            others.append(f"`{shown(name)}`")
+    shared = [column for column in (tables[0] if tables else ()) if all(column in table for table in tables)]
+    joined = {column: [value for table in tables for value in table[column]] for column in shared}
+    chosen = choose(joined, "the table" if len(tables) == 1 else "the tables", known)
+    if others and (chosen.label or chosen.caption):
+        raise DarkroomError(
+            f"the table {others[0]} has no column `{FILE_NAME}`, which the others have: add it, or rename the table."
+        )
+    more = [f"Not read: {', '.join(others)}, without a column `{FILE_NAME}`."] if others else []
+    return chosen._replace(notes=(*chosen.notes, *more))
+
+
+def _values(path: Path, name: str, columns: Iterable[str]) -> dict[str, Sequence[str | None]]:
+    """Return the columns of a table by their names, without those that hold neither texts nor numbers."""
+    values: dict[str, Sequence[str | None]] = {}
+    for column in columns:
+        with suppress(DarkroomError):
+            values[column] = [row[0] for _, row in read_table(path, name, [column], set())]
+    return values

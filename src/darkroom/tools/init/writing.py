@@ -3,13 +3,12 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.check.check import check, validated, whole
+from darkroom.check.check import check, validated
 from darkroom.dag.hashable import printable
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
@@ -17,7 +16,6 @@ from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.tools.editing import commented, laid_over, put
 from darkroom.tools.init.request import Request
-from darkroom.tools.params.keys import ENTRY, keys
 
 MARK = "# Written by `darkroom init"
 BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was before the first `darkroom init`
@@ -28,46 +26,28 @@ _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose
 
 
 class Choice(NamedTuple):
-    """The value of a key, and why it is this one, in a few words; "": its description says enough."""
+    """The value of a key (DEFAULT_VALUE: the key is removed), and the reason in a few words, which may be empty."""
 
     value: Any
     reason: str = ""
 
 
-@cache
-def _descriptions() -> dict[str, str]:
-    return {key.name: key.description for key in keys(whole())}
+def begin_from() -> str:
+    """Return the text to change: params.yaml, or if `darkroom init` wrote that, its text before the first call.
 
-
-def usual_reason(key: str) -> str:
-    """Return the description of a dotted key, up to a semicolon."""
-    for over in _ENTRIES:
-        if key.startswith(f"{over}."):
-            key = f"{over}.{ENTRY}.{key.removeprefix(over).split('.', 2)[-1]}"
-    return _descriptions().get(key, "").partition(";")[0].rstrip(".")
-
-
-def begin_from() -> tuple[str, list[str]]:
-    """Return the text that is changed: params.yaml, or where that is of an earlier `darkroom init`, what it began from.
-
-    So a second call means the same whatever the first one asked for. Where what it began from is older than the
-    schema, params.yaml as it is, and a sentence on it.
+    So a second call gives the same result whatever the first one asked for. If the text before is missing, as in
+    another clone, or not valid any more, its values: params.yaml without what was said of them.
     """
-    text, notes = PARAMS.read_text(encoding="utf-8"), list[str]()
+    text = PARAMS.read_text(encoding="utf-8")
     if not text.startswith(MARK):
-        return text, []
+        return text
     if BEFORE.is_file():
-        before = BEFORE.read_text(encoding="utf-8")
-        try:
+        with suppress(DarkroomError):  # of an earlier version of Darkroom
+            before = BEFORE.read_text(encoding="utf-8")
             validated(parse_yaml(before, BEFORE))
-        except DarkroomError as error:  # of an earlier version of Darkroom
-            why = str(error).splitlines()[0]
-            notes = [f"It began from params.yaml as it was; {BEFORE} is not valid any more: {why}"]
-        else:
-            return before, []
-    # Or of another clone, where it was committed: its values, without what was said of them.
+            return before
     head, _, rest = text.partition(f"{_END}\n")
-    return rest or head, notes
+    return rest or head
 
 
 @contextmanager
@@ -107,10 +87,7 @@ def text_of(before: str, choices: Mapping[str, Choice], head: str = f"{MARK}`.")
 
     Parts and U-Nets that are not chosen go.
 
-    Args:
-        before: the text that is changed.
-        choices: by dotted key.
-        head: the first comment, lines; the first begins with MARK.
+    `choices` are by dotted key; `head` are the lines of the first comment, of which the first begins with MARK.
 
     Raises:
         DarkroomError: what comes out is not valid.
@@ -122,9 +99,7 @@ def text_of(before: str, choices: Mapping[str, Choice], head: str = f"{MARK}`.")
             put(blocks.setdefault(over, {}), key.removeprefix(f"{over}."), new.pop(key))
     # A key that is new in its section is put first, so the last one goes first.
     text = laid_over(before, {**blocks, **dict(reversed(new.items()))})
-    text = commented(
-        text, {key: each.reason for key, each in choices.items()}, {key: usual_reason(key) for key in choices}
-    )
+    text = commented(text, {key: each.reason for key, each in choices.items() if each.reason})
     first, *others = head.split("\n")
     comments = [printable(line) for line in (first, *(f"# {line}".rstrip() for line in others))]
     text = "\n".join([*comments, "#", _END, text])

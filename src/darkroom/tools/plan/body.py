@@ -32,7 +32,7 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     stage, _, item = name.partition("@")
     enter(on.folder, download=stage == "ingest")
     plan, meter, before = StagePlan(name), Meter(), set(sys.modules)
-    training = Rehearsal(meter, on.scale)
+    training = Rehearsal(meter, on.scale, plan)
     wall, children = time.perf_counter(), _children()
     began = clock()
     log = on.folder / "logs" / f"{name}.log"
@@ -57,25 +57,20 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     plan.wall = time.perf_counter() - wall
     # On a GPU `clock` waits for all of it, and its first call sets CUDA up, as each stage with networks does.
     plan.work = plan.wall if torch.cuda.is_available() else work
-    _fill(plan, meter, training, item or None)
+    _fill(plan, meter, training.took, item or None)
     if plan.source == "measured" and (reason := _skipped(stage, item or None, getattr(params, "idle", None))):
         plan.source, plan.skipped = SKIPPED, reason
     plan.seconds += loading_seconds(before)
     return plan
 
 
-def _fill(plan: StagePlan, meter: Meter, training: Rehearsal, item: str | None) -> None:
-    """Put together what the meters found."""
-    plan.seconds = training.seconds + max(0.0, plan.work + meter.spared - training.took)
+def _fill(plan: StagePlan, meter: Meter, took: float, item: str | None) -> None:
+    """Add what the meter found to the plan; `took` are the seconds that the rehearsal of a training took."""
+    plan.seconds += max(0.0, plan.work + meter.spared - took)
     stage = plan.stage.partition("@")[0]
-    plan.disk = {"outputs": 2 * sum(_bytes(Path(path)) for path in declared(stage, item, OUTPUTS))}
-    if training.parameters is not None:
-        plan.parameters, plan.memory = training.parameters, training.memory
-        plan.forward, plan.backward = training.forward, training.backward
-        plan.disk["state"] = training.state
-        if training.may_end:
-            plan.notes.append(f"{plan.stage} ends by itself (`min_improvement`): what it takes is the most")
-    elif meter.parameters is not None:
+    files = {file for path in declared(stage, item, OUTPUTS) for file in (Path(path), *Path(path).rglob("*"))}
+    plan.disk["outputs"] = 2 * sum(file.stat().st_size for file in files if file.is_file())
+    if plan.parameters is None and meter.parameters is not None:
         plan.parameters, plan.forward = meter.parameters, float(meter.flops)
         plan.memory = {"weights": meter.weights, "activations": meter.peak}
     plan.gpu = plan.parameters is not None
@@ -91,11 +86,6 @@ def _skipped(stage: str, item: str | None, idle: str | None) -> str | None:
         return None
     reasons = [each.get("reason", "there is no CLIP" if "clip" in each else "it does not generate") for each in empty]
     return idle or next(iter(reasons), "nothing is scored")
-
-
-def _bytes(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
 
 
 def _children() -> float:

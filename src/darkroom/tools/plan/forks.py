@@ -5,6 +5,7 @@ What a process unpickles it imports: this module imports nothing that takes long
 
 import importlib
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from darkroom.artifacts.atomic import require_writable
 
 Submit = Callable[..., Future[Any]]  # of a task, MODULE:FUNCTION, and what it is given
 
@@ -25,13 +28,9 @@ class Lost(NamedTuple):
 
 @contextmanager
 def forks(count: int, *modules: str) -> Iterator[Submit]:
-    """Start loading what stages load, and yield what runs a task there, at most `count` at a time.
+    """Load once what stages load and the `modules` of tasks, and yield what runs a task there, `count` at a time.
 
     The answer of a task that ends without one is `Lost`.
-
-    Args:
-        count: processes at a time.
-        modules: of the tasks, which are loaded once.
     """
     source = str(Path(__file__).resolve().parents[3])  # not what an installation elsewhere would give it
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
@@ -66,3 +65,23 @@ def _answer(answer: Connection, task: str, given: tuple[Any, ...]) -> None:
         traceback.print_exc()
         found = Lost(f"ended with {type(error).__name__}: {error}")
     answer.send(found)
+
+
+@contextmanager
+def quiet(log: Path) -> Iterator[None]:
+    """Send to a log what this process and those that it starts print."""
+    require_writable(log)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        with log.open("wb") as file:
+            for number in kept:
+                os.dup2(file.fileno(), number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, terminal in kept.items():
+            os.dup2(terminal, number)
+            os.close(terminal)

@@ -14,15 +14,15 @@ from pydantic import BaseModel
 from darkroom.artifacts.manifest import NAME
 from darkroom.check.check import schema
 from darkroom.dag.fingerprint.stages import OUT as CODE
-from darkroom.dag.stages import STAGES
 from darkroom.data.layout import SHARDS
 from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.parts import Part, settings_of
-from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import DVC, OUTPUTS, given, items, paths, read_yaml, scope, stage_entry
+from darkroom.params.section import validate
+from darkroom.params.stage import DVC, given
 from darkroom.params.training import Training
+from darkroom.tools.places import outputs
 
 IMAGES = 2000  # of all parts together, up to which a data set is planned whole
 _PRIVATE = (".git", ".dvc", ".darkroom", ".snakemake", "logs", "build")
@@ -31,29 +31,12 @@ _DOWNLOADS = Path(".darkroom/downloads")
 
 @dataclass(frozen=True)
 class Miniature:
-    """Where stages run in miniature, and on how much.
+    """Where stages run in miniature, and on how much."""
 
-    folder: the scratch folder.
-    parts: of each part the first image, and how many there are.
-    scale: images of the real data set for each image of the small one.
-    ready: parts whose shards are taken as they are.
-    """
-
-    folder: Path
-    parts: Mapping[str, tuple[int, int]]
-    scale: int = 1
-    ready: Set[str] = frozenset()
-
-
-def outputs() -> set[Path]:
-    """Return the outputs of all stages."""
-    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
-    return {
-        Path(path)
-        for stage in STAGES
-        for item in items(params, dvc, stage)
-        for path in paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
-    }
+    folder: Path  # the scratch folder
+    parts: Mapping[str, tuple[int, int]]  # of each part the first image, and how many there are
+    scale: int = 1  # images of the real data set for each image of the small one
+    ready: Set[str] = frozenset()  # parts whose shards are taken as they are
 
 
 @contextmanager
@@ -62,7 +45,7 @@ def scratch(ready: Set[str] = frozenset()) -> Iterator[Path]:
 
     ready: parts whose shards are taken as they are.
     """
-    made = outputs() - {SHARDS / part for part in ready}
+    made = {Path(path) for path in outputs()} - {SHARDS / part for part in ready}
     above = {parent for path in made for parent in path.parents}
     here = Path.cwd()
 
@@ -97,8 +80,7 @@ def ingested(parts: Iterable[str], stale: Set[str]) -> set[str]:
 def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
     """Return for each part the first image, and how many there are: of an ingested part those that were kept.
 
-    Args:
-        stale: the stages that are out of date: what they made is not believed.
+    Outputs of `stale` stages are not read.
 
     Raises:
         DarkroomError: a part lies outside its source, or its source cannot say how many images it has.

@@ -4,16 +4,18 @@ Every stage runs on this machine, its real body in miniature. No artifact has to
 """
 
 import difflib
+import heapq
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from darkroom.check.check import check, read_params
+from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.history import RUNS, Run, last_runs
-from darkroom.dag.repo import lock_seconds
+from darkroom.dag.repo import lock_seconds, observe
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -22,13 +24,42 @@ from darkroom.runner import machine, params_key
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
-from darkroom.tools.plan.schedule import Job, side_by_side
-from darkroom.tools.plan.stale import Dag, ask_dvc
 from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_json, as_text, grown
 from darkroom.training.state import keep_compiled
 
 REHEARSE = "darkroom.tools.plan.body:rehearse"
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
+
+
+@dataclass(frozen=True)
+class Dag:
+    """The stages that have a command.
+
+    running: since when each stage that runs now does, as a part of a sentence.
+    """
+
+    stages: list[str]  # their names, in the order of the DAG
+    stale: set[str]  # those that are out of date. A stage below a stale one is stale too: it reads what will change
+    needs: dict[str, set[str]]  # all stages above each
+    running: dict[str, str] = field(default_factory=dict)
+
+
+def _place(name: str) -> tuple[int, str]:
+    stage, _, item = name.partition("@")
+    return (list(STAGES).index(stage) if stage in STAGES else len(STAGES), item)
+
+
+def ask_dvc() -> Dag:
+    """Return the stages of the DAG.
+
+    Raises:
+        DarkroomError: DVC cannot read the repository.
+    """
+    status = observe()
+    known = status.stages.keys() - {CODE}
+    needs = {name: status.needs(name) & known for name in known}
+    running = {name: text for name in known if (text := status.runs(name))}
+    return Dag(sorted(known, key=_place), status.stale & known, needs, running)
 
 
 def choose(
@@ -120,66 +151,90 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     return load
 
 
-def _whole(
-    plans: Sequence[StagePlan], jobs: Mapping[str, Job], dag: Dag, overhead: tuple[float, float, float], load: float
-) -> Whole:
-    """Return what the stages take together, in either engine.
-
-    `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock; Snakemake starts DVC
-    with each.
-    """
-    cores, (start, asked, write) = core_count(), overhead
-    bodies = sum(plan.seconds for plan in plans)
-    return Whole(
-        bodies=bodies,
-        dvc=asked + bodies + len(plans) * (start + write) if plans else 0.0,
-        snakemake=start + asked + side_by_side(jobs, dag.needs, cores) if plans else 0.0,
-        cores=cores,
-        between=start + asked + write,
-        load=load,
-    )
-
-
 def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
     """Return what a plan assumes, in sentences without a full stop."""
     images = "all of them" if scale == 1 else f"one of {scale:,} and on one of {2 * scale:,}, with a line through both"
-    earlier = [plan.stage for plan in found if plan.source == "last run"]
     sentences = [
         f"{total:,} images; each stage ran on {images}, trainings for a few optimizer steps",
         f"a time is of a stage's body; DVC and the start of a process take {whole.between:.1f} s more under Snakemake",
-        "memory is of the tensors of one process, without libraries",
+        "memory is of one process, without libraries; FLOPs count a multiplication and an addition as two",
         f"disk counts outputs twice, in the checkout and in DVC's cache, and a training's state {keep + 1} times",
-        "FLOPs count a multiplication and an addition as two; forward + backward where there is a backward pass",
-        "several processes share a batch without loss, and checkpoints are written in the background",
     ]
-    if earlier:
+    if earlier := [plan.stage for plan in found if plan.source == "last run"]:
         sentences.append(f"{len(earlier)} times are of the last run with these parameters here: {', '.join(earlier)}")
     if whole.load > _BUSY:
-        sentences.append(
-            f"others use this machine now: what was measured took {whole.load:.1f} times its own work; times are as on "
-            f"a quiet machine, and with this load {whole.load:.1f} times as long"
-        )
+        sentences.append(f"others use this machine now: with this load, {whole.load:.1f} times as long as it says here")
     return sentences
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What was found of the chosen stages.
+class Job:
+    """A stage as an engine runs it."""
 
-    plans: of each stage, in the order of the DAG.
-    whole: what they take together.
-    last: seconds that stages' bodies took the last time.
-    assumed: sentences.
-    needs: the stages above each.
-    jobs: each as an engine runs it.
+    seconds: float  # from its start to its end, the engine's own part included
+    threads: int  # cores that it takes
+    gpu: bool = False  # whether it takes the GPU
+
+
+def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> float:
+    """Return the seconds in which all jobs have ended, see `ends`."""
+    return max(ends(jobs, needs, cores).values(), default=0.0)
+
+
+def ends(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> dict[str, float]:
+    """Return when jobs end that start as soon as those they need have ended and cores, and the GPU, are free.
+
+    Among several that may start, the one with the longest way to the end goes first: list scheduling, as
+    `snakemake --cores N` comes near to. A job that wants more cores than there are gets all.
+
+    Names in `needs` that are no jobs are done already.
     """
+    waits = {name: set(needs.get(name, ())) & jobs.keys() for name in jobs}
+    way = _ways(jobs, waits)
+    ready = [name for name, needed in waits.items() if not needed]
+    running: list[tuple[float, str]] = []
+    found: dict[str, float] = {}
+    now, free, gpus = 0.0, cores, 1
+    while ready or running:
+        for name in sorted(ready, key=way.__getitem__, reverse=True):
+            wanted = min(jobs[name].threads, cores)
+            if wanted <= free and jobs[name].gpu <= gpus:
+                ready.remove(name)
+                free, gpus = free - wanted, gpus - jobs[name].gpu
+                heapq.heappush(running, (now + jobs[name].seconds, name))
+        now, done = heapq.heappop(running)
+        found[done] = now
+        free, gpus = free + min(jobs[done].threads, cores), gpus + jobs[done].gpu
+        for name, needed in waits.items():
+            if done in needed:
+                needed.remove(done)
+                ready += [] if needed else [name]
+    return found
 
-    plans: list[StagePlan]
-    whole: Whole
-    last: dict[str, float]
-    assumed: list[str]
-    needs: dict[str, set[str]]
-    jobs: dict[str, Job]
+
+def _ways(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]]) -> dict[str, float]:
+    """Return the seconds from the start of each job to the end of all that follow from it, on cores without number."""
+    found: dict[str, float] = {}
+
+    def way(name: str) -> float:
+        if name not in found:
+            after = [way(other) for other, needed in needs.items() if name in needed]
+            found[name] = jobs[name].seconds + max(after, default=0.0)
+        return found[name]
+
+    return {name: way(name) for name in jobs}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What was found of the chosen stages."""
+
+    plans: list[StagePlan]  # of each stage, in the order of the DAG
+    whole: Whole  # what they take together
+    last: dict[str, float]  # seconds that stages' bodies took the last time
+    assumed: list[str]  # sentences
+    needs: dict[str, set[str]]  # the stages above each
+    jobs: dict[str, Job]  # each as an engine runs it
 
 
 def planned(names: Sequence[str] = (), everything: bool = False, history: bool = True) -> Planned | None:
@@ -224,7 +279,10 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
     single, between = _gpu(params), start + asked + write
     jobs = {each.stage: Job(each.seconds + between, _cpus(each.stage, params), each.gpu and single) for each in plans}
-    whole = _whole(plans, jobs, dag, (start, asked, write), load)
+    bodies, cores = sum(each.seconds for each in plans), core_count()
+    # `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock.
+    dvc = asked + bodies + len(plans) * (start + write)
+    whole = Whole(bodies, dvc, start + asked + side_by_side(jobs, dag.needs, cores), cores, between, load)
     assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans)
     return Planned(plans, whole, {name: run.seconds for name, run in last.items()}, assumed, dag.needs, jobs)
 

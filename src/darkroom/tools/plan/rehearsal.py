@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,8 +17,8 @@ from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE
 from darkroom.params.training import Init, Training
 from darkroom.terminal.numbers import bytes_of
-from darkroom.tools.plan.counter import Counter
-from darkroom.tools.plan.meter import Meter, clock
+from darkroom.tools.plan.meter import Counter, Meter, clock
+from darkroom.tools.plan.table import StagePlan
 from darkroom.training import evaluation, strip
 from darkroom.training.averages import snapshot_images, write_snapshot
 from darkroom.training.callbacks import write_grids
@@ -42,25 +42,12 @@ class TooLargeError(DarkroomError):
 
 @dataclass
 class Rehearsal:
-    """Stands in for the training loop of a stage's body, and keeps what it found.
+    """Stands in for the training loop of a stage's body, and adds the results to its plan."""
 
-    meter: of the networks that are called without gradients.
-    scale: images of the real data set for each image of the small one.
-    took: seconds that the rehearsal took, `spared` seconds included; they are not the training's.
-    seconds: what the training takes.
-    may_end: whether it may end before its last image, so that what it takes is the most.
-    """
-
-    meter: Meter
-    scale: int
-    took: float = 0.0
-    seconds: float = 0.0
-    may_end: bool = False
-    parameters: int | None = None
-    forward: float = 0.0
-    backward: float = 0.0
-    memory: dict[str, int] = field(default_factory=dict)
-    state: int = 0
+    meter: Meter  # of the networks that are called without gradients
+    scale: int  # images of the real data set for each image of the small one
+    plan: StagePlan
+    took: float = 0.0  # seconds that the rehearsal took, `spared` seconds included; they are not the training's
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
         """Take the place of `darkroom.training.loop.train`.
@@ -68,13 +55,14 @@ class Rehearsal:
         Raises:
             TooLargeError: weights, all that a training keeps of them, or a batch do not fit into the free memory.
         """
-        began, spared = clock(), self.meter.spared
-        self.may_end = settings.min_improvement is not None
-        self.parameters = sum(p.numel() for p in _trained(recipe))
-        self.memory = memory_of(recipe, settings)
+        began, spared, plan = clock(), self.meter.spared, self.plan
+        if settings.min_improvement is not None:
+            plan.notes.append(f"{plan.stage} ends by itself (`min_improvement`): what it takes is the most")
+        plan.parameters = sum(p.numel() for p in _trained(recipe))
+        plan.memory = memory_of(recipe, settings)
         self._require_memory(recipe.whole_batch)
         trainer = open_training(recipe, alone(settings), here(run), places)
-        self.state = (run.keep + 1) * trainer.checkpoint_bytes
+        plan.disk["state"] = (run.keep + 1) * trainer.checkpoint_bytes
         trainer.images = begin = first_image(recipe, trainer.settings)
         steps = endless(trainer, begin)
         self._count_operations(trainer, next(steps), settings)
@@ -93,7 +81,7 @@ class Rehearsal:
         return trainer
 
     def _require_memory(self, whole_batch: bool) -> None:
-        needed, free = sum(self.memory.values()) - self.memory["weights"], _available()
+        needed, free = sum(self.plan.memory.values()) - self.plan.memory["weights"], _available()
         if needed > free:
             remedy = "lower its `batch`" if whole_batch else "lower `run.micro_batch`"
             raise TooLargeError(
@@ -111,16 +99,16 @@ class Rehearsal:
         def grown(first: float, second: float) -> float:
             return second + (second - first) / max(1, more - few) * (micro - more)
 
-        self.forward, self.backward = (
+        self.plan.forward, self.plan.backward = (
             grown(before, after) / micro * settings.images for before, after in zip(one[:2], other[:2], strict=True)
         )
         held = sum(value.nbytes for value in batch.data.values())
-        self.memory["activations"] = int(max(0.0, grown(one[2], other[2]))) + held
+        self.plan.memory["activations"] = int(max(0.0, grown(one[2], other[2]))) + held
 
     def _time(self, trainer: TrainState, settings: Training, run: Run, steps: Iterator[Batch], logs: Path) -> None:
         """Add up optimizer steps, validations, scores and grids, each as often as the loop does them."""
         step, first = _step_seconds(trainer, steps)
-        self.seconds += first + settings.images // settings.batch * step
+        self.plan.seconds += first + settings.images // settings.batch * step
         grids = -(-settings.images // run.grid_every) if run.grid_every else 0
         share = self.scale / settings.processes
         recipe, images, weights = trainer.recipe, trainer.images, partial(evaluation.evaluating, trainer)
@@ -137,11 +125,10 @@ class Rehearsal:
                 self.meter.forget()
                 began, spared = clock(), self.meter.spared
                 call()
-                self.seconds += times * (clock() - began + self.meter.spared - spared)
+                self.plan.seconds += times * (clock() - began + self.meter.spared - spared)
 
 
 def _trained(recipe: Recipe) -> list[nn.Parameter]:
-    """Return the parameters that some phase trains."""
     modules = {phase.module: recipe.modules[phase.module] for phase in recipe.phases}
     return [p for module in modules.values() for p in module.parameters() if p.requires_grad]
 

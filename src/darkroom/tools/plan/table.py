@@ -14,35 +14,27 @@ SKIPPED = "skipped"
 class StagePlan:
     """One line of the plan.
 
-    parameters: of the networks that run, None where none does.
     forward, backward: floating-point operations of the whole stage, a multiplication and an addition counted as two.
     memory: bytes of one process, by what holds them; the libraries themselves are not in it.
-    disk: bytes, by what: outputs, and a training's state.
-    seconds: what its body takes, without the engine and the start of its process.
-    skipped: why the stage has nothing to do, where `source` is skipped.
     source: measured, skipped, or last run, where it ran here under the same conditions; or too large, or not measured.
-    measured_seconds: what was measured, where the last run decides.
-    gpu: whether it has networks, which run on a GPU where there is one.
     wall, work: seconds that the measured calls took, and in which they worked, which are fewer on a busy machine.
-    notes: what the person should know.
-    stale: whether it is out of date.
     """
 
     stage: str
-    parameters: int | None = None
+    parameters: int | None = None  # of the networks that run, None where none does
     forward: float | None = None
     backward: float | None = None
     memory: dict[str, int] = field(default_factory=dict)
-    disk: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
+    disk: dict[str, int] = field(default_factory=dict)  # bytes, by what: outputs, and a training's state
+    seconds: float = 0.0  # what its body takes, without the engine and the start of its process
     source: str = "measured"
-    measured_seconds: float | None = None
-    gpu: bool = False
+    measured_seconds: float | None = None  # what was measured, where the last run decides
+    gpu: bool = False  # whether it has networks, which run on a GPU where there is one
     wall: float = 0.0
     work: float = 0.0
-    notes: list[str] = field(default_factory=list)
-    stale: bool = True
-    skipped: str = ""
+    notes: list[str] = field(default_factory=list)  # what the person should know
+    stale: bool = True  # whether it is out of date
+    skipped: str = ""  # why the stage has nothing to do, where `source` is skipped
 
 
 def grown(small: StagePlan, smaller: StagePlan, scale: int) -> StagePlan:
@@ -70,22 +62,14 @@ _HEADER = ("stage", "parameters", "FLOPs", "memory", "disk", "time", "from", "la
 
 @dataclass(frozen=True)
 class Whole:
-    """What all stages of a plan take together, in seconds.
+    """What all stages of a plan take together, in seconds."""
 
-    bodies: their sum.
-    dvc: of `dvc repro`, one stage after another.
-    snakemake: of `snakemake --cores all`, side by side.
-    cores: of this machine.
-    between: what a stage takes under Snakemake besides its body.
-    load: how many times their own work the measured calls took, which is near 1 on a quiet machine.
-    """
-
-    bodies: float
-    dvc: float
-    snakemake: float
-    cores: int
-    between: float
-    load: float
+    bodies: float  # their sum
+    dvc: float  # of `dvc repro`, one stage after another
+    snakemake: float  # of `snakemake --cores all`, side by side
+    cores: int  # of this machine
+    between: float  # what a stage takes under Snakemake besides its body
+    load: float  # how many times their own work the measured calls took, which is near 1 on a quiet machine
 
 
 def _row(plan: StagePlan, last: Mapping[str, float]) -> tuple[str, ...]:

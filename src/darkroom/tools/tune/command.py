@@ -12,10 +12,8 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, bytes_of, time_of
-from darkroom.tools.editing import laid_over
-from darkroom.tools.preset import shown
-from darkroom.tools.tune.places import is_shared, key_of
-from darkroom.tools.tune.search import NOTHING, TOLERANCE, Tried, label
+from darkroom.tools.editing import laid_over, shown
+from darkroom.tools.tune.search import NOTHING, Tried, is_shared, key_of, label
 from darkroom.tools.tune.trials import Tuned, trials
 
 _LOG = Path("logs/tune.log")
@@ -35,8 +33,8 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
     Raises:
         DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
     """
-    if busy := os.getloadavg()[0] > _BUSY:
-        yield "Others use this machine now: times are of what they leave."
+    if os.getloadavg()[0] > _BUSY:
+        yield "Others use this machine now, which may favour some settings: try again when it is quiet."
     found: list[Tuned] = []
     idle: set[str] = set()
     with trials(names, _LOG) as on:
@@ -49,14 +47,11 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
             tuned = yield from _table(stage, on.tries(stage))
             if not tuned.why:
                 found.append(tuned)
-                continue
-            if tuned.why == NOTHING:
+            elif tuned.why == NOTHING:
                 idle.add(stage)
-            if names or stage not in idle:
+            if tuned.why and (names or stage not in idle):
                 yield f"{stage}: {tuned.why}."
     yield from _end(found, [name for name in on.known if name not in idle], write)
-    if busy:
-        yield "Others used this machine when it began: a setting may have met another load. Try again when it is quiet."
 
 
 def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
@@ -71,10 +66,7 @@ def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
     for each in tries:
         tried.append(each)
         yield _line(_row(each))
-    yield (
-        f"  Loss and gradient: differences from exact settings. From batch to batch the gradient differs by "
-        f"{exact.noise:.0%}; a shift of {TOLERANCE:.0%} of that is refused, and what adds as much to its variance."
-    )
+    yield f"  Differences from exact settings; between batches the gradient differs by {exact.noise:.0%}."
     return Tuned(stage, tried)
 
 
@@ -86,20 +78,20 @@ def _row(tried: Tried) -> tuple[str, ...]:
     found = tried.found
     if found.why:
         return (tried.label, *[""] * 6, tried.verdict)
+    first = time_of(found.first) if found.first >= 1 else ""
+    apart = f"{found.loss:.2%}", f"{found.gradient:.2%}"
     return (
         tried.label,
         f"{1 / found.seconds:.3g}",
-        time_of(found.first) if found.first >= 1 else "",
+        first,
         bytes_of(found.memory),
-        f"{found.loss:.2%}",
-        f"{found.gradient:.2%}",
+        *apart,
         time_of(found.whole),
         tried.verdict,
     )
 
 
 def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[str]:
-    """Yield what to set, and set it where that is wanted."""
     if not found:
         yield "No training was tried."
         return
@@ -118,11 +110,9 @@ def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[
         yield "Nothing pays: params.yaml stays as it is."
         return
     yield from (f"{key}: {shown(value)}" for key, value in new.items())
-    if not write:
-        yield "`--write` sets them; trainings whose settings change run again."
-        return
-    write_bytes(PARAMS, laid_over(before, new).encode())
-    yield "params.yaml has them now. The trainings whose settings changed run again."
+    if write:
+        write_bytes(PARAMS, laid_over(before, new).encode())
+    yield f"{'params.yaml has them now' if write else '`--write` sets them'}; trainings that they change run again."
 
 
 def _wanted(found: Sequence[Tuned], known: Sequence[str]) -> tuple[dict[str, Any], list[tuple[str, str, Any]]]:

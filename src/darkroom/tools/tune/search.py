@@ -4,18 +4,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from darkroom.tools.tune.places import KEYS, RUN_KEYS
+from darkroom.dag.stages import FOREACH
+from darkroom.params.kinds import OWN_TRAINING
+from darkroom.tools.editing import shown
 
 Changes = Mapping[str, Any]  # of keys of `training` and of `run`
+
+RUN_KEYS = ("micro_batch", "workers", "activation_checkpointing")  # of `run`, which all trainings share
+KEYS = ("threads", "precision", "tf32", "channels_last", "compile", *RUN_KEYS)
 
 EXACT: dict[str, Any] = {"precision": "fp32", "tf32": False, "compile": False, "channels_last": False}
 NOTHING = "with these parameters nothing is trained"  # why a training was not tried
 AS_IT_IS = "as it is"  # the label of params.yaml's settings
 PAYS = 0.97  # fraction of the time, below which a change is worth its line in params.yaml
 TOLERANCE = 0.1  # of `departure`: what departs further is another training
-COMPILES = (
-    120.0  # seconds of a training, below which compiling cannot pay: it takes about a minute, half of it on a GPU
-)
+COMPILES = 120.0  # seconds of a training, below which compiling cannot pay: it takes a minute, half of it on a GPU
 _SMALLEST = 8  # images of a micro-batch
 _READERS = (1, 2)  # processes that read
 
@@ -24,39 +27,29 @@ _READERS = (1, 2)  # processes that read
 class Found:
     """What a training did with some settings.
 
-    why: why it cannot run with them; "": it ran.
-    updates: optimizer steps of the whole training.
-    batch: images in one, of one process.
-    seconds: of an optimizer step, with its reading.
-    first: seconds that the first one takes more, as compiling does.
-    memory: most bytes of the process beside its libraries, or of the GPU's tensors.
-    loss: relative difference of the mean loss from exact settings, of the phase where it is the largest.
-    gradient: relative difference of a batch's gradient from that of exact settings, root mean square.
     departure: the largest of: the shift of the loss and what batches' gradients are off alike, in standard deviations
         between batches; and the fraction that the rest of the difference adds to the variance of the gradient.
-    noise: standard deviation of the gradient between batches, relative to it, with exact settings.
     convolutions, checkpoints, cuts: whether there are layers that know a memory layout, blocks whose activations may be
         computed again, and batches that may be cut.
     now: what the settings say of the keys that are tried, and `processes`; of the first that is yielded, what
         params.yaml says.
-    gpu: whether it runs on a GPU.
     """
 
-    why: str = ""
-    updates: int = 0
-    batch: int = 0
-    seconds: float = 0.0
-    first: float = 0.0
-    memory: int = 0
-    loss: float = 0.0
-    gradient: float = 0.0
+    why: str = ""  # why it cannot run with them; "": it ran
+    updates: int = 0  # optimizer steps of the whole training
+    batch: int = 0  # images in one, of one process
+    seconds: float = 0.0  # of an optimizer step, with its reading
+    first: float = 0.0  # seconds that the first one takes more, as compiling does
+    memory: int = 0  # most bytes of the process beside its libraries, or of the GPU's tensors
+    loss: float = 0.0  # relative difference of the mean loss from exact settings, of the phase where it is the largest
+    gradient: float = 0.0  # relative difference of a batch's gradient from that of exact settings, root mean square
     departure: float = 0.0
-    noise: float = 0.0
+    noise: float = 0.0  # standard deviation of the gradient between batches, relative to it, with exact settings
     convolutions: bool = False
     checkpoints: bool = False
     cuts: bool = False
     now: Changes = field(default_factory=dict)
-    gpu: bool = False
+    gpu: bool = False  # whether it runs on a GPU
 
     @property
     def whole(self) -> float:
@@ -71,14 +64,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting that was tried: what was changed, what was found, and what to make of it.
+    """A setting that was tried: what was changed, what was found, and what to make of it."""
 
-    changes: beside the settings of params.yaml.
-    label: of the last change.
-    """
-
-    changes: Changes
-    label: str
+    changes: Changes  # beside the settings of params.yaml
+    label: str  # of the last change
     found: Found
     verdict: str
 
@@ -91,11 +80,8 @@ def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS, compiles: f
 
     A change that is quicker, twice, and does not depart is kept, and the next ones are tried beside it.
 
-    Args:
-        attempt: trains for some optimizer steps; the first time with exact settings.
-        cores: CPU threads that there are.
-        keys: those that are tried.
-        compiles: seconds of a training, from which compiling is tried.
+    `attempt` trains for some optimizer steps, the first time with exact settings. Only `keys` are tried, and compiling
+    for a training that takes `compiles` seconds.
     """
     asked = attempt(None)
     exact = asked if asked.why else attempt(EXACT)
@@ -160,30 +146,41 @@ def _verdict(found: Found, best: Found, key: str) -> str:
 
 
 def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, Found]) -> tuple[Found, Found, str]:
-    """Measure the best setting and a quicker one once more, in turn; return both by their mean times, and the verdict.
-
-    Both pairs must agree: of a dozen changes some are quicker by chance.
-    """
-    again = [attempt(changes) for changes, _ in (best, other)]
-    if any(found.why for found in again):
-        return best[1], other[1], "no quicker"
-    pairs = list(zip((best, other), again, strict=True))
-    # What was compiled is found again, so only the first time says what it takes.
-    one, two = (replace(found, first=of.first) if changes.get("compile") else found for (changes, of), found in pairs)
-    first, second = (
-        replace(before, seconds=(before.seconds + found.seconds) / 2, first=min(before.first, found.first))
-        for (_, before), found in ((best, one), (other, two))
-    )
-    return first, second, "taken" if two.whole < PAYS * one.whole else "no quicker, both tried again"
+    """Measure both once more, since some changes are quicker by chance; return their mean times, and the verdict."""
+    means, wholes = [], []
+    for changes, before in (best, other):
+        found = attempt(changes)
+        if found.why:
+            return best[1], other[1], "no quicker"
+        # What was compiled is found again, so only the first time says what it takes.
+        found = replace(found, first=before.first) if changes.get("compile") else found
+        wholes.append(found.whole)
+        seconds, first = (before.seconds + found.seconds) / 2, min(before.first, found.first)
+        means.append(replace(before, seconds=seconds, first=first))
+    return means[0], means[1], "taken" if wholes[1] < PAYS * wholes[0] else "no quicker, both tried again"
 
 
 def label(key: str, value: Any) -> str:
-    """Return a change in a few words."""
-    if key == "threads":
-        return f"{value} thread{'s' * (value > 1)}"
-    if key == "precision":
-        return str(value)
-    words = key.replace("_", " ")
-    if isinstance(value, bool):
-        return words if value else f"no {words}"
-    return f"{words}: {'null' if value is None else value}"
+    """Return a change as a row of the table names it."""
+    return f"{key}: {shown(value)}"
+
+
+def is_shared(name: str, key: str) -> bool:
+    """Return whether a key of a training is also that of others: of all by `run`, or of all U-Nets."""
+    return key in RUN_KEYS or ("@" in name and key not in OWN_TRAINING)
+
+
+def key_of(name: str, key: str, params: Mapping[str, Any]) -> str:
+    """Return the dotted key of params.yaml that decides a setting of a training.
+
+    `name` is of a stage, or of one of its items (STAGE@ITEM); `params` is params.yaml without defaults.
+    """
+    if key in RUN_KEYS:
+        return f"run.{key}"
+    stage, _, item = name.partition("@")
+    if item and key in OWN_TRAINING:
+        return f"{FOREACH[stage]}.{item}.training.{key}"
+    section = params.get(stage) or {}
+    kind = section.get("kind", section.get("source"))
+    own = (section.get(kind) or {}).get("training") or {} if isinstance(kind, str) else {}
+    return f"{stage}.{kind}.training.{key}" if key in own else f"{stage}.training.{key}"

@@ -26,8 +26,7 @@ from darkroom.params.training import Training
 from darkroom.tools.editing import put
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
-from darkroom.tools.tune.places import KEYS, RUN_KEYS, key_of
-from darkroom.tools.tune.search import NOTHING, Changes, Found
+from darkroom.tools.tune.search import KEYS, NOTHING, RUN_KEYS, Changes, Found, key_of
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.start import Places, open_training
 from darkroom.training.train_state import TrainState
@@ -54,11 +53,10 @@ class Trial:
 
     exact: file with weights, losses and gradient of exact settings, which the first trial writes; None: it only says
         what the settings are.
-    before: bytes that the process has in memory before.
     """
 
     exact: Path | None
-    before: int
+    before: int  # bytes that the process has in memory before
     found: Found | None = None
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
@@ -101,11 +99,7 @@ class Trial:
 def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> Found:
     """Run the body of a training stage, or of one of its items (STAGE@ITEM), up to its training, and try that.
 
-    Args:
-        name: of the stage.
-        on: where it runs; what it reads is there.
-        changes: laid over what params.yaml gives to the stage; None: it only says what that is.
-        exact: see `Trial`.
+    `changes` are laid over params.yaml; None: it only says what that is. For `exact` see `Trial`.
     """
     stage, _, item = name.partition("@")
     enter(on.folder, download=False)
@@ -185,9 +179,8 @@ def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
 
     Returns:
         their root mean square difference, relative to the exact ones; how far that departs; and the standard deviation
-        between batches, relative to the mean. It departs by the larger one of two parts, which do not matter alike:
-        what the differences of all batches share, in standard deviations between batches, and the fraction that the
-        rest adds to the variance of a gradient, as a smaller batch would.
+        between batches, relative to the mean. It departs by the larger of two parts: the shared difference of all
+        batches, in standard deviations between batches, and the fraction that the rest adds to the variance.
     """
     count, mean = len(exact), exact.mean(dim=0)
     noise = float((exact - mean).square().sum() / (count - 1))
@@ -217,7 +210,6 @@ def _probed(trainer: TrainState, probes: Sequence[Batch]) -> tuple[Tensor, Tenso
 
 
 def _timed(trainer: TrainState, steps: Iterator[Batch]) -> float:
-    """Return the seconds of an optimizer step with its reading."""
     block = _BLOCK if trainer.device.type == "cuda" else 1
     times: list[float] = []
     while len(times) < 3 or sum(times) < BUDGET:

@@ -10,14 +10,11 @@ from darkroom.check.check import check, read_params
 from darkroom.dag.stages import TRAININGS
 from darkroom.environment import choose_device, set_threads
 from darkroom.tools.cores import core_count
-from darkroom.tools.plan.forks import Lost, forks
+from darkroom.tools.plan.forks import Lost, forks, quiet
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
-from darkroom.tools.plan.plan import REHEARSE, choose, in_miniature
-from darkroom.tools.plan.stale import Dag, ask_dvc
+from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
 from darkroom.tools.plan.table import UNKNOWN
-from darkroom.tools.quiet import quiet
-from darkroom.tools.tune.places import KEYS
-from darkroom.tools.tune.search import AS_IT_IS, COMPILES, Changes, Found, Tried, search
+from darkroom.tools.tune.search import AS_IT_IS, COMPILES, KEYS, Changes, Found, Tried, search
 from darkroom.training.state import keep_compiled
 
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
@@ -56,41 +53,24 @@ class Tuned:
 class Trials:
     """Where trainings are tried.
 
-    chosen: the trainings that were asked for, in the order of the DAG.
-    known: all trainings of the DAG.
-    lacks: of each chosen one a stage above it that cannot run here, if there is one.
     attempt: tries settings of a training in a process of its own: its name, changes, and the file of `Trial`.
     """
 
-    chosen: list[str]
-    known: list[str]
-    lacks: Mapping[str, str]
+    chosen: list[str]  # the trainings that were asked for, in the order of the DAG
+    known: list[str]  # all trainings of the DAG
+    lacks: Mapping[str, str]  # of each chosen one a stage above it that cannot run here, if there is one
     attempt: Callable[[str, Changes | None, Path], Found]
 
     def tries(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Iterator[Tried]:
-        """Yield settings of a training, each once it was tried, one at a time: nothing else runs meanwhile.
-
-        Args:
-            stage: one of `chosen`.
-            keys: those that are tried.
-            compiles: seconds of a training, from which compiling is tried.
-        """
+        """Yield settings of a training, each once it was tried: `keys` and `compiles` as for `search`."""
         with TemporaryDirectory(prefix="darkroom-tune-") as folder:
             exact = Path(folder) / "exact.pt"
             yield from search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys, compiles)
 
-    def tuned(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Tuned:
-        """Return what `tries` finds, once all were tried."""
-        return Tuned(stage, list(self.tries(stage, keys, compiles)))
-
 
 @contextmanager
 def trials(names: Sequence[str], log: Path) -> Iterator[Trials]:
-    """Run what trainings need in miniature, and yield where these are tried.
-
-    Args:
-        names: of stages that train; none: all that this DAG trains.
-        log: what the stages print.
+    """Run what trainings (`names`; none: all) need in miniature, printing to a log, and yield where these are tried.
 
     Raises:
         DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.tools.quiet import quiet
+from darkroom.tools.plan.forks import quiet
 
 SCRIPT = """
 import subprocess, sys
 from pathlib import Path
-from darkroom.tools.quiet import quiet
+from darkroom.tools.plan.forks import quiet
 
 print("before")
 try:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from darkroom.terminal.half_blocks import beside, colours_of, half_blocks
-from terminal.half_blocks_read import pixels_of
+from darkroom.tools.bands import beside, colours_of, half_blocks
+from tools.half_blocks_read import pixels_of
 
 TRUE = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 

@@ -17,11 +17,9 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, read_yaml, stage_entry
 from darkroom.params.training import SharedTraining, Training
 from darkroom.tools.editing import leaves
-from darkroom.tools.params.command import params
-from darkroom.tools.params.keys import ENTRY, REQUIRED, keys
-from darkroom.tools.params.page import page
+from darkroom.tools.params import ENTRY, REQUIRED, keys, page, params
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 KEYS = list(keys(whole()))
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from darkroom.data.sources.folder import Folder as Source
 from darkroom.errors import DarkroomError
-from darkroom.tools.init.annotations import folder_settings
 from darkroom.tools.init.columns import choose
+from darkroom.tools.init.subject import folder_settings
 from tools.init.conftest import classes
 
 NUMBERS = range(40)

@@ -1,1 +1,0 @@
-"""`darkroom params`: every key of params.yaml with value, default, description and allowed values."""
