@@ -1,8 +1,9 @@
 """Scores of averaged weights while they are trained: how often, of how many images, by which network."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.params.section import NO_FILE, Positive, Section, Seed
 
@@ -19,11 +20,9 @@ class Evaluate(Section):
     extractor: str = NO_FILE
     """models/extractor: the feature network of the scores; data/none: no evaluation."""
 
-    @model_validator(mode="after")
-    def _judged(self) -> "Evaluate":
+    def _misfits(self) -> Iterator[str]:
         if self.every and self.extractor == NO_FILE:
-            raise ValueError("every is above 0, so extractor must be named: models/extractor")
-        return self
+            yield "every is above 0, so extractor must be named: models/extractor"
 
 
 class EvaluateGenerator(Evaluate):
@@ -34,8 +33,6 @@ class EvaluateGenerator(Evaluate):
     reference: str = NO_FILE
     """data/reference: the statistics of the real images; data/none: no evaluation."""
 
-    @model_validator(mode="after")
-    def _compared(self) -> "EvaluateGenerator":
+    def _misfits(self) -> Iterator[str]:
         if self.every and self.reference == NO_FILE:
-            raise ValueError("every is above 0, so reference must be named: data/reference")
-        return self
+            yield "every is above 0, so reference must be named: data/reference"

@@ -1,10 +1,10 @@
 """Sections in which `kind` chooses one of several sections, each with keys of the training of its own."""
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, create_model, field_validator
 
 from darkroom.params.section import Model, Section
 from darkroom.params.training import Training
@@ -75,20 +75,13 @@ class OfKinds(Section):
         """The settings of the training: `training`, with what the chosen kind has otherwise."""
         return merged(self.training, self.chosen.training, f"{self.kind}.training")
 
-    @model_validator(mode="after")
-    def _there(self) -> "OfKinds":
+    def _misfits(self) -> Iterator[str]:
         if self.chosen is None:
-            raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
-        return self
-
-    @model_validator(mode="after")
-    def _trainable(self) -> "OfKinds":
-        """Check `training` with what each kind that is there has otherwise, not only the chosen one."""
-        for name in type(self).model_fields:
+            yield f"kind is {self.kind}, and the section `{self.kind}` is missing"
+        for name in type(self).model_fields:  # of each kind that is there, not only of the chosen one
             section = getattr(self, name)
             if isinstance(section, Kind) and section.training:
                 merged(self.training, section.training, f"{name}.training")
-        return self
 
 
 def of_kinds(sections: Mapping[str, type[Kind]], what: str) -> Any:

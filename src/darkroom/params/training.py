@@ -5,10 +5,11 @@ that of a kind of tokenizer or of a U-Net before both. A stage's defaults, in a 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, create_model
 
 from darkroom.params.section import NO_FILE, Betas, Fraction, Positive, Rate, Section, Seed, Sha256, Warmup
 
@@ -56,11 +57,9 @@ class Init(Section):
     skip: list[str] = []
     """Globs of weights that are initialised at random though the file has them."""
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "Init":
+    def _misfits(self) -> Iterator[str]:
         if self.url is not None and self.folder != NO_FILE:
-            raise ValueError(f"give a folder or a url, not both: without a folder it is {NO_FILE}")
-        return self
+            yield f"give a folder or a url, not both: without a folder it is {NO_FILE}"
 
 
 class Training(Section):
@@ -174,76 +173,54 @@ class Training(Section):
         """Return how many of some optimizer steps are the decay's."""
         return max(1, int(self.decay_fraction * steps))
 
-    @model_validator(mode="after")
-    def _whole_updates(self) -> "Training":
-        if self.images % self.batch:
-            raise ValueError(f"images ({self.images}) must be a multiple of batch ({self.batch})")
-        if self.batch % self.processes:
-            raise ValueError(f"batch ({self.batch}) must be a multiple of processes ({self.processes})")
-        if self.ema_start >= self.images:
-            raise ValueError(f"ema_start ({self.ema_start}) must be below images ({self.images}): nothing was averaged")
-        if self.warmup >= self.images:
-            raise ValueError(f"warmup ({self.warmup}) must be below images ({self.images})")
-        return self
+    @property
+    def schedules(self) -> set[str | None]:
+        """The schedules of the training and of its groups."""
+        return {self.schedule, *(group.schedule for group in self.groups)} - {None}
 
-    @model_validator(mode="after")
-    def _schedules(self) -> "Training":
-        """Each schedule has what it needs, and no value stands here that nothing reads."""
-        used = {self.schedule, *(group.schedule for group in self.groups)}
-        needs = {"inverse_sqrt": ("decay_images", self.decay_images), "piecewise": ("milestones", self.milestones)}
-        for schedule, (key, value) in needs.items():
-            if schedule in used and not value:
-                raise ValueError(f"schedule {schedule} needs {key}")
-            if schedule not in used and value:
-                raise ValueError(f"{key} is read by the schedule {schedule} only: take it out")
-        if self.final_rate and not used & {"linear", "cosine", "exponential", "wsd"}:
-            raise ValueError(
-                "final_rate is read by the schedules linear, cosine, exponential and wsd only: set it to 0.0"
+    @property
+    def optimizers(self) -> set[str | None]:
+        """The optimizers of the training and of its groups."""
+        return {self.optimizer, *(group.optimizer for group in self.groups)} - {None}
+
+    READ_WITH = {
+        "decay_images": ("schedules", "inverse_sqrt"),
+        "milestones": ("schedules", "piecewise"),
+        "final_rate": ("schedules", "linear", "cosine", "exponential", "wsd"),
+        "schedule_images": ("schedules", "linear", "cosine", "exponential", "one_cycle"),
+        "min_improvement": ("schedule", "wsd"),
+        "muon_chunks": ("optimizers", "muon"),
+    }
+
+    def _misfits(self) -> Iterator[str]:
+        if self.images % self.batch:
+            yield f"images ({self.images}) must be a multiple of batch ({self.batch})"
+        if self.batch % self.processes:
+            yield f"batch ({self.batch}) must be a multiple of processes ({self.processes})"
+        if self.ema_start >= self.images:
+            yield f"ema_start ({self.ema_start}) must be below images ({self.images})"
+        if self.warmup >= self.images:
+            yield f"warmup ({self.warmup}) must be below images ({self.images})"
+        if "inverse_sqrt" in self.schedules and not self.decay_images:
+            yield "schedule inverse_sqrt needs decay_images"
+        if "piecewise" in self.schedules and not self.milestones:
+            yield "schedule piecewise needs milestones"
+        if "exponential" in self.schedules and not self.final_rate:
+            yield "schedule exponential needs a final_rate above 0"
+        if self.schedule_images and not self.warmup < self.schedule_images <= self.images:
+            yield (
+                f"schedule_images ({self.schedule_images}) must be above warmup ({self.warmup}) and at most images "
+                f"({self.images})"
             )
-        if "exponential" in used and not self.final_rate:
-            raise ValueError("schedule exponential needs a final_rate above 0, as a fraction of learning_rate")
-        if self.schedule_images is not None:
-            if not used & {"linear", "cosine", "exponential", "one_cycle"}:
-                raise ValueError(
-                    "schedule_images is read by the schedules linear, cosine, exponential and one_cycle only: take it "
-                    "out"
-                )
-            if not self.warmup < self.schedule_images <= self.images:
-                raise ValueError(
-                    f"schedule_images ({self.schedule_images}) must be above warmup ({self.warmup}) and at most "
-                    f"images ({self.images})"
-                )
-        if "wsd" in used and self.warmup > self.decay_start:
-            raise ValueError(
+        if "wsd" in self.schedules and self.warmup > self.decay_start:
+            yield (
                 f"schedule wsd decays after {self.decay_start} images (decay_fraction {self.decay_fraction}), before "
                 f"the warmup ({self.warmup}) ends: shorten one of them"
             )
-        starts = [milestone.images for milestone in self.milestones]
-        if starts != sorted(set(starts)):
-            raise ValueError("milestones must rise in images")
-        return self
-
-    @model_validator(mode="after")
-    def _chunks_of_muon(self) -> "Training":
-        if self.muon_chunks and "muon" not in {self.optimizer, *(group.optimizer for group in self.groups)}:
-            raise ValueError("muon_chunks is read by the optimizer muon only: set it to false")
-        return self
-
-    @model_validator(mode="after")
-    def _ends_by_itself(self) -> "Training":
-        """`min_improvement` has a decay to begin, and no average is spread over a length that nobody knows."""
-        if self.min_improvement is None:
-            return self
-        if self.schedule != "wsd":
-            raise ValueError(
-                f"min_improvement lets the decay of schedule wsd begin, and schedule is {self.schedule}: set it to "
-                "null, or schedule to wsd"
-            )
-        if self.ema_profiles:
-            raise ValueError(
-                "ema_profiles are spread over all images, whose number min_improvement leaves open: leave one empty"
-            )
-        return self
+        if any(a.images >= b.images for a, b in pairwise(self.milestones)):
+            yield "milestones must rise in images"
+        if self.min_improvement and self.ema_profiles:
+            yield "ema_profiles are spread over all images, whose number min_improvement leaves open: leave one empty"
 
 
 def with_shared(shared: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The sections that the trainings of evaluators and teacher read, and whether published weights are there; no torch."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.models.tokenizers.sections import TEACHER, Network
 from darkroom.params.fits import refuse
@@ -214,22 +215,22 @@ class SceneReaderParams(Section):
     score_decoder: Requested
     train_scene_reader: TrainSceneReader
 
-    @model_validator(mode="after")
-    def _fits(self) -> "SceneReaderParams":
-        if self.idle:
-            return self
-        if self.ingest.channels == "L":
-            raise ValueError(
-                "`ingest.channels` is L, and grey images show no colours to be read: set it to RGB or RGBA, or "
+    def _misfits(self) -> Iterator[str]:
+        if not self.idle and self.ingest.channels == "L":
+            yield (
+                "`ingest.channels` is L, and grey images show no colours: set it to RGB or RGBA, or "
                 "`score_decoder.attributes` to none"
             )
-        levels, size = len(self.train_scene_reader.model.channels), self.ingest.image_size
-        if size % (GRID * 2**levels):
-            raise ValueError(
-                f"`train_scene_reader.model.channels` has {levels} levels, for which a side must be a multiple of "
-                f"{GRID * 2**levels} pixels, and `ingest.image_size` is {size}: take others or fewer levels"
+        if not self.idle and self.ingest.image_size % self.cells:
+            yield (
+                f"`ingest.image_size` is {self.ingest.image_size}, and must be a multiple of {self.cells}, 8 times 2 "
+                "for each level of `train_scene_reader.model.channels`: take others or fewer levels"
             )
-        return self
+
+    @property
+    def cells(self) -> int:
+        """What a side must be a multiple of."""
+        return int(GRID * 2 ** len(self.train_scene_reader.model.channels))
 
     @property
     def idle(self) -> str | None:

@@ -1,8 +1,9 @@
 """The sections that the stages of the tokenizer read, and whether they fit the data and each other."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.models.kinds import TOKENIZERS
@@ -48,29 +49,24 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
         found = getattr(self.chosen, "perceptual", None)
         return found if isinstance(found, Perceptual) and found.active else None
 
-    @model_validator(mode="after")
-    def _taught(self) -> "TrainTokenizer":
-        if self.perceptual is None:
-            return self
-        network, key = self.perceptual.network, f"`{self.kind}.perceptual.network` is {self.perceptual.network}"
-        if network == "teacher" and self.teacher == NO_FILE:
-            raise ValueError(f"{key}, and `teacher` names no folder: it is {TEACHER}")
-        if network != "teacher" and self.teacher == TEACHER:
-            raise ValueError(
-                f"{key}, and `teacher` names {TEACHER}: name a file with torchvision's weights of VGG16, or {NO_FILE} "
-                "to download them"
+    def _misfits(self) -> Iterator[str]:
+        loss, game, training = self.perceptual, getattr(self.chosen, "adversarial", None), self.own_training
+        if loss is not None and loss.network == "teacher" and self.teacher == NO_FILE:
+            yield f"`{self.kind}.perceptual.network` is teacher, and `teacher` names no folder: set it to {TEACHER}"
+        if loss is not None and loss.network != "teacher" and self.teacher == TEACHER:
+            yield (
+                f"`{self.kind}.perceptual.network` is {loss.network}, and `teacher` is {TEACHER}: name a file with "
+                f"torchvision's weights of VGG16, or {NO_FILE} to download them"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _begun(self) -> "TrainTokenizer":
-        game = getattr(self.chosen, "adversarial", None)
-        if game is not None and game.active and game.start >= self.own_training.images:
-            raise ValueError(
-                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has "
-                f"{self.own_training.images:,} images: the discriminator would never begin"
+        if game is not None and game.active and game.start >= training.images:
+            yield (
+                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has {training.images:,} images: "
+                "the discriminator would never begin"
             )
-        return self
+        if not self.chosen.trained and training.init.url is None and training.init.folder == NO_FILE:
+            yield f"`{self.kind}.trained` is false: name weights in `train_tokenizer.training.init`, or set it to true"
+        if self.untrained and self.training.processes > 1:
+            yield f"{self.untrained}, and one process does it: set `train_tokenizer.training.processes` to 1"
 
     @property
     def untrained(self) -> str | None:
@@ -78,24 +74,6 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
         if not TOKENIZERS.has("recipe", self.kind):
             return f"`train_tokenizer.kind` is {self.kind}, which is taken as it is"
         return None if self.chosen.trained else f"`train_tokenizer.{self.kind}.trained` is false"
-
-    @model_validator(mode="after")
-    def _given(self) -> "TrainTokenizer":
-        init = self.own_training.init
-        if not self.chosen.trained and init.url is None and init.folder == NO_FILE:
-            raise ValueError(
-                f"`{self.kind}.trained` is false, so the weights must be given: name them in "
-                "`train_tokenizer.training.init`, or set it to true"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _imported_once(self) -> "TrainTokenizer":
-        if self.untrained and self.training.processes > 1:
-            raise ValueError(
-                f"{self.untrained}, and one process does it: set `train_tokenizer.training.processes` to 1"
-            )
-        return self
 
 
 class Params(Section):
