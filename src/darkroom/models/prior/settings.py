@@ -16,9 +16,9 @@ from darkroom.diffusion.settings import (
     Timesteps,
     unfit,
 )
-from darkroom.models.decoder.fits import require_stored
 from darkroom.models.decoder.settings import Decoding, Evaluators, Names
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
+from darkroom.params.fits import require_stored
 from darkroom.params.run import Run
 from darkroom.params.section import Fraction, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training

@@ -9,7 +9,7 @@ from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.sections import SMALLEST, TEACHER, Perceptual
 from darkroom.params.evaluate import EvaluateGenerator
-from darkroom.params.fits import refuse, require_dropout
+from darkroom.params.fits import refuse, refuse_both, require_dropout
 from darkroom.params.kinds import of_kinds
 from darkroom.params.reference_stats import Inception
 from darkroom.params.run import Run
@@ -191,15 +191,11 @@ def fits(params: Any) -> None:
     tokenizer, size = params.train_tokenizer, params.ingest.image_size
     kind = tokenizer.chosen
     if params.encode_latents.latents == "codes" and not kind.discrete:
-        refuse(
-            f"`encode_latents.latents` is codes, and the tokenizer `{tokenizer.kind}` has none: set it to continuous, "
-            "or choose a discrete kind."
-        )
+        remedy = "which has none: set the former to continuous, or choose a discrete kind"
+        refuse_both(params, "encode_latents.latents", "train_tokenizer.kind", remedy)
     if size % kind.factor:
-        refuse(
-            f"`ingest.image_size` is {size}, and one position of the latent of the tokenizer `{tokenizer.kind}` stands "
-            f"for {kind.factor} x {kind.factor} pixels: make it a multiple of {kind.factor}."
-        )
+        remedy = f"whose latents are smaller by {kind.factor}: make it a multiple of {kind.factor}"
+        refuse_both(params, "ingest.image_size", "train_tokenizer.kind", remedy)
     if size < SSIM_WINDOW:
         refuse(f"`ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
     require_lpips(params, "score_tokenizer")
@@ -207,7 +203,7 @@ def fits(params: Any) -> None:
         source, guidance = f"train_tokenizer.{tokenizer.kind}.label_dropout", params.sample_tokenizer.guidance
         require_dropout("sample_tokenizer.guidance", guidance, source, kind.label_dropout)
     if tokenizer.evaluate.every:
-        _require_own_images(tokenizer)
+        _require_own_images(params)
     _losses_fit(params)
     channels = len(params.ingest.channels)
     if reason := kind.unfit((channels, size, size), tokenizer.own_training.batch):
@@ -215,18 +211,16 @@ def fits(params: Any) -> None:
     _scales_fit(params)
 
 
-def _require_own_images(tokenizer: Any) -> None:
+def _require_own_images(params: Any) -> None:
     """Check that a tokenizer draws the images that are to be scored while it trains."""
-    kind, every = tokenizer.chosen, f"`train_tokenizer.evaluate.every` is {tokenizer.evaluate.every}"
+    tokenizer, every = params.train_tokenizer, "train_tokenizer.evaluate.every"
     generate = [name for name in TOKENIZERS if TOKENIZERS.has("sample", name)]
     if tokenizer.kind not in generate:
-        refuse(
-            f"{every}, and `train_tokenizer.kind` is {tokenizer.kind}, which draws no images: set the former "
-            f"to 0, or the latter to {' or '.join(generate)}."
-        )
+        remedy = f"which draws no images: set the former to 0, or the latter to {' or '.join(generate)}"
+        refuse_both(params, every, "train_tokenizer.kind", remedy)
     if tokenizer.untrained:
-        refuse(f"{every}, and {tokenizer.untrained}, so it has no effect: set the former to 0.")
-    if getattr(kind, "classes", False):
+        refuse(f"`{every}` is {tokenizer.evaluate.every}, and {tokenizer.untrained}: set the former to 0.")
+    if getattr(kind := tokenizer.chosen, "classes", False):
         key = f"train_tokenizer.{tokenizer.kind}."
         require_dropout(f"{key}sampling.guidance", kind.sampling.guidance, f"{key}label_dropout", kind.label_dropout)
 
@@ -235,10 +229,7 @@ def require_lpips(params: Any, section: str) -> None:
     """Check that images are large enough for LPIPS, where a stage that scores measures it."""
     size, smallest = params.ingest.image_size, SMALLEST["lpips"]
     if getattr(params, section).lpips == "lpips" and size < smallest:
-        refuse(
-            f"`{section}.lpips` needs images of {smallest} pixels at least, and `ingest.image_size` is {size}: set "
-            "it to none."
-        )
+        refuse(f"`{section}.lpips` needs images of {smallest} pixels at least, and they have {size}: set it to none.")
 
 
 def _losses_fit(params: Any) -> None:
@@ -247,10 +238,10 @@ def _losses_fit(params: Any) -> None:
     for key in ("perceptual", "adversarial"):
         loss = getattr(tokenizer.chosen, key, None)
         if loss is not None and loss.active and size < loss.smallest:
+            other = "the network `teacher`" if key == "perceptual" else "fewer levels in its `channels`"
             refuse(
-                f"`ingest.image_size` is {size}, and `train_tokenizer.{tokenizer.kind}.{key}` needs images of "
-                f"{loss.smallest} pixels a side at least: take larger ones, "
-                + ("or the network `teacher`." if key == "perceptual" else "or fewer levels in its `channels`.")
+                f"`ingest.image_size` is {size}, and `train_tokenizer.{tokenizer.kind}.{key}` needs {loss.smallest} "
+                f"pixels a side at least: take larger images, or {other}."
             )
     levels = len(params.train_teacher.model.channels)
     taught = tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher"
@@ -277,6 +268,6 @@ def _scales_fit(params: Any) -> None:
     if smallest < needed:
         enough = min(1.0, -(-needed // kind.factor) * kind.factor / size)
         refuse(
-            f"{key} is {equivariance.scale}, which makes images of {smallest} pixels a side, and the networks of the "
-            f"losses need {needed}: raise it to {enough:.4}; at 1.0 there are quarter turns alone."
+            f"{key} is {equivariance.scale}, which makes images of {smallest} pixels, and the losses need {needed}: "
+            f"raise it to {enough:.4}; at 1.0 there are quarter turns alone."
         )
