@@ -113,9 +113,7 @@ def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, 
         raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, and must be `{command}`.")
     code = f"{OUT}/{stage}.json"
     if stage != CODE and code not in entry.get("deps", []):
-        raise DarkroomError(
-            f"{DVC}: {stage} does not name {code} under `deps`, the fingerprint of the code that it runs."
-        )
+        raise DarkroomError(f"{DVC}: {stage} does not name {code} under `deps`, the fingerprint of its code.")
     sliced = cut(stage, item, params, dvc)
     if stage not in sliced and stage in schema(stage).model_fields:
         raise DarkroomError(f"{DVC}: {stage} does not name its own section under `params`.")
@@ -151,9 +149,7 @@ def _known(stages: Mapping[str, Any]) -> None:
             raise DarkroomError(f"{DVC}: the stage `{stage}` is missing.")
         wanted = f"${{{FOREACH[stage]}}}" if stage in FOREACH else None
         if (found := stages[stage].get("foreach")) != wanted:
-            raise DarkroomError(
-                f"{DVC}: the `foreach` of {stage} is {found or 'none'}, and must be {wanted or 'none'}."
-            )
+            raise DarkroomError(f"{DVC}: `foreach` of {stage} is {found or 'none'}, and must be {wanted or 'none'}.")
 
 
 def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
@@ -188,8 +184,7 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
         own = next((out for out in made if related(dep, out)), None)
         if stage == "ingest" and own and made[own] != CODE:
             raise DarkroomError(
-                f"{PARAMS}: `parts.{item}.path` is {dep}, and Darkroom writes {own}: name a folder that holds nothing "
-                "of its own."
+                f"{PARAMS}: `parts.{item}.path` is {dep}, and Darkroom writes {own}: name another folder."
             )
         if not any(related(dep, out) for out in made) and not Path(dep).exists():
             raise DarkroomError(_not_there(dep, stage, item, params, dvc))

@@ -83,7 +83,4 @@ def require_distillable(
                 f"latter to {'trailing' if what == 'spacing' else 'a number'}."
             )
     if calls[1] >= sampling.count:
-        refuse(
-            f"`{calls[0]}` is {calls[1]}, no fewer than `{key('steps')}` ({sampling.count}): set the former below the "
-            "latter."
-        )
+        refuse(f"`{calls[0]}` is {calls[1]}, no fewer than `{key('steps')}` ({sampling.count}): lower the former.")

@@ -99,8 +99,7 @@ class Diffusion(Section):
     def _misfits(self) -> Iterator[str]:
         if self.flow_weight in ("velocity", "likelihood") and self.flow_target == "x0":
             yield (
-                f"flow_weight {self.flow_weight} has no bound near data with flow_target x0: set flow_weight to "
-                "velocity_clamped"
+                f"flow_weight {self.flow_weight} has no bound with flow_target x0: set flow_weight to velocity_clamped"
             )
         if self.flow_weight == "likelihood" and self.flow_target == "velocity":
             yield "flow_weight likelihood is of flow_target eps or score: set flow_weight to none"
@@ -190,9 +189,7 @@ class Sampling(Section):
                 "it to trailing, or steps to 2 or more"
             )
         if isinstance(self.steps, str) and self.solver not in ("ddpm", "ddim"):
-            yield (
-                f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: set steps to a number"
-            )
+            yield f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: give a number"
         if self.guidance_from >= self.guidance_to:
             yield (
                 f"guidance_from ({self.guidance_from}) must be below guidance_to ({self.guidance_to}); 0.0 and 1.0 "

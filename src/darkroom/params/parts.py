@@ -240,8 +240,6 @@ def settings_of(name: str, part: Part, section: Section | Mapping[str, Any] | No
         DarkroomError: the section is missing, or a key of `settings` is unknown or has a value that is not allowed.
     """
     if section is None:
-        raise DarkroomError(
-            f"{PARAMS}: the section `{part.source}` of this source is missing: add `{part.source}: {{}}`."
-        )
+        raise DarkroomError(f"{PARAMS}: the section `{part.source}` is missing: add `{part.source}: {{}}`.")
     values = section.model_dump() if isinstance(section, Section) else dict(section)
     return validate(SECTIONS[part.source], {**values, **part.settings}, f"parts.{name}.settings")

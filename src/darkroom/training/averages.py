@@ -222,8 +222,7 @@ def export_snapshots(state_folder: Path, module_name: str, out: Path, settings: 
                     hashes[target] = manifest["files"][file]
             except ArtifactError as error:
                 raise DarkroomError(
-                    f"the snapshot {source} of the averages is missing or damaged: remove {state_folder} and train "
-                    f"again, or without ema_profiles."
+                    f"the snapshot {source} is missing or damaged: remove {state_folder} and train again."
                 ) from error
             copied = manifest["copied"][module_name]
         write_manifest(temporary, _PROFILES, snapshots=snapshots, widths=widths, copied=copied, files=hashes)
@@ -300,9 +299,7 @@ def reconstruct(folder: Path, sigma_rel: float, images: int | None = None) -> di
     last = manifest["snapshots"][-1] if images is None else images
     kept = [(at, width) for at in manifest["snapshots"] if at <= last for width in manifest["widths"]]
     if not kept:
-        raise ArtifactError(
-            f"{folder} has no snapshot before image {last:,}: the first is at {manifest['snapshots'][0]:,}."
-        )
+        raise ArtifactError(f"{folder} begins at image {manifest['snapshots'][0]:,}, and not before {last:,}.")
     times = np.array([at for at, _ in kept], dtype=np.float64)
     gammas = np.array([exponent(width) for _, width in kept])
     found, residual = coefficients(times, gammas, last, exponent(sigma_rel))

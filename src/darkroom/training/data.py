@@ -73,8 +73,7 @@ def label_numbers(
         first = keys_of([row])[0] if keys_of else f"row {row}"
         raise DarkroomError(
             f"{column.null_count:,} of {len(column):,} images have no label, the first is {first}, and {who} needs "
-            f"labels: {instead and instead + ', '}give their source labels, or set `ingest.rules.label_missing` to "
-            "quarantine."
+            f"labels: {instead and instead + ', '}give labels, or set `ingest.rules.label_missing` to quarantine."
         )
     # A label is looked up once, however many images have it.
     encoded = column.combine_chunks().dictionary_encode()

@@ -38,9 +38,8 @@ class Inputs:
         if changes:
             name = address(self._stage, self._item)
             raise DarkroomError(
-                f"edited while {name} ran: {'; '.join(changes[:4])}. The result is not recorded, since DVC would "
-                "record it with the new values. Run the same command again for the new values, or undo the edit first; "
-                "the state of a training is kept for both."
+                f"edited while {name} ran: {'; '.join(changes[:4])}. The result is not recorded. Run the same command "
+                "again for the new values, or undo the edit first; the state of a training is kept for both."
             )
 
 

@@ -49,8 +49,7 @@ def read_kept(state_folder: Path, images: int) -> dict[str, State]:
         open_artifact(folder, _KIND)
     except ArtifactError as error:
         raise DarkroomError(
-            f"the weights kept in {folder} are missing or damaged: remove {state_folder} and train again, or without "
-            "`keep_every`."
+            f"the weights kept in {folder} are missing or damaged: remove {state_folder} and train again."
         ) from error
     return {
         group.name: {file.stem: load_file(file) for file in sorted(group.glob("*.safetensors"))}

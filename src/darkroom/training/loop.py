@@ -214,13 +214,11 @@ def _require_images(recipe: Recipe, settings: Training) -> None:
         raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
     if settings.min_improvement is not None and recipe.judge.startswith("val/") and not len(recipe.val):
         raise DarkroomError(
-            "`min_improvement` is decided on the validation images, and there are none: give `ingest.splits.val` a "
-            "fraction, or set it to null."
+            "`min_improvement` needs validation images: give `ingest.splits.val` a fraction, or set it to null."
         )
     if settings.select == "best" and not len(recipe.val):
         raise DarkroomError(
-            "`select: best` is decided on the validation images, and there are none: give `ingest.splits.val` a "
-            "fraction, or take `select: last`."
+            "`select: best` needs validation images: give `ingest.splits.val` a fraction, or take `select: last`."
         )
 
 

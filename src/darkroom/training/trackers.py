@@ -42,9 +42,7 @@ def start_trackers(
     """
     for name in trackers:
         if importlib.util.find_spec(name) is None:
-            raise DarkroomError(
-                f"`run.trackers` names {name}, which is not installed: `pip install {name}`, or take it out."
-            )
+            raise DarkroomError(f"`run.trackers` names {name}: install it with `pip install {name}`, or take it out.")
     if not trackers:
         return
     folder.mkdir(parents=True, exist_ok=True)

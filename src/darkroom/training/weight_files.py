@@ -35,8 +35,7 @@ def require_safetensors(name: str) -> None:
     """
     if urlsplit(name).path.lower().endswith(PICKLES):
         raise DarkroomError(
-            f"{name} is a pickle, which can run the code of whoever wrote it, and is not opened: convert it to "
-            "safetensors first, as docs/fine-tuning.md shows in one line."
+            f"{name} is a pickle, which can run code, and is not opened: convert it (docs/fine-tuning.md)."
         )
 
 

@@ -166,10 +166,7 @@ class TrainClip(Section):
             yield f"source is {self.source}, which is not trained: set `train_clip.training.processes` to 1"
         resnet = self.trained is not None and self.trained.model.image_network == "resnet"
         if self.source == "trained" and resnet and self.training.processes > 1:
-            yield (
-                "trained.model.image_network is resnet, whose batch norms see one process: set "
-                "`train_clip.training.processes` to 1, or take vit"
-            )
+            yield "trained.model.image_network is resnet: set `train_clip.training.processes` to 1, or take vit"
 
 
 class Params(Section):
@@ -195,10 +192,7 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
         assert settings.pretrained is not None  # `_chosen`
         given = settings.pretrained
         if given.of_open_clip is not None and find_spec("open_clip") is None:
-            return (
-                f"`train_clip.pretrained` names {given.of_open_clip}, a CLIP of open_clip, which is not installed: "
-                "`pip install 'darkroom[open_clip]'`"
-            )
+            return f"`train_clip.pretrained` names {given.of_open_clip}: install `pip install 'darkroom[open_clip]'`"
         if given.file != NO_FILE and given.of_open_clip is None and not Path(given.file).is_file():
             return (
                 f"`train_clip.pretrained.file` is {given.file}, which is no file: give the path of a .pt file, "

@@ -70,9 +70,7 @@ def _same(key: str, unet: UNet, source: str, teacher: UNet) -> None:
     for name in LowResolution.model_fields:
         pairs[f"low.{name}"] = getattr(unet.low, name), getattr(teacher.low, name)
     if (asked := unet.augment.asked) and teacher.told_image and unet.embeddings != NO_FILE:
-        refuse(
-            f"`{key}.augment.{asked}` changes the images, and `{key}.embeddings` are of others: take the former out."
-        )
+        refuse(f"`{key}.augment.{asked}` changes the images, and not `{key}.embeddings`: take the former out.")
     for name, (own, theirs) in pairs.items():
         if own != theirs:
             value = "null" if theirs is None else theirs

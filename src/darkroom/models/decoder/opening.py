@@ -115,15 +115,11 @@ def _latents(
         latents = {split: LatentShards.open_parts(parts, split, root) for split in SPLITS}
         if latents["train"].tokenizer != fingerprint:
             raise DarkroomError(
-                f"{root} was encoded by another tokenizer than {section.tokenizer} holds: encode it again "
-                "(`dvc repro encode_latents`)."
+                f"{root} is of another tokenizer than {section.tokenizer}: run `dvc repro encode_latents`."
             )
         for split, shards in latents.items():
             if shards.sources != images[split].sources:
-                raise DarkroomError(
-                    f"{root} was encoded from other images than data/shards holds: encode them again "
-                    "(`dvc repro encode_latents`)."
-                )
+                raise DarkroomError(f"{root} is of other images than data/shards: run `dvc repro encode_latents`.")
         mean, std = latents["train"].statistics
         opened.rows = {split: Latents(shards, seed, mirror) for split, shards in latents.items()}
     else:
@@ -168,8 +164,7 @@ def _condition(
     first = stored["train"]
     if text and first.encoding_shape is None:
         raise DarkroomError(
-            "`model.text_tokens` needs text encodings, and there are none in data/embeddings: set "
-            "`embed_clip.encodings` to true; a part without captions has none either."
+            "`model.text_tokens` needs encodings: set `embed_clip.encodings` to true, and give all parts captions."
         )
     scaler = _scaler(begun, lambda: first.__getitems__(spaced_rows(len(first)))["image"]) if image else None
     opened.conditioner = Conditioner(scaler)

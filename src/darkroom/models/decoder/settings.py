@@ -103,10 +103,7 @@ class TrainDecoder(Section):
                     f"of the images as they are: take it out, or set latents to {NO_FILE}"
                 )
             if unet.clip != NO_FILE and unet.told_image:
-                yield (
-                    f"unets.{name}.clip embeds images while training, and with stored latents none are read: set "
-                    f"latents to {NO_FILE}, or take stored `embeddings` in place of `clip`"
-                )
+                yield f"unets.{name}.clip reads images, and with stored latents none are read: set latents to {NO_FILE}"
         if self.latents != NO_FILE and self.tokenizer == NO_FILE:
             yield "latents are named, and no tokenizer whose they are: it is models/tokenizer"
 

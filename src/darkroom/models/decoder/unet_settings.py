@@ -241,7 +241,4 @@ class UNet(Section):
                 f"they are: take augment.{key} out, or set `embeddings` to {NO_FILE} and `clip` to models/clip"
             )
         if self.diffusion.embedding_noise and not self.told_image:
-            yield (
-                f"diffusion.embedding_noise is {self.diffusion.embedding_noise}, and no image embedding is read: set "
-                "it to 0.0, or one of model.image_tokens, model.image_to_time and model.image_map"
-            )
+            yield "diffusion.embedding_noise is of the image embedding, which no key of `model` reads: set it to 0.0"

@@ -217,10 +217,7 @@ class SceneReaderParams(Section):
 
     def _misfits(self) -> Iterator[str]:
         if not self.idle and self.ingest.channels == "L":
-            yield (
-                "`ingest.channels` is L, and grey images show no colours: set it to RGB or RGBA, or "
-                "`score_decoder.attributes` to none"
-            )
+            yield "`ingest.channels` is L, which shows no colours: set it to RGB, or `score_decoder.attributes` to none"
         if not self.idle and self.ingest.image_size % self.cells:
             yield (
                 f"`ingest.image_size` is {self.ingest.image_size}, and must be a multiple of {self.cells}, 8 times 2 "

@@ -43,9 +43,7 @@ def measure_bits(
     folder = Path(settings.generator)
     manifest = generator_manifest(folder)
     if manifest_hash(folder) != samples_of:
-        raise ArtifactError(
-            f"{folder} is not the generator that made samples/generator: sample it (`dvc repro sample_generator`)."
-        )
+        raise ArtifactError(f"{folder} did not make samples/generator: run `dvc repro sample_generator`.")
     anything: Any = None  # no tokenizer: latents stay latents
     sampler: Any = GENERATORS.load("sampler", manifest["generator_kind"])
     sampler = sampler.open(folder, manifest, anything, "ema", None).to(device)

@@ -313,7 +313,6 @@ def open_stored(manifest: Mapping[str, Any], split: str, root: Path) -> Embeddin
     found = EmbeddingShards.open_parts(manifest["parts"], split, root)
     if (found.clip, found.normalised) != (manifest["clip"], manifest["normalised"]):
         raise ArtifactError(
-            f"models/generator was trained with the embeddings of another CLIP than {root} holds, or with others of "
-            "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
+            f"models/generator was trained on other embeddings than {root}: run `dvc repro train_generator`."
         )
     return found

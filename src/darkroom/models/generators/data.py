@@ -55,8 +55,7 @@ class Balanced:
         numbers, counts = np.unique(classes[classes >= 0], return_counts=True)
         if len(numbers) < 2:
             raise DarkroomError(
-                "`train_generator.dit.balance` is of classes, and the images have "
-                f"{'one' if len(numbers) else 'none'}: set it to 0.0, or give the source labels."
+                "`train_generator.dit.balance` needs images of two classes at least: set it to 0.0, or give labels."
             )
         found = [np.flatnonzero(classes < 0)]
         for number, count in zip(numbers, counts, strict=True):

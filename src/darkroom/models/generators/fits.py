@@ -203,8 +203,7 @@ def _require_average(key: Callable[[str], str], sigma_rel: float, images: int | 
     training, where = section.own_training, "train_generator.training"
     if not training.ema_profiles:
         refuse(
-            f"`{key('sigma_rel')}` is {sigma_rel}, and `{where}.ema_profiles` is []: give that widths to rebuild it "
-            "from, say [0.05, 0.1]."
+            f"`{key('sigma_rel')}` is {sigma_rel}, and `{where}.ema_profiles` is []: give that widths, say [0.05, 0.1]."
         )
     if images is not None and images > training.images:
         refuse(f"`{key('images')}` is {images}, and must be at most `{where}.images`, {training.images}.")

@@ -63,8 +63,7 @@ def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any], varian
     conditions = found.get("condition", "class"), wanted.get("condition", "class")
     if conditions[0] != conditions[1]:
         raise DarkroomError(
-            f"`{key}` is {folder}, whose condition is {conditions[0]}, and that of the generator is {conditions[1]}: "
-            f"name one that fits, or {NO_FILE}."
+            f"`{key}` is {folder}, whose condition is {conditions[0]}, not {conditions[1]}: name one that fits."
         )
     theirs, ours = found.get("prediction", {}), wanted.get("prediction", {})
     if "time_units" in theirs or "time_units" in ours:  # a manifest without it is of thousands

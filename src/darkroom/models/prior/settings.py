@@ -57,9 +57,7 @@ class PriorDiffusion(Diffusion):
 
     def _misfits(self) -> Iterator[str]:
         if self.learns_variance:
-            yield (
-                f"variance is {self.variance}, which needs a second output, and a prior has one: set it to fixed_small"
-            )
+            yield f"variance is {self.variance}, and a prior has one output: set it to fixed_small"
 
 
 class PriorSampling(Sampling):
@@ -119,8 +117,7 @@ class TrainPrior(Section):
         yield from unfit("evaluate", self.evaluate, "diffusion", self.diffusion, timesteps)
         if self.evaluate.guidance != 1 and not self.diffusion.text_dropout:
             yield (
-                f"evaluate.guidance is {self.evaluate.guidance}, and diffusion.text_dropout is 0: give that a "
-                "fraction, or set the former to 1.0"
+                f"evaluate.guidance is {self.evaluate.guidance}, and diffusion.text_dropout is 0: set the former to 1.0"
             )
 
 

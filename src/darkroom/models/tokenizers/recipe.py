@@ -86,9 +86,8 @@ def require_fit(kind: str, settings: Kind, training: Training, image_shape: tupl
     factor = settings.factor
     if height != width or height % factor:
         raise DarkroomError(
-            f"`train_tokenizer.{kind}`: one place of the latent stands for {factor} x {factor} pixels, and images of "
-            f"{width} x {height} pixels are not squares whose side is a multiple of {factor}: change "
-            "`ingest.image_size`, or the section."
+            f"`train_tokenizer.{kind}` needs squares whose side is a multiple of {factor}, not {width} x {height}: "
+            "change `ingest.image_size`."
         )
     if reason := settings.unfit(image_shape, training.batch):
         raise DarkroomError(f"`train_tokenizer.{kind}`: {reason}.")

@@ -247,8 +247,7 @@ def _losses_fit(params: Any) -> None:
     taught = tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher"
     if taught and size < (smallest := 2 ** (levels - 1)):
         refuse(
-            f"`ingest.image_size` is {size}, and `train_teacher.model.channels` has {levels} levels, which need "
-            f"{smallest} pixels a side at least: take larger images or fewer levels."
+            f"`train_teacher.model.channels` has {levels} levels, which need {smallest} pixels, not {size}: take fewer."
         )
 
 

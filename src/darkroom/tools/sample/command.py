@@ -118,10 +118,7 @@ def require_models(names: Sequence[str]) -> None:
     for name in names:
         folder = Path("models") / name
         if not any(folder.rglob("manifest.json")):
-            raise DarkroomError(
-                f"{folder} is not there: run `dvc repro {_MODELS[name]}`, or `dvc checkout {folder}` where it was "
-                "trained already."
-            )
+            raise DarkroomError(f"{folder} is not there: run `dvc repro {_MODELS[name]}`, or `dvc checkout {folder}`.")
 
 
 def grid_path(texts: Sequence[str], files: Sequence[str], end: object, out: str | None, place: Path = PLACE) -> Path:

@@ -51,8 +51,7 @@ def read(path: Path, config: DVAEConfig) -> dict[str, Tensor]:
         raise DarkroomError(f"{path} is no file of dalle-pytorch's train_vae.py: its weights are not tensors by name.")
     if (size := said.get("image_size", config.image_size)) != config.image_size:
         raise DarkroomError(
-            f"{path} was trained on images of {size} pixels, and here they have {config.image_size}: set "
-            f"`ingest.image_size` to {size}."
+            f"{path} was trained on images of {size} pixels: set `ingest.image_size` to it, not {config.image_size}."
         )
     _require_range(path, said.get("normalization", (_MEAN, _STD)), config)
     return dict(weights)
@@ -83,8 +82,7 @@ def written(config: DVAEConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]
     """
     if config.image_size & (config.image_size - 1):
         raise DarkroomError(
-            f"`ingest.image_size` is {config.image_size}, and dalle-pytorch takes powers of two alone: export "
-            "safetensors."
+            f"`ingest.image_size` is {config.image_size}, and dalle-pytorch takes powers of two: export safetensors."
         )
     hparams: dict[str, Any] = {name: getattr(config, name) for name in ("image_size", *KEYS)}
     means, stds = normalization(config)

@@ -103,10 +103,7 @@ class Pretrained(Kind):
         """Return what is missing in `folder`; None: nothing."""
         folder = Path(self.folder) / (self.subfolder or "")
         if not (folder / CONFIG).is_file():
-            return (
-                f"{self.folder} holds no autoencoder of diffusers' format: give a folder with {CONFIG} and "
-                f"{WEIGHTS}.safetensors, and its `subfolder` if it is a whole pipeline"
-            )
+            return f"{self.folder} holds no {CONFIG} of an autoencoder of diffusers: name its folder and `subfolder`"
         if not any(folder.glob(f"{WEIGHTS}*.safetensors")):
             return f"{folder} has no weights: put {WEIGHTS}.safetensors beside {CONFIG}; other formats are not read"
         return None
@@ -120,14 +117,10 @@ class Pretrained(Kind):
             return self._other_channels(taken, channels)
         factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)
         if factor != self.downsampling:
-            return (
-                f"one place of the latent of {source} stands for {factor} x {factor} pixels: set `downsampling` to "
-                f"{factor}, not {self.downsampling}"
-            )
+            return f"one place of the latent of {source} is {factor} x {factor} pixels: set `downsampling` to {factor}"
         if size % factor:
             return (
-                f"the images have {size} pixels a side, which {factor}, the pixels behind one place of the latent of "
-                f"{source}, does not divide: set `ingest.image_size` to a multiple of {factor}"
+                f"the images have {size} pixels a side: set `ingest.image_size` to a multiple of {factor}, for {source}"
             )
         return None
 

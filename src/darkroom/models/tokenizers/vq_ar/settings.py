@@ -78,10 +78,7 @@ class VQAR(Kind):
 
     def _misfits(self) -> Iterator[str]:
         if self.logits_codebook == "after" and (self.kmeans_init or self.dead_below):
-            yield (
-                "logits_codebook: after foresees the averages of the codebook alone: take before, or, as genie2, "
-                "kmeans_init: false and dead_below: 0.0"
-            )
+            yield "logits_codebook: after needs kmeans_init: false and dead_below: 0.0; or take before"
 
     @property
     def factor(self) -> int:
