@@ -36,7 +36,7 @@ from darkroom.training.plateau import judged_points, levelled_off
 from darkroom.training.precision import NotFiniteError
 from darkroom.training.processes import unshard, whole
 from darkroom.training.recipe import Batch, Recipe
-from darkroom.training.remote.open import open_place
+from darkroom.training.remote import open_place
 from darkroom.training.saver import Saver
 from darkroom.training.start import Places, open_training
 from darkroom.training.state import running_parameters

@@ -17,7 +17,7 @@ from darkroom.training.plateau import first_decision
 from darkroom.training.precision import checkpoint_activations, set_memory_format
 from darkroom.training.processes import Processes
 from darkroom.training.recipe import Recipe
-from darkroom.training.remote.open import open_place
+from darkroom.training.remote import open_place
 from darkroom.training.state import running_code
 from darkroom.training.train_state import TrainState
 

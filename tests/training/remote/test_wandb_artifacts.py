@@ -13,8 +13,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.training.remote.open import open_place
-from darkroom.training.remote.wandb_artifacts import WandbArtifacts
+from darkroom.training.remote import WandbArtifacts, open_place
 from training.remote.making import KEY, checkpoint
 
 
