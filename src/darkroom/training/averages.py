@@ -35,7 +35,7 @@ from darkroom.params.training import Training
 
 State = dict[str, dict[str, Tensor]]  # module to tensors by name
 Numbers = NDArray[np.float64]
-_SNAPSHOT, _PROFILES = "profiles_snapshot", "profiles"
+_SNAPSHOT, _PROFILES, _KEPT = "profiles_snapshot", "profiles", "kept_weights"
 
 # || found - wanted || / || wanted ||. Where the noise of the optimizer steps is independent this is the error of the
 # rebuilt weights as a fraction of the noise that the wanted average itself leaves: at 0.1 a tenth of it.
@@ -226,6 +226,53 @@ def export_snapshots(state_folder: Path, module_name: str, out: Path, settings: 
                 ) from error
             copied = manifest["copied"][module_name]
         write_manifest(temporary, _PROFILES, snapshots=snapshots, widths=widths, copied=copied, files=hashes)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Weights kept on the way, every `keep_every` images: raw and averaged, in `STATE/kept/images-XXXXXXXXXXXX/`
+
+
+def kept_folder(model: Path, images: int) -> Path:
+    """Return where a model's folder has the weights of so many images seen, raw ones in `raw/` there."""
+    return model / "checkpoints" / f"images-{images:012d}"
+
+
+def write_kept(state_folder: Path, images: int, weights: Mapping[str, State]) -> None:
+    """Write a set, whole or not at all: RAW_OR_AVERAGED/MODULE.safetensors and a manifest.
+
+    To be called before the checkpoint of the same image is saved: a training that is killed between the two repeats the
+    step and writes the same bytes again.
+    """
+    with atomic_folder(_kept_in(state_folder, images)) as temporary:
+        for name, state in weights.items():
+            (temporary / name).mkdir()
+            for module, tensors in state.items():
+                data = serialise({key: value.cpu().contiguous() for key, value in tensors.items()})
+                write_bytes(temporary / name / f"{module}.safetensors", data)
+        write_manifest(temporary, _KEPT, images=images, files=file_hashes(temporary))
+
+
+def read_kept(state_folder: Path, images: int) -> dict[str, State]:
+    """Return what `write_kept` wrote, on the CPU.
+
+    Raises:
+        DarkroomError: it is missing or damaged, and cannot be made again without its part of the training.
+    """
+    folder = _kept_in(state_folder, images)
+    try:
+        open_artifact(folder, _KEPT)
+    except ArtifactError as error:
+        raise DarkroomError(
+            f"the weights kept in {folder} are missing or damaged: remove {state_folder} and train again."
+        ) from error
+    return {
+        group.name: {file.stem: load_file(file) for file in sorted(group.glob("*.safetensors"))}
+        for group in sorted(path for path in folder.iterdir() if path.is_dir())
+    }
+
+
+def _kept_in(state_folder: Path, images: int) -> Path:
+    return state_folder / "kept" / f"images-{images:012d}"
 
 
 # --------------------------------------------------------------------------------------------------------------------

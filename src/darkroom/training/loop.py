@@ -16,7 +16,7 @@ from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
 from darkroom.training import checkpoint, guards, stable, strip
-from darkroom.training.averages import snapshot_due, state_of, write_snapshot
+from darkroom.training.averages import snapshot_due, state_of, write_kept, write_snapshot
 from darkroom.training.callbacks import (
     Callback,
     Progress,
@@ -30,7 +30,6 @@ from darkroom.training.changed_code import work_name
 from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import evaluating, is_due, record
 from darkroom.training.journal import Journal
-from darkroom.training.kept import write_kept
 from darkroom.training.loader import training_batches
 from darkroom.training.plateau import judged_points, levelled_off
 from darkroom.training.precision import NotFiniteError

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from darkroom.diffusion.fits import require_distillable, require_sampling
+from darkroom.diffusion.settings import require_distillable, require_sampling
 from darkroom.models.clip.settings import EmbedClip
 from darkroom.models.decoder.settings import TrainDecoder, UNetSampling
 from darkroom.models.decoder.unet_settings import LowResolution, UNet

@@ -7,8 +7,7 @@ from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.texts import read_texts
-from darkroom.diffusion.fits import require_distillable, require_sampling
-from darkroom.diffusion.settings import Diffusion
+from darkroom.diffusion.settings import Diffusion, require_distillable, require_sampling
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import OF_ROWS, READ

@@ -24,8 +24,7 @@ from darkroom.models.generators.settings import few_calls
 from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 from darkroom.params.section import NO_FILE
-from darkroom.training.averages import reconstruct
-from darkroom.training.kept import kept_folder
+from darkroom.training.averages import kept_folder, reconstruct
 from darkroom.training.precision import allow_tf32, run_in
 
 TOKENIZER = Path("models/tokenizer")

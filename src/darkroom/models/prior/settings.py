@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import (
     Diffusion,
     ObjectiveName,
@@ -14,6 +13,7 @@ from darkroom.diffusion.settings import (
     Solver,
     Steps,
     Timesteps,
+    require_sampling,
     unfit,
 )
 from darkroom.models.decoder.settings import Decoding, Evaluators, Names

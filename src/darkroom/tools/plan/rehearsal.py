@@ -20,10 +20,9 @@ from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.plan.counter import Counter
 from darkroom.tools.plan.meter import Meter, clock
 from darkroom.training import evaluation, strip
-from darkroom.training.averages import snapshot_images, write_snapshot
+from darkroom.training.averages import snapshot_images, write_kept, write_snapshot
 from darkroom.training.callbacks import write_grids
 from darkroom.training.curves import write_curves
-from darkroom.training.kept import write_kept
 from darkroom.training.loop import remaining_batches
 from darkroom.training.optimizer import parameter_groups, state_bytes
 from darkroom.training.precision import autocast

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.nn import functional
 
-from darkroom.device import to_device
+from darkroom.device import in_float32, of_all_processes, process_count, to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
@@ -26,7 +27,6 @@ from darkroom.models.generators.data import Balanced, GeneratorData, means_of, s
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.dit.representation import alignment, dispersive, projector
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import Augment, DiTDiffusion, DiTSampling, Representation
 from darkroom.models.generators.dit.settings import DiT as Settings
@@ -42,6 +42,7 @@ from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 _BANDS = 4  # of the time, in validation
 _BLOCKS = ("dispersive", "alignment", "teacher")
 _COLUMNS = 10  # of the grid, a class or a stored condition each
+_BETA = 0.05  # error at which the alignment turns from squared to linear
 
 
 class Drawn(NamedTuple):
@@ -58,7 +59,7 @@ class DiTRecipe(GeneratorRecipe):
     """The objective's loss of f(x_t, t, y), y the class or another condition, some dropped; by default flow matching.
 
     x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for. While it
-    trains w_d L_disp and w_a L_align of its tokens are added, where they have a weight (`representation.py`).
+    trains w_d L_disp and w_a L_align of its tokens are added, where they have a weight (`dispersive`, `alignment`).
 
     sampling: how grids and evaluations sample.
     codebook: of codes, the vector that each stands for, float32 (K, C).
@@ -304,3 +305,43 @@ def config_of(
         caption_shape=caption_shape,
         augmented=NUMBERS if settings.augment.probability else 0,
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Losses of what a transformer's tokens say of its images, beside that of its prediction
+
+
+def dispersive(tokens: Tensor, tau: float) -> Tensor:
+    """Return log mean_{i,j} exp(-|z_i - z_j|² / (D τ)) of tokens (B, N, W), a scalar, float32; D = N W.
+
+    z_i: all tokens of image i. The mean is over all pairs of the images of all processes, i = j among them.
+    Source: Wang and He, "Diffuse and disperse", 2025, arXiv 2506.09027.
+    """
+    world = process_count()
+    with in_float32(tokens.device):
+        z = tokens.float().flatten(1)  # (B, D)
+        if world > 1:  # those of the other processes are constants here
+            pieces = list(of_all_processes(z.detach()).chunk(world))
+            pieces[distributed.get_rank()] = z
+            z = torch.cat(pieces)
+        z = z - z.detach().mean(dim=0)  # distances stay, and the difference below loses less
+        gram = z @ z.T / z.shape[1]
+        squares = gram.diagonal()
+        loss = (-(squares[:, None] + squares - 2 * gram) / tau).exp().mean().log()
+    # The mean of the gradients over the processes is then that of the loss.
+    return loss.detach() + world * (loss - loss.detach()) if world > 1 else loss
+
+
+def projector(width: int, seed: int) -> nn.Module:
+    """Return the untrained network that maps tokens of a block to those of a later one; it is not saved."""
+    with seeded(seed):
+        return nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+
+
+def alignment(projected: Tensor, target: Tensor) -> Tensor:
+    """Return the smooth L1 distance of tokens (B, N, W) from a teacher's, the mean over elements, a scalar, float32.
+
+    d² / (2 β) where |d| < β, else |d| - β / 2, β = 0.05.
+    Source: Jiang et al., "No other representation component is needed", 2025, arXiv 2505.02831 (SRA).
+    """
+    return functional.smooth_l1_loss(projected.float(), target.float(), beta=_BETA)
