@@ -261,23 +261,17 @@ class EmbedClip(Section):
             yield "store names a split twice"
 
 
-class PartEmbeddings(Section):
-    """Of a part, where its embeddings by others lie."""
-
-    embeddings: str
-
-
 class EmbedParams(Section):
     """What dvc.yaml gives to `embed_clip`."""
 
     run: Run
-    parts: dict[PartName, PartEmbeddings]
+    parts: dict[PartName, dict[str, str]]  # where embeddings by others lie
     embed_clip: EmbedClip
 
 
 def folder_of(params: EmbedParams, part: str) -> str | None:
     """Return the folder with a part's embeddings by others; None: they are computed."""
-    folder = params.parts[part].embeddings
+    folder = params.parts[part]["embeddings"]
     return None if folder == NO_FILE else folder
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from darkroom.models.tokenizers.sections import TEACHER, Network
+from darkroom.models.tokenizers.sections import TEACHER
 from darkroom.params.fits import refuse
 from darkroom.params.reference_stats import CLIP_URL, DINOV2_L
 from darkroom.params.run import Run
@@ -100,45 +100,23 @@ class TrainTeacher(Section):
     """The keys of `training` that have another value here."""
 
 
-class PerceptualNetwork(Section):
-    """Of a perceptual loss, the network."""
-
-    network: Network
-
-
-class KindLosses(Section):
-    """Of a kind of tokenizer, its perceptual loss."""
-
-    perceptual: PerceptualNetwork
-
-
-class TokenizerLosses(Section):
-    """Of `train_tokenizer`, what says whether it asks for this teacher: the kind, and the kinds' perceptual losses."""
-
-    kind: str
-    teacher: str
-    kl: KindLosses
-    vqgan: KindLosses
-
-
 class TeacherParams(Section):
     """What dvc.yaml gives to `train_teacher`."""
 
     run: Run
     train_teacher: TrainTeacher
-    train_tokenizer: TokenizerLosses
+    train_tokenizer: dict[str, Any]  # the kind, and the kinds' perceptual losses
 
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: the tokenizer's loss asks for this teacher."""
-        tokenizer = self.train_tokenizer
-        losses: KindLosses | None = getattr(tokenizer, tokenizer.kind, None)
-        if losses is None:
-            return f"the tokenizer `{tokenizer.kind}` has no perceptual loss"
-        if losses.perceptual.network != "teacher":
-            return f"`train_tokenizer.{tokenizer.kind}.perceptual.network` is {losses.perceptual.network}"
-        if tokenizer.teacher != TEACHER:
-            return f"`train_tokenizer.teacher` is {tokenizer.teacher}"
+        kind, section = self.train_tokenizer["kind"], f"train_tokenizer.{self.train_tokenizer['kind']}"
+        if kind not in self.train_tokenizer:
+            return f"the tokenizer `{kind}` has no perceptual loss"
+        if (network := self.train_tokenizer[kind]["perceptual"]["network"]) != "teacher":
+            return f"`{section}.perceptual.network` is {network}"
+        if self.train_tokenizer["teacher"] != TEACHER:
+            return f"`train_tokenizer.teacher` is {self.train_tokenizer['teacher']}"
         return None
 
 
@@ -201,18 +179,12 @@ class Size(Section):
     channels: Literal["RGB", "RGBA", "L"]
 
 
-class Requested(Section):
-    """Of `score_decoder`, whether the scores use this network."""
-
-    attributes: Literal["none", "scenes"]
-
-
 class SceneReaderParams(Section):
     """What dvc.yaml gives to `train_scene_reader`."""
 
     run: Run
     ingest: Size
-    score_decoder: Requested
+    score_decoder: dict[str, Any]  # whether the scores use this network
     train_scene_reader: TrainSceneReader
 
     def _misfits(self) -> Iterator[str]:
@@ -232,7 +204,7 @@ class SceneReaderParams(Section):
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: a score asks for this reader."""
-        return None if self.score_decoder.attributes == "scenes" else "`score_decoder.attributes` is none"
+        return None if self.score_decoder["attributes"] == "scenes" else "`score_decoder.attributes` is none"
 
 
 def cache() -> Path:

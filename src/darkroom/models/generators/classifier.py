@@ -12,7 +12,7 @@ from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.data import means_of
+from darkroom.models.generators.data import drawn_latents, means_of
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import Block, TimeEmbedding
@@ -136,13 +136,11 @@ class ClassifierRecipe(Recipe):
     def _scores(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Tensor]:
         """Return the scores and the time of each image, (N,), the time as a fraction of the way to noise."""
         mean, labels = means_of(batch.data, self.codebook), batch.data["labels"]
-        size = mean[0].numel()
-        normals, uniforms = random_numbers(self.seed, f"classifier/{stream}", batch.positions.tolist(), 2 * size, 1)
-        posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
+        count, positions = 2 * mean[0].numel(), batch.positions.tolist()
+        normals, uniforms = random_numbers(self.seed, f"classifier/{stream}", positions, count, 1)
+        latents, noise = drawn_latents(batch.data, mean, normals)
         time = to_device(self.objective.times(uniforms[:, 0]), mean.device)
-        if "logvar" in batch.data:
-            mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        x = self.objective.add_noise(self.scaler(mean), noise, time)
+        x = self.objective.add_noise(self.scaler(latents), noise, time)
         logits = self.modules["classifier"](x, self.objective.timesteps(time)).float()
         accuracy = (logits.argmax(dim=1) == labels).float()
         loss = functional.cross_entropy(logits, labels, reduction="none")

@@ -287,6 +287,21 @@ def means_of(stored: Mapping[str, Tensor], codebook: Tensor | None = None) -> Te
     return vectors.permute(0, 3, 1, 2).contiguous()
 
 
+def drawn_latents(data: Mapping[str, Tensor], mean: Tensor, normals: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
+    """Return latents, drawn of their distribution where it is stored, and noise, (N, C, H, W) each.
+
+    Args:
+        data: of the batch.
+        mean: of the latents, (N, C, H, W).
+        normals: standard normal numbers, (N, 2 C H W) or more; the first ones draw the latents.
+    """
+    size = mean[0].numel()
+    posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
+    if "logvar" in data:
+        mean = mean + (0.5 * data["logvar"].float()).exp() * posterior
+    return mean, noise
+
+
 def scale_of(diffusion: DiTDiffusion, latents: LatentShards) -> tuple[list[float], list[float]]:
     """Return mean and deviation by which a generator normalises latents, (C,) each."""
     mean, std = diffusion.scale(*latents.statistics)

@@ -1,12 +1,12 @@
 """The sections that the trainings of the generator, its classifier and its few calls read."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated
-from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.kind_settings import READ, NoSampling
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
@@ -136,32 +136,20 @@ class Guided(Section):
     dit: Noise
 
 
-class Guides(Section):
-    """Of the sampling of a DiT, whether a classifier guides it."""
-
-    classifier: str
-
-
-class GuidedSampling(Section):
-    """Of `sample_generator`, that of a DiT."""
-
-    dit: Guides
-
-
 class ClassifierParams(Section):
     """What dvc.yaml gives to `train_classifier`."""
 
     run: Run
     train_classifier: TrainClassifier
     train_generator: Guided
-    sample_generator: GuidedSampling
+    sample_generator: dict[str, Any]  # whether a classifier guides a DiT
 
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: samples are guided by this classifier."""
         if self.train_generator.kind != "dit":
             return f"`train_generator.kind` is {self.train_generator.kind}, which no classifier guides"
-        asked = self.sample_generator.dit.classifier
+        asked = self.sample_generator["dit"]["classifier"]
         return None if asked == CLASSIFIER else f"`sample_generator.dit.classifier` is {asked}"
 
 
@@ -197,15 +185,11 @@ class Conditions(Section):
     embeddings: str = NO_FILE
 
 
-class Nothing(Section):
-    """The section of no generator."""
-
-
 class TeacherSampling(Section):
     """Of `sample_generator` the section that `kind` names: how the teacher draws."""
 
     dit: DiTGenerated | None = None
-    none: Nothing | None = None
+    none: NoSampling | None = None
 
 
 def few_calls(calls: int) -> DiTGenerated:

@@ -23,7 +23,7 @@ from darkroom.models.generators.conditions import (
     condition_of,
     nulled,
 )
-from darkroom.models.generators.data import Balanced, GeneratorData, means_of, scale_of
+from darkroom.models.generators.data import Balanced, GeneratorData, drawn_latents, means_of, scale_of
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
@@ -228,12 +228,10 @@ class DiTRecipe(GeneratorRecipe):
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
         # and whether the condition drops. The same for all forms of latents, which then train under the same noise.
         normals, uniforms = random_numbers(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
-        posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
+        latents, noise = drawn_latents(batch.data, mean, normals)
         time = to_device(self.objective.times(uniforms[:, 0], normals[:, -1]), mean.device)
         dropped = to_device(uniforms[:, 1] < label_dropout, mean.device)
-        if "logvar" in batch.data:
-            mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        x0, augmented = self.scaler(mean), None
+        x0, augmented = self.scaler(latents), None
         if augment is not None and augment.probability:
             drawn = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), mean.shape[-1]).to(mean.device)
             x0, noise, augmented = drawn(x0), drawn(noise), drawn.condition
