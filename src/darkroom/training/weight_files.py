@@ -9,7 +9,7 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -173,3 +173,23 @@ def _asked_for(text: str) -> str | None:
 
 def _first_line(text: str) -> str:
     return " ".join(text.split())[:120] or "it is empty"
+
+
+def misfits(
+    found: Mapping[str, int], config: object, keys: Mapping[str, str], shown: Mapping[str, str] | None = None
+) -> str | None:
+    """Return in one sentence which numbers of weights differ from a configuration's, and what to set; None: none.
+
+    Args:
+        found: what the weights have, by the names of the configuration.
+        config: of the network that they are for.
+        keys: of params.yaml, by these names.
+        shown: values of keys that are not these numbers.
+    """
+    wrong = [name for name, value in found.items() if value != getattr(config, name)]
+    has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
+    return (
+        f"has {has}: set {', '.join(f'{keys[name]} to {(shown or found).get(name, found[name])}' for name in wrong)}."
+        if wrong
+        else None
+    )

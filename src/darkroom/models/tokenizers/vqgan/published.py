@@ -15,7 +15,7 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.vqgan.settings import VQGANConfig
-from darkroom.training.weight_files import read_pickled
+from darkroom.training.weight_files import misfits, read_pickled
 
 _KEY = "`train_tokenizer.vqgan.{}`"
 _LINEAR = ("project_in", "project_out")
@@ -158,8 +158,4 @@ def misfit(tensors: Mapping[str, Tensor], config: VQGANConfig) -> str | None:
             )
     if (mask := tensors.get("quantiser.signs.mask")) is not None:
         found["codebook_size"] = 2 ** len(mask)
-    wrong = [name for name, value in found.items() if value != getattr(config, name)]
-    if not wrong:
-        return None
-    has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
-    return f"has {has}: set {', '.join(f'{_KEY.format(name)} to {found[name]}' for name in wrong)}."
+    return misfits(found, config, {name: _KEY.format(name) for name in found})
