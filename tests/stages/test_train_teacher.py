@@ -85,7 +85,7 @@ def test_what_nobody_asks_for_is_not_trained(clone, changes, reason):
     assert (manifest["kind"], manifest["trained"], manifest["reason"]) == ("teacher", False, reason)
     assert [path.name for path in Path("models/teacher").iterdir()] == ["manifest.json"]
     assert not list(Path("curves/teacher").rglob("*.tsv"))
-    with pytest.raises(ArtifactError, match=r"was not trained.*train it where a loss needs it"):
+    with pytest.raises(ArtifactError, match=r"was not trained.*run `dvc repro train_teacher`"):
         open_teacher(Path("models/teacher"), (3, 16, 16))
 
 

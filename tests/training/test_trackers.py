@@ -166,7 +166,7 @@ def test_a_tracker_that_fails_is_told_and_left_out(tmp_path, capsys):
 
 def test_a_tracker_that_is_not_installed_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DarkroomError, match="wandb, which is not installed"):
+    with pytest.raises(DarkroomError, match="names wandb: install it"):
         train(Line(), training(), run(trackers=["wandb"]), places(tmp_path))
 
 

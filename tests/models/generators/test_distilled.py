@@ -321,7 +321,7 @@ def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ArtifactError, match="models/distilled was distilled from another generator"):
         sample_generator.run(asked)
     train_distilled.run(params("none"))
-    with pytest.raises(ArtifactError, match=r"holds nothing distilled, because `train_distilled\.kind` is none"):
+    with pytest.raises(ArtifactError, match=r"is empty, because `train_distilled\.kind` is none"):
         sample_generator.run(asked)
 
 
