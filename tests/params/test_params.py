@@ -202,7 +202,7 @@ FAULTS = [
     (
         "train_decoder.unets.base.diffusion.objective",
         "flow",
-        "`sample_decoder.pictures.inpainted` is 2, and `train_decoder.unets.base.diffusion.objec",
+        "`sample_decoder.pictures.inpainted` is 6, and `train_decoder.unets.base.diffusion.objec",
     ),
     ("train_prior.diffusion.objective", "flow", "evaluate.solver is ddim, and diffusion.objective is flow: set"),
     ("train_prior.diffusion.objective", "flaw", "is one of flow, gaussian; did you mean `flow`?"),
@@ -290,7 +290,7 @@ FAULTS = [
     (
         "encode_latents.latents",
         "codes",
-        "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has none: set the former to continuous",
+        "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has none: set the former",
     ),
     ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
     ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),

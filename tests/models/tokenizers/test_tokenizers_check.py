@@ -90,7 +90,7 @@ def test_levels_whose_product_is_another(attempt):
 def test_codes_of_what_has_codes(attempt, kind):
     """And a diffusion transformer trains on them."""
     if kind == "kl":
-        told = "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has none: set the former to continuous"
+        told = "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has none: set the former"
         refused(attempt, kind, told, encode_latents__latents="codes")
     else:
         assert "fit each other" in attempt(kind, encode_latents__latents="codes")

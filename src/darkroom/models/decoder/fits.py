@@ -87,9 +87,7 @@ def _draws(decoder: TrainDecoder, name: str, teacher: str) -> None:
     require_sampling(f"{key}.teacher.{{}}".format, how, source, unet.diffusion, timesteps, dropouts_of(source, unet))
     require_distillable(this, calls, f"{key}.teacher.{{}}".format, how, source, unet.diffusion)
     if unet.model.self_condition:
-        refuse(
-            f"{this}, and `train_decoder.unets.{teacher}.model.self_condition` is true: set it to false, or calls to null."
-        )
+        refuse(f"{this}, and `train_decoder.unets.{teacher}.model.self_condition` is true: set it to false.")
 
 
 def _sampled(params: Any, name: str) -> None:
