@@ -320,12 +320,7 @@ def require_sampling(
 
 
 def require_distillable(
-    this: str,
-    calls: tuple[str, int],
-    key: Callable[[str], str],
-    sampling: Sampling,
-    source: str,
-    diffusion: Diffusion,
+    this: str, calls: tuple[str, int], key: Callable[[str], str], sampling: Sampling, source: str, diffusion: Diffusion
 ) -> None:
     """Check that what one network draws can be distilled into few calls.
 

@@ -101,15 +101,7 @@ class _RandomNumbers(Sequence[_Draw]):
     """The rows of each batch, computed on demand: nothing grows with the length of the training."""
 
     def __init__(
-        self,
-        rows: IndexedDataset,
-        seed: int,
-        start: int,
-        stop: int,
-        batch: int,
-        rank: int,
-        count: int,
-        shuffle: bool,
+        self, rows: IndexedDataset, seed: int, start: int, stop: int, batch: int, rank: int, count: int, shuffle: bool
     ) -> None:
         self._data, self._seed, self._start, self._stop, self._batch = rows, seed, start, stop, batch
         self._shuffle = shuffle

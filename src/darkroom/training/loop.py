@@ -17,15 +17,7 @@ from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
 from darkroom.training import checkpoint, guards, stable, strip
 from darkroom.training.averages import snapshot_due, state_of, write_kept, write_snapshot
-from darkroom.training.callbacks import (
-    Callback,
-    Progress,
-    draw_grids,
-    draw_strip,
-    log_to,
-    track,
-    write_histograms,
-)
+from darkroom.training.callbacks import Callback, Progress, draw_grids, draw_strip, log_to, track, write_histograms
 from darkroom.training.changed_code import work_name
 from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import evaluating, is_due, record

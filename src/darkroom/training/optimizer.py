@@ -14,14 +14,7 @@ from darkroom.training.muon import Muon, hidden_weights
 from darkroom.training.processes import put, whole
 
 # Their parameters are not decayed, whatever their shape: tables and scales, not maps.
-_UNDECAYED = (
-    nn.Embedding,
-    nn.EmbeddingBag,
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.GroupNorm,
-    nn.modules.batchnorm._NormBase,
-)
+_UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
 
 def parameter_names(module: nn.Module) -> dict[Tensor, str]:

@@ -95,12 +95,7 @@ def _of_groups(
 
 def _scores(found: list[Bits]) -> dict[str, float]:
     total, prior, steps = (torch.cat([getattr(each, name) for each in found]) for name in ("total", "prior", "steps"))
-    named = {
-        "bits_per_dim": total,
-        "bits_prior": prior,
-        "bits_steps": steps[:, 1:].sum(1),
-        "bits_decoder": steps[:, 0],
-    }
+    named = {"bits_per_dim": total, "bits_prior": prior, "bits_steps": steps[:, 1:].sum(1), "bits_decoder": steps[:, 0]}
     return {key: value for name, each in named.items() for key, value in mean_and_error(name, each.tolist()).items()}
 
 

@@ -94,10 +94,7 @@ def require_fit(kind: str, settings: Kind, training: Training, image_shape: tupl
 
 
 def image_losses(
-    compare: Callable[..., Tensor],
-    x: Tensor,
-    output: Tensor,
-    perceptual: Callable[[Tensor, Tensor], Tensor] | None,
+    compare: Callable[..., Tensor], x: Tensor, output: Tensor, perceptual: Callable[[Tensor, Tensor], Tensor] | None
 ) -> dict[str, Tensor]:
     """Return `reconstruction` and, where there is a network, `perceptual` of each image, (N,), without weights.
 

@@ -24,12 +24,7 @@ _MODELS = {name: f"train_{name}" for name in ("clip", "decoder", "prior", "token
 
 
 def sample(
-    texts: Sequence[str],
-    files: Sequence[str],
-    images: int,
-    seed: int | None,
-    out: str | None,
-    mask: str | None = None,
+    texts: Sequence[str], files: Sequence[str], images: int, seed: int | None, out: str | None, mask: str | None = None
 ) -> str:
     """Write a grid with a row for each text and each file; return a line for the terminal.
 

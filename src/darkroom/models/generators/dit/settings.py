@@ -6,16 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from darkroom.diffusion.settings import (
-    Diffusion,
-    ObjectiveName,
-    Sampling,
-    Solver,
-    Steps,
-    Target,
-    Timesteps,
-    unfit,
-)
+from darkroom.diffusion.settings import Diffusion, ObjectiveName, Sampling, Solver, Steps, Target, Timesteps, unfit
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
 
