@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -180,15 +181,20 @@ def write_snapshot(
     To be called before the checkpoint of the same image is saved: a training that is killed between the two repeats the
     step and writes the same bytes again.
     """
-    with atomic_folder(_folder(state_folder, images)) as temporary:
-        for width, average in profiles.items():
-            for module, tensors in average.state.items():
-                (temporary / module).mkdir(exist_ok=True)
-                data = serialise({key: value.cpu().contiguous() for key, value in tensors.items()})
-                write_bytes(temporary / module / f"{width!r}.safetensors", data)
-        widths = {repr(width): width for width in profiles}
-        files = file_hashes(temporary)
-        write_manifest(temporary, _SNAPSHOT, images=images, widths=widths, copied=copied_names(modules), files=files)
+    states = {f"{module}/{width!r}": each for width, kept in profiles.items() for module, each in kept.state.items()}
+    widths = {repr(width): width for width in profiles}
+    folder = _folder(state_folder, images)
+    _write(folder, _SNAPSHOT, states, images=images, widths=widths, copied=copied_names(modules))
+
+
+def _write(folder: Path, kind: str, files: Mapping[str, Mapping[str, Tensor]], **facts: Any) -> None:
+    """Write tensors by the names of files, FOLDER/NAME without their ending, with a manifest."""
+    with atomic_folder(folder) as temporary:
+        for name, tensors in files.items():
+            path = temporary / f"{name}.safetensors"
+            path.parent.mkdir(exist_ok=True)
+            write_bytes(path, serialise({key: value.cpu().contiguous() for key, value in tensors.items()}))
+        write_manifest(temporary, kind, **facts, files=file_hashes(temporary))
 
 
 def _folder(state_folder: Path, images: int) -> Path:
@@ -238,18 +244,9 @@ def kept_folder(model: Path, images: int) -> Path:
 
 
 def write_kept(state_folder: Path, images: int, weights: Mapping[str, State]) -> None:
-    """Write a set, whole or not at all: RAW_OR_AVERAGED/MODULE.safetensors and a manifest.
-
-    To be called before the checkpoint of the same image is saved: a training that is killed between the two repeats the
-    step and writes the same bytes again.
-    """
-    with atomic_folder(_kept_in(state_folder, images)) as temporary:
-        for name, state in weights.items():
-            (temporary / name).mkdir()
-            for module, tensors in state.items():
-                data = serialise({key: value.cpu().contiguous() for key, value in tensors.items()})
-                write_bytes(temporary / name / f"{module}.safetensors", data)
-        write_manifest(temporary, _KEPT, images=images, files=file_hashes(temporary))
+    """Write a set, whole or not at all, when `write_snapshot` is called: RAW_OR_AVERAGED/MODULE.safetensors."""
+    files = {f"{name}/{module}": each for name, state in weights.items() for module, each in state.items()}
+    _write(_kept_in(state_folder, images), _KEPT, files, images=images)
 
 
 def read_kept(state_folder: Path, images: int) -> dict[str, State]:

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -49,6 +49,7 @@ PARAMETERS = "parameters.json"  # what params.yaml gives to the stage, for track
 UNTRAINED = "untrained"  # of a generator: the network and the manifest that the weights of its checkpoints belong to
 STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
+# In sections `training`: when the decay begins, and how it ends.
 _LENGTH = ("images", "decay_fraction", "min_improvement", "final_rate")
 STARTED = "DARKROOM_STARTED"  # the key of the work that the runner has begun, in the environment of all its processes
 _IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
@@ -84,20 +85,12 @@ def _content(path: Path) -> Any:
 
 def key(who: Mapping[str, Any]) -> str:
     """Return the short hash of a training's identity. More or fewer processes continue the same training."""
-    return sha256_json({**who, "params": _without_processes(who["params"])})[:16]
-
-
-def _without_processes(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_processes(value) if isinstance(value, Mapping) else value
-        for name, value in values.items()
-        if name != "processes"
-    }
+    return sha256_json({**who, "params": _without(who["params"], ["processes"], None)})[:16]
 
 
 def lengthless_key(who: Mapping[str, Any]) -> str:
     """Return the short hash of what a training and a longer one of the schedule `wsd` share until the decay begins."""
-    return key({**who, "params": _without_length(who["params"])})
+    return key({**who, "params": _without(who["params"], _LENGTH, "training")})
 
 
 def stable_folder(stage: str, item: str | None, who: Mapping[str, Any]) -> Path:
@@ -110,16 +103,13 @@ def stable_root() -> Path:
     return root().parent / "stable"
 
 
-def _without_length(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters without those in a section `training` that say when the decay begins, and how it ends."""
-    found = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            value = _without_length(value)
-            if name == "training":
-                value = {key: each for key, each in value.items() if key not in _LENGTH}
-        found[name] = value
-    return found
+def _without(values: Mapping[str, Any], names: Container[str], section: str | None, here: str = "") -> dict[str, Any]:
+    """Return parameters without some keys, in the sections that are called `section`; None: in all."""
+    return {
+        name: _without(value, names, section, name) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if name not in names or section not in (None, here)
+    }
 
 
 def identity(stage: str, item: str | None = None, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
