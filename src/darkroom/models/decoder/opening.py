@@ -22,7 +22,6 @@ from darkroom.models.decoder.data import (
     ClipConditioner,
     ConditionedDataset,
     Conditioner,
-    Latents,
     LatentSpace,
     PixelSpace,
     Space,
@@ -33,7 +32,7 @@ from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import Augment, UNet
 from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 from darkroom.params.section import NO_FILE
-from darkroom.training.data import Augmentation, Images
+from darkroom.training.data import Augmentation, Images, StoredLatents
 from darkroom.training.initial import initial_manifest, require_same
 from darkroom.training.recipe import IndexedDataset
 
@@ -121,7 +120,7 @@ def _latents(
             if shards.sources != images[split].sources:
                 raise DarkroomError(f"{root} is of other images than data/shards: run `dvc repro encode_latents`.")
         mean, std = latents["train"].statistics
-        opened.rows = {split: Latents(shards, seed, mirror) for split, shards in latents.items()}
+        opened.rows = {split: StoredLatents(shards, seed, mirror) for split, shards in latents.items()}
     else:
         mean, std = _statistics(tokenizer, images["train"], device)
     if "latent_mean" in begun:

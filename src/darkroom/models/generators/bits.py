@@ -17,7 +17,7 @@ from darkroom.diffusion.bound import Bits
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.errors import DarkroomError
 from darkroom.metrics.uncertainty import mean_and_error
-from darkroom.models.generators.data import LabelledLatents, means_of
+from darkroom.models.generators.data import LabelledLatents
 from darkroom.models.generators.sample_settings import BitsSettings
 from darkroom.models.kinds import GENERATORS
 from darkroom.rng import normal
@@ -76,11 +76,9 @@ def measure_bits(
 def _of_groups(
     settings: BitsSettings, sampler: Any, data: LabelledLatents, groups: Iterator[list[int]], device: torch.device
 ) -> Iterator[Bits]:
-    book = data.shards.codebook
-    codebook = None if book is None else torch.from_numpy(book)
     for rows in groups:
         stored = data.__getitems__(rows)
-        mean = means_of(stored, codebook).to(device)
+        mean = stored["mean"].to(device).float()
         shape = tuple(mean.shape[1:])
 
         def noise(name: object, rows: list[int] = rows, shape: tuple[int, ...] = shape) -> Tensor:

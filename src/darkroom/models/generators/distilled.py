@@ -12,7 +12,7 @@ from darkroom.diffusion.few_calls import FewCalls, student_of
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.types import Denoise
 from darkroom.models.generators.conditions import Asked, condition_of, rows_of
-from darkroom.models.generators.data import GeneratorData, drawn_latents, means_of
+from darkroom.models.generators.data import GeneratorData, drawn_latents
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTGenerated
@@ -58,7 +58,6 @@ class DistilledRecipe(Recipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(self.model.blocks)
         self.train, self.val = data.train, data.val
-        self.codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         self.asked: Asked = data.asked
         self.calls = FewCalls(self.objective, how.solver, how.count, calls)
         self.sampling = few_calls(calls)
@@ -78,10 +77,9 @@ class DistilledRecipe(Recipe):
 
     def _losses(self, batch: Batch, stream: str) -> tuple[Tensor, NDArray[np.int64]]:
         """Return the loss of each image, (N,), and the number of its call."""
-        mean, condition, positions = means_of(batch.data, self.codebook), condition_of(batch.data), batch.positions
-        count = 2 * mean[0].numel()
-        normals, uniforms = random_numbers(self.seed, f"distilled/{stream}", positions.tolist(), count, 1)
-        latents, noise = drawn_latents(batch.data, mean, normals)
+        condition, count = condition_of(batch.data), 2 * batch.data["mean"][0].numel()
+        normals, uniforms = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), count, 1)
+        latents, noise = drawn_latents(batch.data, normals)
         call = self.calls.drawn(uniforms[:, 0])
 
         def network(x: Tensor, timesteps: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from darkroom.models.generators.conditions import (
     condition_of,
     nulled,
 )
-from darkroom.models.generators.data import Balanced, GeneratorData, drawn_latents, means_of, scale_of
+from darkroom.models.generators.data import Balanced, GeneratorData, drawn_latents, scale_of
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
@@ -62,7 +62,6 @@ class DiTRecipe(GeneratorRecipe):
     trains w_d L_disp and w_a L_align of its tokens are added, where they have a weight (`dispersive`, `alignment`).
 
     sampling: how grids and evaluations sample.
-    codebook: of codes, the vector that each stands for, float32 (K, C).
     augment: how latents are transformed in training, for which the network then has a condition; None: they are not.
     """
 
@@ -81,7 +80,6 @@ class DiTRecipe(GeneratorRecipe):
         tokenizer: Tokenizer,
         sampling: DiTSampling,
         evaluation: Evaluation | None = None,
-        codebook: Tensor | None = None,
         asked: Asked | None = None,
         augment: Augment | None = None,
         representation: Representation | None = None,
@@ -89,7 +87,7 @@ class DiTRecipe(GeneratorRecipe):
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
         self.train, self.val = train, val
-        self.scaler, self.tokenizer, self.codebook = scaler, tokenizer, codebook
+        self.scaler, self.tokenizer = scaler, tokenizer
         self.modules: dict[str, nn.Module] = {"dit": model}
         self.phases: tuple[Phase, ...] = (Phase("dit", self.loss),)
         self.representation = wanted = representation or Representation()
@@ -133,7 +131,6 @@ class DiTRecipe(GeneratorRecipe):
             model.vector.set_scaler(EmbeddingScaler.of(pooled[pooled.any(axis=1)]))
         if data.captions is not None:
             model.caption.vocabulary.copy_(torch.from_numpy(data.captions.vocabulary))
-        codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         train = data.train
         if settings.balance:
             train = Balanced(train, data.latents.label_column, settings.balance)
@@ -147,7 +144,6 @@ class DiTRecipe(GeneratorRecipe):
             data.tokenizer,
             settings.sampling,
             evaluation,
-            codebook,
             data.asked,
             settings.augment,
             settings.representation,
@@ -223,22 +219,21 @@ class DiTRecipe(GeneratorRecipe):
 
     def _drawn(self, batch: Batch, stream: str, label_dropout: float, augment: Augment | None = None) -> Drawn:
         """Return what the network is to learn of a batch, with randomness that follows from positions."""
-        mean, condition = means_of(batch.data, self.codebook), condition_of(batch.data)
-        size = mean[0].numel()
+        condition, size = condition_of(batch.data), batch.data["mean"][0].numel()
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
         # and whether the condition drops. The same for all forms of latents, which then train under the same noise.
         normals, uniforms = random_numbers(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
-        latents, noise = drawn_latents(batch.data, mean, normals)
-        time = to_device(self.objective.times(uniforms[:, 0], normals[:, -1]), mean.device)
-        dropped = to_device(uniforms[:, 1] < label_dropout, mean.device)
+        latents, noise = drawn_latents(batch.data, normals)
+        time = to_device(self.objective.times(uniforms[:, 0], normals[:, -1]), noise.device)
+        dropped = to_device(uniforms[:, 1] < label_dropout, noise.device)
         x0, augmented = self.scaler(latents), None
         if augment is not None and augment.probability:
-            drawn = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), mean.shape[-1]).to(mean.device)
+            drawn = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), noise.shape[-1]).to(noise.device)
             x0, noise, augmented = drawn(x0), drawn(noise), drawn.condition
         if isinstance(condition, Captioned) and stream == "train":
             # A stream of its own: the other numbers stay those of every condition.
             _, hidden = random_numbers(self.seed, "dit/words", batch.positions.tolist(), 0, condition.tokens.shape[1])
-            condition = condition.without(to_device(hidden < self.settings.word_dropout, mean.device))
+            condition = condition.without(to_device(hidden < self.settings.word_dropout, noise.device))
         return Drawn(x0, noise, time, nulled(condition, self.model.null_label, dropped), augmented)
 
     def _losses(self, drawn: Drawn, taps: tuple[int, ...] = ()) -> tuple[dict[str, Tensor], Sequence[Tensor]]:
