@@ -122,11 +122,19 @@ def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, 
 
 
 def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stages of dvc.yaml, after checking what this program takes for granted: DVC allows more."""
+    """Return the stages of dvc.yaml, after checking that they are this program's: DVC allows more."""
     stages = dvc.get("stages")
     if not isinstance(stages, dict):
         raise DarkroomError(f"{DVC}: `stages` must be a mapping of stages.")
-    for name, stage in stages.items():
+    for stage in stages:
+        if stage not in STAGES:
+            near = difflib.get_close_matches(stage, STAGES, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
+            raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
+    for name in STAGES:
+        if name not in stages:
+            raise DarkroomError(f"{DVC}: the stage `{name}` is missing.")
+        stage = stages[name]
         entry = stage.get("do", stage) if isinstance(stage, dict) else {}
         if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
             raise DarkroomError(f"{DVC}: the stage `{name}` has no command (`cmd`).")
@@ -134,22 +142,10 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
             items = entry.get(kind, [])
             if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
                 raise DarkroomError(f"{DVC}: `{kind}` of `{name}` must be a list of names, each a text.")
+        wanted = f"${{{FOREACH[name]}}}" if name in FOREACH else None
+        if (found := stage.get("foreach")) != wanted:
+            raise DarkroomError(f"{DVC}: `foreach` of {name} is {found or 'none'}, and must be {wanted or 'none'}.")
     return stages
-
-
-def _known(stages: Mapping[str, Any]) -> None:
-    """Check that dvc.yaml holds exactly the stages that this program has."""
-    for stage in stages:
-        if stage not in STAGES:
-            near = difflib.get_close_matches(stage, STAGES, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
-            raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
-    for stage in STAGES:
-        if stage not in stages:
-            raise DarkroomError(f"{DVC}: the stage `{stage}` is missing.")
-        wanted = f"${{{FOREACH[stage]}}}" if stage in FOREACH else None
-        if (found := stages[stage].get("foreach")) != wanted:
-            raise DarkroomError(f"{DVC}: `foreach` of {stage} is {found or 'none'}, and must be {wanted or 'none'}.")
 
 
 def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
@@ -236,7 +232,6 @@ def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
             key = f"parts.{name}.embeddings"
             raise DarkroomError(f"{PARAMS}: `{key}` is missing{described(whole(), tuple(key.split('.')))}")
     stages = _shape(dvc)
-    _known(stages)
     _connected(params, dvc)
     for fits in FITS:
         fits(whole_params)

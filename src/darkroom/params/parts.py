@@ -222,15 +222,8 @@ class Hub(Section):
     """A mirror image is as true as the image: half of the images are mirrored in training."""
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "digits": Digits,
-    "shapes": Shapes,
-    "torchvision": Torchvision,
-    "folder": Folder,
-    "webdataset": Webdataset,
-    "urls": Urls,
-    "hub": Hub,
-}
+_SOURCES: tuple[type[Section], ...] = (Digits, Shapes, Torchvision, Folder, Webdataset, Urls, Hub)
+SECTIONS = {source.__name__.lower(): source for source in _SOURCES}
 
 
 def settings_of(name: str, part: Part, section: Section | Mapping[str, Any] | None) -> Any:

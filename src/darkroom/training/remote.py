@@ -150,11 +150,7 @@ def _manifest_files(data: bytes) -> list[str]:
 
 
 def _verify(folder: Path, name: str) -> None:
-    """Check a downloaded checkpoint.
-
-    Raises:
-        ArtifactError: it is not whole.
-    """
+    """Check a downloaded checkpoint."""
     try:
         names = _manifest_files((folder / NAME).read_bytes())
     except OSError as error:

@@ -157,9 +157,10 @@ def read_pickled(path: Path, *allowed: type) -> Any:
                 f"{path} is no plain file of weights: it asks for {asked}, and a pickle may call what it asks for. It "
                 "was refused before anything of it ran; take the weights as safetensors, or from somebody you trust."
             ) from error
+        shown = " ".join(text.split())[:120] or "it is empty"
         raise DarkroomError(
-            f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {_first_line(text)}"
-            "): fetch it again, and compare its size with that at its source."
+            f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {shown}): "
+            "fetch it again, and compare its size with that at its source."
         ) from error
 
 
@@ -169,10 +170,6 @@ def _asked_for(text: str) -> str | None:
     if found is None and re.search(r"Unsupported (class|global)|Can only (build|create|call)", text):
         return "another class"
     return found[1] if found else None
-
-
-def _first_line(text: str) -> str:
-    return " ".join(text.split())[:120] or "it is empty"
 
 
 def misfits(
@@ -187,9 +184,9 @@ def misfits(
         shown: values of keys that are not these numbers.
     """
     wrong = [name for name, value in found.items() if value != getattr(config, name)]
+    if not wrong:
+        return None
     has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
     return (
         f"has {has}: set {', '.join(f'{keys[name]} to {(shown or found).get(name, found[name])}' for name in wrong)}."
-        if wrong
-        else None
     )

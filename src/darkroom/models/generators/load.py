@@ -120,11 +120,7 @@ def _open_distilled(
 
 
 def _kept(folder: Path, images: int | None) -> Path:
-    """Return where the weights of so many images seen lie; None: those of the end.
-
-    Raises:
-        ArtifactError: the training kept none of them.
-    """
+    """Return where the weights of so many images seen lie; None: those of the end."""
     if images is None:
         return folder
     if not (place := kept_folder(folder, images)).is_dir():

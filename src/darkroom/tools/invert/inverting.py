@@ -119,11 +119,7 @@ def _guided(sections: Any, kind: str, guidance: float) -> Any:
 
 
 def _solver(request: Namespace, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
-    """Return how images go to noise and back: `sample_generator`'s section with a solver that has a way back.
-
-    Raises:
-        DarkroomError: there is no way back, or the steps do not fit the timesteps.
-    """
+    """Return how images go to noise and back: `sample_generator`'s section with a solver that has a way back."""
     steps = section.steps if request.steps is None else request.steps
     known = REVERSIBLE["gaussian" if isinstance(sampler.objective, Gaussian) else "flow"]
     given = {"solver": request.solver or known[0], "steps": int(steps) if str(steps).isdigit() else steps}
