@@ -34,7 +34,7 @@ from darkroom.models.decoder.opening import open_data
 from darkroom.models.decoder.settings import Params, SampleParams
 from darkroom.models.evaluators.evaluation import UNetEvaluation
 from darkroom.models.evaluators.extractor import Classifier
-from darkroom.params.evaluate import Evaluate
+from darkroom.params.training import Evaluate
 from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
 from darkroom.training.data import Augmentation, Images, mirrored
 from darkroom.training.loop import seeded

@@ -2,15 +2,12 @@
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, create_model, field_validator
+from pydantic import Field, ValidationError, create_model, field_validator
 
-from darkroom.params.section import Model, Section
+from darkroom.params.section import Model, Overrides, Section
 from darkroom.params.training import Training
-
-# Keys with another value; left empty is none, as everywhere in params.yaml.
-Overrides = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 
 # What a training may have for itself: the others are read before it is known which one it is, or are dependencies.
 OWN_TRAINING = frozenset(Training.model_fields) - {"threads", "processes", "init"}

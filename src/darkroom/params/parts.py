@@ -5,15 +5,12 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from darkroom.errors import DarkroomError
-from darkroom.params.section import NO_FILE, PARAMS, PartName, Positive, Section, Seed, validate
+from darkroom.params.section import NO_FILE, PARAMS, Overrides, PartName, Positive, Section, Seed, validate
 
 SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
-
-# Left empty is none, as everywhere in params.yaml.
-Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 
 
 class Part(Section):
@@ -31,7 +28,7 @@ class Part(Section):
     """One of how many images of the slice is read, evenly spread: a trial on few. Not of webdataset and urls."""
     embeddings: str = NO_FILE
     """A folder of CLIP embeddings by others: `embed_clip.imported`; data/none: none."""
-    settings: Settings = Field(default_factory=dict)
+    settings: Overrides = Field(default_factory=dict)
     """Keys of the source's section that have another value for this part."""
 
     def _misfits(self) -> Iterator[str]:

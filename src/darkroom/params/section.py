@@ -12,7 +12,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from darkroom.errors import DarkroomError
 
@@ -67,6 +67,8 @@ Rate = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[tuple[Fraction, Fraction], Field(strict=False)]
 Warmup = Annotated[int, Field(ge=0)]
+# Keys with another value; left empty is none, as everywhere in params.yaml.
+Overrides = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 PartNames = Annotated[list[PartName], Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -5,7 +5,7 @@ that of a kind of tokenizer or of a U-Net before both. A stage's defaults, in a 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -223,6 +223,36 @@ class Training(Section):
             yield "ema_profiles are spread over all images, whose number min_improvement leaves open: leave one empty"
 
 
+class Evaluate(Section):
+    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Images between evaluations; 0: none."""
+    images: Annotated[int, Field(ge=4)] = 500
+    """Images generated for each evaluation."""
+    batch: Positive = 125
+    """Images in a forward pass."""
+    extractor: str = NO_FILE
+    """models/extractor: the feature network of the scores; data/none: no evaluation."""
+
+    def _misfits(self) -> Iterator[str]:
+        if self.every and self.extractor == NO_FILE:
+            yield "every is above 0, so extractor must be named: models/extractor"
+
+
+class EvaluateGenerator(Evaluate):
+    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
+
+    seed: Seed = 2
+    """Seed of their noise."""
+    reference: str = NO_FILE
+    """data/reference: the statistics of the real images; data/none: no evaluation."""
+
+    def _misfits(self) -> Iterator[str]:
+        if self.every and self.reference == NO_FILE:
+            yield "every is above 0, so reference must be named: data/reference"
+
+
 def with_shared(shared: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
     """Return the section of a stage, its `training` completed by what all trainings share.
 
@@ -262,66 +292,31 @@ def _fraction(settings: Training, images: int) -> float:
     return min(1.0, max(0.0, (images - settings.warmup) / (end - settings.warmup)))
 
 
-def _one_cycle(settings: Training, images: int) -> float:
-    """Half a cosine up from 1/25 of the highest rate until `warmup`, then half a cosine down to nearly 0."""
-    top, warmup = settings.learning_rate, settings.warmup
-    if images < warmup:
-        return _cosine(top * _START, top, images / warmup)
-    return _cosine(top, top * _END, _fraction(settings, images))
-
-
-def _constant(settings: Training, images: int) -> float:
-    return settings.learning_rate
-
-
-def _linear(settings: Training, images: int) -> float:
-    """Return top * (1 - (1 - final_rate) * fraction)."""
-    return settings.learning_rate * (1 - (1 - settings.final_rate) * _fraction(settings, images))
-
-
-def _half_cosine(settings: Training, images: int) -> float:
-    """Half a cosine from top to top * final_rate (Loshchilov and Hutter, "SGDR", 2017)."""
-    top = settings.learning_rate
-    return _cosine(top, top * settings.final_rate, _fraction(settings, images))
-
-
-def _inverse_sqrt(settings: Training, images: int) -> float:
-    """Return top / sqrt(max(images / decay_images, 1)) (Karras et al., 2024, arXiv 2312.02696)."""
-    return settings.learning_rate / math.sqrt(max(images / (settings.decay_images or math.inf), 1))
-
-
-def _exponential(settings: Training, images: int) -> float:
-    """Return top * final_rate ^ fraction."""
-    return settings.learning_rate * settings.final_rate ** _fraction(settings, images)
-
-
-def _wsd(settings: Training, images: int) -> float:
-    """Return top, and in the last `decay_fraction` of the images top * (1 - (1 - final_rate) * sqrt(d)), d of it done.
-
-    Warm-up, stable, decay: Hägele et al., 2024 (arXiv 2405.18392), where final_rate is 0. Until the decay begins
-    nothing depends on when it does.
-    """
-    start = settings.decay_start
-    done = max(0, images - start) / (settings.images - start)
-    return settings.learning_rate * (1 - (1 - settings.final_rate) * math.sqrt(done))
-
-
-def _piecewise(settings: Training, images: int) -> float:
-    """Return top * the rate of the last milestone passed; top before the first."""
-    rates = [milestone.rate for milestone in settings.milestones if milestone.images <= images]
-    return settings.learning_rate * (rates[-1] if rates else 1.0)
-
-
-_SCHEDULES: dict[Schedule, Callable[[Training, int], float]] = {
-    "constant": _constant,
-    "linear": _linear,
-    "cosine": _half_cosine,
-    "one_cycle": _one_cycle,
-    "inverse_sqrt": _inverse_sqrt,
-    "exponential": _exponential,
-    "piecewise": _piecewise,
-    "wsd": _wsd,
-}
+def _scheduled(settings: Training, images: int, schedule: Schedule) -> float:
+    """Return the learning rate after `images` images, without the linear warm-up."""
+    top, final = settings.learning_rate, settings.final_rate
+    match schedule:
+        case "constant":
+            return top
+        case "linear":
+            return top * (1 - (1 - final) * _fraction(settings, images))
+        case "cosine":  # Loshchilov and Hutter, "SGDR", 2017
+            return _cosine(top, top * final, _fraction(settings, images))
+        case "one_cycle":
+            if images < settings.warmup:
+                return _cosine(top * _START, top, images / settings.warmup)
+            return _cosine(top, top * _END, _fraction(settings, images))
+        case "inverse_sqrt":  # Karras et al., 2024, arXiv 2312.02696
+            return top / math.sqrt(max(images / (settings.decay_images or math.inf), 1))
+        case "exponential":
+            return top * final ** _fraction(settings, images)
+        case "piecewise":
+            rates = [milestone.rate for milestone in settings.milestones if milestone.images <= images]
+            return top * (rates[-1] if rates else 1.0)
+        case "wsd":  # Hägele et al., 2024, arXiv 2405.18392: until the decay begins nothing depends on when it does
+            start = settings.decay_start
+            done = max(0, images - start) / (settings.images - start)
+            return top * (1 - (1 - final) * math.sqrt(done))
 
 
 def learning_rate(settings: Training, images: int, schedule: Schedule | None = None) -> float:
@@ -337,7 +332,7 @@ def learning_rate(settings: Training, images: int, schedule: Schedule | None = N
         schedule: another one than `settings.schedule`, for a group of parameters.
     """
     schedule = schedule or settings.schedule
-    rate = _SCHEDULES[schedule](settings, images)
+    rate = _scheduled(settings, images, schedule)
     if schedule == "one_cycle" or images >= settings.warmup:
         return rate
     return rate * (images / settings.warmup)

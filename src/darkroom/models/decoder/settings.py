@@ -10,11 +10,10 @@ from darkroom.artifacts.models import DECODER_FOLDER
 from darkroom.diffusion.settings import SOLVERS, Probability, Timesteps, unfit
 from darkroom.models.decoder.unet_settings import Drawing, UNet
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
-from darkroom.params.evaluate import Evaluate
-from darkroom.params.kinds import Overrides, merged, require_known
+from darkroom.params.kinds import merged, require_known
 from darkroom.params.run import Run
-from darkroom.params.section import NO_FILE, Fraction, PartName, Positive, Rate, Section, Seed, Warmup
-from darkroom.params.training import Optimizer, Training
+from darkroom.params.section import NO_FILE, Fraction, Overrides, PartName, Positive, Rate, Section, Seed, Warmup
+from darkroom.params.training import Evaluate, Optimizer, Training
 
 _OF_TEACHER = ("size", "low_size", "model", "diffusion")  # keys of a U-Net that one which distils it need not repeat
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps, preview_sampling
-from darkroom.params.kinds import OWN_TRAINING, Overrides, require_known
-from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
+from darkroom.params.kinds import OWN_TRAINING, require_known
+from darkroom.params.section import NO_FILE, Fraction, Overrides, Positive, Section, Weight
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]

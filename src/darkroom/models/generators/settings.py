@@ -8,11 +8,10 @@ from pydantic import Field
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated
 from darkroom.models.generators.kind_settings import READ, NoSampling
 from darkroom.models.kinds import GENERATORS
-from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, Fraction, Positive, Rate, Section, Warmup, Weight
-from darkroom.params.training import Schedule, Training
+from darkroom.params.training import EvaluateGenerator, Schedule, Training
 
 NO_GENERATOR = "`train_generator.kind` is none"
 

@@ -8,13 +8,12 @@ from pydantic import Field
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.sections import SMALLEST, TEACHER, Perceptual
-from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.fits import refuse, refuse_both, require_dropout
 from darkroom.params.kinds import of_kinds
 from darkroom.params.reference_stats import Inception
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, PartNames, Positive, Rate, Section, Seed, Warmup
-from darkroom.params.training import Optimizer, Training
+from darkroom.params.training import EvaluateGenerator, Optimizer, Training
 
 _sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}
 

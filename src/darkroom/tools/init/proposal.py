@@ -14,8 +14,8 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated, 
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.prior.settings import SampleText
 from darkroom.models.tokenizers.kl.settings import KL
-from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.section import NO_FILE
+from darkroom.params.training import EvaluateGenerator
 from darkroom.tools.editing import leaves
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.machine import Machine

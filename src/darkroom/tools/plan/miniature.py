@@ -18,11 +18,10 @@ from darkroom.dag.stages import STAGES
 from darkroom.data.layout import SHARDS
 from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
-from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.parts import Part, settings_of
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import DVC, OUTPUTS, given, items, paths, read_yaml, scope, stage_entry
-from darkroom.params.training import Training
+from darkroom.params.training import EvaluateGenerator, Training
 
 IMAGES = 2000  # of all parts together, up to which a data set is planned whole
 _PRIVATE = (".git", ".dvc", ".darkroom", ".snakemake", "logs", "build")
