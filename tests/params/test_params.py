@@ -219,7 +219,7 @@ FAULTS = [
     (
         "sample_decoder.unets.up.low_noise",
         0.8,
-        "`train_decoder.unets.up.low.noise`, is 0.5: set the former",
+        "`train_decoder.unets.up.low.noise` is 0.5: set the former",
     ),
     ("sample_decoder.unets.base", {"embedding_noise": 0.5}, "`sample_decoder.unets.base.embedding_noise` is 0.5, and"),
     (

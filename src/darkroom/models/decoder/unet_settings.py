@@ -241,4 +241,7 @@ class UNet(Section):
                 f"they are: take augment.{key} out, or set `embeddings` to {NO_FILE} and `clip` to models/clip"
             )
         if self.diffusion.embedding_noise and not self.told_image:
-            yield "diffusion.embedding_noise is of the image embedding, which no key of `model` reads: set it to 0.0"
+            yield (
+                "diffusion.embedding_noise is of the image embedding, which model.image_tokens, model.image_to_time or "
+                "model.image_map would read: set one of these, or it to 0.0"
+            )
