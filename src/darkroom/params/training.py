@@ -174,12 +174,12 @@ class Training(Section):
         return max(1, int(self.decay_fraction * steps))
 
     @property
-    def schedules(self) -> set[str | None]:
+    def schedules(self) -> set[Schedule | None]:
         """The schedules of the training and of its groups."""
         return {self.schedule, *(group.schedule for group in self.groups)} - {None}
 
     @property
-    def optimizers(self) -> set[str | None]:
+    def optimizers(self) -> set[Optimizer | None]:
         """The optimizers of the training and of its groups."""
         return {self.optimizer, *(group.optimizer for group in self.groups)} - {None}
 

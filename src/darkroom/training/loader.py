@@ -100,7 +100,7 @@ def _draws(
     for block in range(0, len(firsts), _BLOCK):
         positions = np.array(firsts[block : block + _BLOCK])[:, None] + np.arange(share)
         found = rows_at(rows, seed, positions.reshape(-1), shuffle).reshape(positions.shape)
-        yield from map(_Draw, found.tolist(), positions)
+        yield from (_Draw(row.tolist(), at) for row, at in zip(found, positions, strict=True))
 
 
 def training_batches(
@@ -124,6 +124,7 @@ def training_batches(
     for data, draw in zip(_load(rows, seed, draws, workers, device, shuffle), known, strict=True):
         if isinstance(data, Exception):
             raise data
+        assert draw.positions is not None  # in training each batch has its place
         yield Batch(draw.positions, _to(data, device))
 
 
