@@ -31,8 +31,7 @@ from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.report.curves import CURVES, findings, read_training
 from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Bar, Tee
-from darkroom.training.inputs import Inputs
-from darkroom.training.state import STARTED, changed_since, declared, identity, keep_compiled, key, root, sweep
+from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, keep_compiled, key, root, sweep
 
 LOGS = Path("logs")
 _BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted

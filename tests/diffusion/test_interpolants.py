@@ -99,7 +99,7 @@ def test_a_weight_is_that_of_its_paper_up_to_the_ends_of_time(path, target, weig
 @pytest.mark.parametrize(
     ("weight", "target", "remedy"),
     [
-        ("velocity", "x0", "set flow_weight to velocity_clamped, which was called velocity before"),
+        ("velocity", "x0", "set flow_weight to velocity_clamped"),
         ("likelihood", "x0", "set flow_weight to velocity_clamped"),
         ("likelihood", "velocity", "set flow_weight to none"),
     ],

@@ -65,7 +65,7 @@ def test_a_single_step_begins_at_noise(spacing):
 
 
 def test_a_spacing_that_nothing_reads_is_refused():
-    with pytest.raises(ValueError, match=r"spacing \(leading\) is that of a number of steps, and steps is ddim5"):
+    with pytest.raises(ValueError, match=r"steps is ddim5, which says which timesteps, and spacing is leading"):
         Sampling(solver="ddim", steps="ddim5", spacing="leading")
     sampling = Sampling(solver="dpm", steps=5, spacing="leading")
     assert misfit(sampling, Diffusion(objective="gaussian"), 10) is None

@@ -119,8 +119,12 @@ FAULTS = [
         "path is of the objective flow, and objective is gaussian: take path out, or set objective to flow",
     ),
     ("train_generator.dit.diffusion.latent_scale", 0.5, "latent_scale is read with normalise fixed only"),
-    ("sample_generator.dit.last_step", 0.1, "last_step is read by euler_maruyama only, and solver is euler"),
-    ("sample_generator.dit.spacing", "linspace", "spacing is read by ddim, ddpm, dpm, unipc, and solver is euler"),
+    ("sample_generator.dit.last_step", 0.1, "last_step is read with solver euler_maruyama only, and solver is euler"),
+    (
+        "sample_generator.dit.spacing",
+        "linspace",
+        "spacing is read with solver ddim or ddpm or dpm or unipc only, and solver is euler",
+    ),
     (
         "sample_generator.common.checkpoint",
         640,
@@ -163,7 +167,7 @@ FAULTS = [
     ),
     ("train_clip.trained.model.image_size", 64, "`train_clip.trained.model.image_size` is 64, and the images have 32"),
     ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, and `ingest.image_size` is 32"),
-    ("train_decoder.unets.up.low_size", 8, "`train_decoder.unets.up.low_size` is 8, and no U-Net makes images of"),
+    ("train_decoder.unets.up.low_size", 8, "`train_decoder.unets.up.low_size` is 8, and no U-Net has that size"),
     ("train_decoder.unets.base.size", 32, "`train_decoder.unets`: two of base, up have the same size"),
     ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, and the next smaller U-Net"),
     ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: data/embeddings: stored"),
@@ -198,14 +202,14 @@ FAULTS = [
     (
         "train_decoder.unets.base.diffusion.objective",
         "flow",
-        "`sample_decoder.pictures.inpainted` follows Gaussian diffusion, and `train_decoder.unets.base.diffusion.objec",
+        "`sample_decoder.pictures.inpainted` is 6, and `train_decoder.unets.base.diffusion.objec",
     ),
     ("train_prior.diffusion.objective", "flow", "evaluate.solver is ddim, and diffusion.objective is flow: set"),
     ("train_prior.diffusion.objective", "flaw", "is one of flow, gaussian; did you mean `flow`?"),
     (
         "train_prior.diffusion.variance",
         "learned_range",
-        "variance is learned_range, which needs a second output, and a prior has one",
+        "variance is learned_range, and a prior has one output",
     ),
     (
         "score_decoder.clip",
@@ -215,10 +219,14 @@ FAULTS = [
     (
         "sample_decoder.unets.up.low_noise",
         0.8,
-        "`train_decoder.unets.up.low.noise`, is 0.5: set the former",
+        "`train_decoder.unets.up.low.noise` is 0.5: set the former",
     ),
     ("sample_decoder.unets.base", {"embedding_noise": 0.5}, "`sample_decoder.unets.base.embedding_noise` is 0.5, and"),
-    ("score_decoder.attributes", "scenes", "and the images of `parts.first` are digits: set it to none"),
+    (
+        "score_decoder.attributes",
+        "scenes",
+        "`score_decoder.attributes` is scenes, and `parts.first.source` is digits: set the former to none",
+    ),
     ("sample_decoder.unets.top", {"steps": 4}, "`sample_decoder.unets.top` is of no U-Net under `train_decoder.unets`"),
     (
         "train_decoder.unets.base.diffusion.image_dropout",
@@ -248,7 +256,11 @@ FAULTS = [
         {"solver": "ddpm", "guidance_variance": True},
         "`sample_decoder.common.guidance_variance` is True, and `train_decoder.unets.base.diffusion.variance` is fixed",
     ),
-    ("sample_decoder.common", {"guidance_variance": True}, "guidance_variance is read by ddpm only, and solver is dpm"),
+    (
+        "sample_decoder.common",
+        {"guidance_variance": True},
+        "guidance_variance is read with solver ddpm only, and solver is dpm",
+    ),
     ("train_decoder.training.init.folder", "models/x", "each U-Net has weights of its own"),
     ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
     (
@@ -278,7 +290,7 @@ FAULTS = [
     (
         "encode_latents.latents",
         "codes",
-        "`encode_latents.latents` is codes, and the tokenizer `kl` has none: set it to continuous",
+        "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has none: set the former",
     ),
     ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
     ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),
@@ -358,7 +370,7 @@ FITS = {
             "sample_decoder.pictures.inpainted": 0,
         },
         {"sample_decoder.pictures.inpainted": 3},
-        "`sample_decoder.pictures.inpainted` follows Gaussian diffusion",
+        "`sample_decoder.pictures.inpainted` is 3, and `",
     ),
     "a prior that knows every text": (
         {"train_prior.diffusion.text_dropout": 0.0},
@@ -373,7 +385,7 @@ FITS = {
     "embeddings have one length": (
         OF_CLIP,
         {"embed_clip.normalise": False},
-        "`train_decoder.unets.base.clip` computes embeddings of length 1",
+        "`train_decoder.unets.base.clip` is models/clip, and `embed_clip.normalise` is false",
     ),
     "a U-Net that keeps its weights reads embeddings": (
         {f"{BASE}.trained": False, f"{BASE}.weights": "data"},

@@ -34,7 +34,7 @@ from darkroom.models.decoder.opening import open_data
 from darkroom.models.decoder.settings import Params, SampleParams
 from darkroom.models.evaluators.evaluation import UNetEvaluation
 from darkroom.models.evaluators.extractor import Classifier
-from darkroom.params.evaluate import Evaluate
+from darkroom.params.training import Evaluate
 from darkroom.stages import decoding, embed_clip, sample_decoder, train_decoder
 from darkroom.training.data import Augmentation, Images, mirrored
 from darkroom.training.loop import seeded
@@ -480,7 +480,7 @@ def test_latents_of_other_images_are_refused(clone: Path) -> None:
     shutil.rmtree("data/catalog")
     Path("data/catalog").mkdir()
     write_catalog(Path("data/catalog"), ["one", "two"])
-    with pytest.raises(DarkroomError, match="encoded from other images than data/shards holds"):
+    with pytest.raises(DarkroomError, match="of other images than data/shards"):
         train_decoder.run(params(tokenizer=True, latents=True), "base")
 
 
@@ -529,7 +529,7 @@ def test_samples_of_another_clip_are_refused(clone: Path) -> None:
     files = file_hashes(Path("models/clip"))
     write_manifest(Path("models/clip"), "clip", **metadata, long_captions="stop", files=files)
     embed()
-    with pytest.raises(ArtifactError, match="trained with another CLIP than that of data/embeddings"):
+    with pytest.raises(ArtifactError, match="trained with another CLIP than data/embeddings"):
         sample_decoder.run(sampling(("base",)))
 
 

@@ -88,7 +88,9 @@ def test_given_weights_are_taken_as_they_are(kind):
 
 @pytest.mark.parametrize("kind", ["kl", "dvae"])
 def test_without_a_training_weights_must_be_given(kind):
-    with pytest.raises(ValidationError, match=f"`{kind}.trained` is false, so the weights must be given"):
+    with pytest.raises(
+        ValidationError, match=f"`{kind}.trained` is false: name weights in `train_tokenizer.training.init`"
+    ):
         trained(kind, trained=False)
 
 
@@ -114,6 +116,6 @@ def test_images_without_labels_are_refused_with_the_way_out():
     shutil.rmtree("data/selection")
     Path("data/selection").mkdir()
     write_selection(Path("data/selection"), ["first", "second"])
-    told = r"`train_tokenizer\.vq_ar` needs labels: set `train_tokenizer\.vq_ar\.classes` to false, give their source"
+    told = r"`train_tokenizer\.vq_ar` needs labels: set `train_tokenizer\.vq_ar\.classes` to false, give labels"
     with pytest.raises(DarkroomError, match=told):
         trained("vq_ar", classes=True)

@@ -26,8 +26,8 @@ from darkroom.models.tokenizers import settings as sections
 from darkroom.models.tokenizers.settings import Params
 from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
 from darkroom.params import reference_stats as of_reference
-from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.section import validate
+from darkroom.params.training import EvaluateGenerator
 from darkroom.stages import reference_stats, sample_tokenizer, score_tokenizer_samples, train_tokenizer
 from darkroom.training.loop import seeded
 from data.making import Noise, make_part

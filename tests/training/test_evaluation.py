@@ -83,7 +83,7 @@ def test_the_best_survives_a_stop(tmp_path):
 def test_best_without_validation_images_is_refused_before_training(tmp_path):
     recipe = Toy()
     recipe.val = type("Empty", (Numbers,), {"__len__": lambda self: 0})()
-    with pytest.raises(DarkroomError, match="`select: best` is decided on the validation images, and there are none"):
+    with pytest.raises(DarkroomError, match="`select: best` needs validation images"):
         train(recipe, training(select="best"), run(), places(tmp_path))
     train(recipe, training(), run(), places(tmp_path))
 

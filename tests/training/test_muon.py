@@ -124,7 +124,7 @@ def test_a_group_for_muon_without_a_weight_that_it_moves_is_refused():
     check_groups(modules, training(groups=[{"match": "net/attention.*", "optimizer": "muon"}]))
     check_groups(modules, training(groups=[{"match": "net/first.*", "optimizer": "adamw"}]))
     for glob in ("net/words.*", "net/first.*", "*bias"):
-        with pytest.raises(DarkroomError, match="`optimizer: muon` is given to `" + glob.replace("*", r"\*")):
+        with pytest.raises(DarkroomError, match="`optimizer: muon` of `" + glob.replace("*", r"\*")):
             check_groups(modules, training(groups=[{"match": glob, "optimizer": "muon"}]))
 
 
@@ -424,7 +424,7 @@ def test_layers_of_other_packages_that_are_several_in_one_are_marked():
 
 def test_chunks_without_muon_are_refused():
     training(muon_chunks=True, groups=[{"match": "*", "optimizer": "muon"}])
-    with pytest.raises(ValueError, match="muon_chunks is read by the optimizer muon only"):
+    with pytest.raises(ValueError, match="muon_chunks is read with optimizers muon only"):
         training(muon_chunks=True)
 
 

@@ -136,7 +136,7 @@ def test_scores_of_what_it_makes_decide_where_they_judge(tmp_path):
 def test_it_needs_validation_images(tmp_path):
     recipe = Toy()
     recipe.val = type("None", (Numbers,), {"__len__": lambda _: 0})()
-    with pytest.raises(DarkroomError, match=r"`min_improvement` is decided on the validation images"):
+    with pytest.raises(DarkroomError, match=r"`min_improvement` needs validation images"):
         train(recipe, settings(), run(), places(tmp_path))
 
 

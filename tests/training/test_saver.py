@@ -51,7 +51,7 @@ def test_the_cadence_follows_what_saving_really_costs(tmp_path, clock, monkeypat
     """A checkpoint that takes the training's thread 0.4 s and the writer's 0.2 s of CPU comes every 60 s."""
     monkeypatch.setattr(saver.time, "thread_time", iter([0.0, 0.2]).__next__)
 
-    def slow(tensors):
+    def slow(tensors, before):
         clock.now += 0.4
         return tensors
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from darkroom.training import stable, strip
+from darkroom.training import after_step, stable
 from darkroom.training.loop import train
 from darkroom.training.state import STABLE, identity, lengthless_key, open_state
 from helpers import run, training
@@ -144,7 +144,7 @@ def test_the_work_of_any_length_leaves_out_what_says_the_length(tmp_path, monkey
 
 def test_its_strip_is_the_same_too(tmp_path, monkeypatch):
     """Also the row that is drawn where the decay of the shorter one begins."""
-    monkeypatch.setattr(strip, "FIRST", 8)
+    monkeypatch.setattr(after_step, "FIRST", 8)
     shade = lambda recipe: int(recipe.modules["second"].bias.detach().abs() * 1e6) % 256  # noqa: E731
     monkeypatch.setattr(Toy, "strip", lambda self: np.full((2, 3, 4, 4), shade(self), np.uint8))
     train(Toy(), settings(80), run(), lay(tmp_path / "short"))

@@ -16,8 +16,17 @@ from darkroom.dag.fingerprint.stages import roots
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import given
 from darkroom.training import state
-from darkroom.training.inputs import Inputs
-from darkroom.training.state import FINISHED, changed_since, dvc_md5, fingerprint, identity, open_state, root, sweep
+from darkroom.training.state import (
+    FINISHED,
+    Inputs,
+    changed_since,
+    dvc_md5,
+    fingerprint,
+    identity,
+    open_state,
+    root,
+    sweep,
+)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from darkroom.training import strip
+from darkroom.training import after_step
+from darkroom.training.after_step import points_of_strip, reduced, strip_is_due
 from darkroom.training.loop import train
-from darkroom.training.strip import is_due, points, reduced
 from helpers import run, training
 from training.toy import Toy, curves, places
 
@@ -34,7 +34,7 @@ class Copies(Shades):
 @pytest.fixture(autouse=True)
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the 64 images of a test, points at 8, 16, 32 and 64."""
-    monkeypatch.setattr(strip, "FIRST", 8)
+    monkeypatch.setattr(after_step, "FIRST", 8)
 
 
 def shades(folder):
@@ -47,14 +47,14 @@ def shades(folder):
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("batch", [1, 24])
 def test_it_is_drawn_at_doublings_and_at_the_end(end: int, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strip, "FIRST", 1000)
+    monkeypatch.setattr(after_step, "FIRST", 1000)
     end -= end % batch
-    drawn = [seen for seen in range(batch, end + 1, batch) if is_due(seen - batch, seen, end)]
+    drawn = [seen for seen in range(batch, end + 1, batch) if strip_is_due(seen - batch, seen, end)]
     doublings = [1000 * 2**k for k in range(20)]
     at = {-(-doubling // batch) * batch for doubling in doublings}
     assert drawn == sorted({*(seen for seen in at if seen <= end), end})
     if batch == 1:
-        assert len(drawn) == points(end)
+        assert len(drawn) == points_of_strip(end)
 
 
 def test_a_row_for_each_point_below_the_originals(tmp_path) -> None:
@@ -91,7 +91,7 @@ def test_a_killed_training_continues_it_and_run_changes_nothing(tmp_path) -> Non
 
 
 def test_of_a_long_training_the_last_points_are_kept(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strip, "KEPT", 2)
+    monkeypatch.setattr(after_step, "KEPT", 2)
     train(Shades(), training(), run(), places(tmp_path))
     assert json.loads((tmp_path / "curves/strip.json").read_text())["images"] == [32, 64]
 

@@ -67,16 +67,13 @@ def test_a_new_training_under_the_same_name_does_not_show_the_old_one(tmp_path):
     assert [(event.step, event.value) for event in events(tmp_path).Scalars("loss")] == [(8, 2.0)]
 
 
-@pytest.mark.parametrize("kind", ["file", "image", "array", "grey"])
-def test_tensorboard_shows_pictures(tmp_path, kind):
-    pixels = np.random.default_rng(0).integers(0, 256, (6, 4, 3), dtype=np.uint8)
-    if kind == "grey":
-        pixels = pixels[..., :1]
+@pytest.mark.parametrize("channels", [1, 3])
+def test_tensorboard_shows_pictures(tmp_path, channels):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 4, channels), dtype=np.uint8)
     Image.fromarray(pixels.squeeze()).save(tmp_path / "grid.png")
-    picture = {"file": tmp_path / "grid.png", "image": Image.open(tmp_path / "grid.png")}.get(kind, pixels)
     accelerator = Accelerator()
     start_trackers(accelerator, ["tensorboard"], tmp_path / "logs" / "trackers", "train_line", WORK, 0)
-    log_images(accelerator, "grid/ema", picture, 32)
+    log_images(accelerator, "grid/ema", tmp_path / "grid.png", 32)
     stop_trackers(accelerator)
     (event,) = events(tmp_path).Images("grid/ema")
     (tmp_path / "shown.png").write_bytes(event.encoded_image_string)
@@ -166,7 +163,7 @@ def test_a_tracker_that_fails_is_told_and_left_out(tmp_path, capsys):
 
 def test_a_tracker_that_is_not_installed_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DarkroomError, match="wandb, which is not installed"):
+    with pytest.raises(DarkroomError, match="names wandb: install it"):
         train(Line(), training(), run(trackers=["wandb"]), places(tmp_path))
 
 

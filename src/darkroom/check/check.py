@@ -113,9 +113,7 @@ def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, 
         raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, and must be `{command}`.")
     code = f"{OUT}/{stage}.json"
     if stage != CODE and code not in entry.get("deps", []):
-        raise DarkroomError(
-            f"{DVC}: {stage} does not name {code} under `deps`, the fingerprint of the code that it runs."
-        )
+        raise DarkroomError(f"{DVC}: {stage} does not name {code} under `deps`, the fingerprint of its code.")
     sliced = cut(stage, item, params, dvc)
     if stage not in sliced and stage in schema(stage).model_fields:
         raise DarkroomError(f"{DVC}: {stage} does not name its own section under `params`.")
@@ -124,11 +122,19 @@ def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, 
 
 
 def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stages of dvc.yaml, after checking what this program takes for granted: DVC allows more."""
+    """Return the stages of dvc.yaml, after checking that they are this program's: DVC allows more."""
     stages = dvc.get("stages")
     if not isinstance(stages, dict):
         raise DarkroomError(f"{DVC}: `stages` must be a mapping of stages.")
-    for name, stage in stages.items():
+    for stage in stages:
+        if stage not in STAGES:
+            near = difflib.get_close_matches(stage, STAGES, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
+            raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
+    for name in STAGES:
+        if name not in stages:
+            raise DarkroomError(f"{DVC}: the stage `{name}` is missing.")
+        stage = stages[name]
         entry = stage.get("do", stage) if isinstance(stage, dict) else {}
         if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
             raise DarkroomError(f"{DVC}: the stage `{name}` has no command (`cmd`).")
@@ -136,24 +142,10 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
             items = entry.get(kind, [])
             if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
                 raise DarkroomError(f"{DVC}: `{kind}` of `{name}` must be a list of names, each a text.")
+        wanted = f"${{{FOREACH[name]}}}" if name in FOREACH else None
+        if (found := stage.get("foreach")) != wanted:
+            raise DarkroomError(f"{DVC}: `foreach` of {name} is {found or 'none'}, and must be {wanted or 'none'}.")
     return stages
-
-
-def _known(stages: Mapping[str, Any]) -> None:
-    """Check that dvc.yaml holds exactly the stages that this program has."""
-    for stage in stages:
-        if stage not in STAGES:
-            near = difflib.get_close_matches(stage, STAGES, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
-            raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
-    for stage in STAGES:
-        if stage not in stages:
-            raise DarkroomError(f"{DVC}: the stage `{stage}` is missing.")
-        wanted = f"${{{FOREACH[stage]}}}" if stage in FOREACH else None
-        if (found := stages[stage].get("foreach")) != wanted:
-            raise DarkroomError(
-                f"{DVC}: the `foreach` of {stage} is {found or 'none'}, and must be {wanted or 'none'}."
-            )
 
 
 def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
@@ -188,8 +180,7 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
         own = next((out for out in made if related(dep, out)), None)
         if stage == "ingest" and own and made[own] != CODE:
             raise DarkroomError(
-                f"{PARAMS}: `parts.{item}.path` is {dep}, and Darkroom writes {own}: name a folder that holds nothing "
-                "of its own."
+                f"{PARAMS}: `parts.{item}.path` is {dep}, and Darkroom writes {own}: name another folder."
             )
         if not any(related(dep, out) for out in made) and not Path(dep).exists():
             raise DarkroomError(_not_there(dep, stage, item, params, dvc))
@@ -241,7 +232,6 @@ def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
             key = f"parts.{name}.embeddings"
             raise DarkroomError(f"{PARAMS}: `{key}` is missing{described(whole(), tuple(key.split('.')))}")
     stages = _shape(dvc)
-    _known(stages)
     _connected(params, dvc)
     for fits in FITS:
         fits(whole_params)

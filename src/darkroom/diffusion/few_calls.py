@@ -85,6 +85,29 @@ class FewCalls:
                     found[rows] = follow(through(self.solver, self.objective, way), denoise_of(rows), x[rows])
         return found
 
+    def learned(
+        self,
+        network: Callable[[Tensor, Tensor], Tensor],
+        x0: Tensor,
+        noise: Tensor,
+        call: NDArray[np.int64],
+        denoise_of: Callable[[Tensor], Denoise],
+    ) -> Tensor:
+        """Return the loss of each image, (N,), float32, of data under noise where its call begins.
+
+        Args:
+            network: of x_t and the timesteps, under the conditions of all rows.
+            x0: data, (N, C, ...).
+            noise: of the same shape.
+            call: of each image, on the CPU.
+            denoise_of: the teacher under the conditions of some rows, int64.
+        """
+        time = self.starts(call, x0.device)
+        x = self.objective.add_noise(x0, noise, time)
+        reached = self.reached(x, call, denoise_of)
+        output = network(x, self.objective.timesteps(time))
+        return self.losses(self.objective.denoised(output, x, time), x, reached, call)
+
     def losses(self, found: Denoised, x: Tensor, reached: Tensor, call: NDArray[np.int64]) -> Tensor:
         """Return the loss of each image, (N,), float32.
 

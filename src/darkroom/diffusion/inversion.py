@@ -106,10 +106,7 @@ def inpaint(
         DarkroomError: the objective has no timesteps to go back by.
     """
     if not isinstance(objective, Gaussian):
-        raise DarkroomError(
-            "in-painting follows Gaussian diffusion, and a U-Net was trained with another objective: set "
-            "`sample_decoder.pictures.inpainted` to 0."
-        )
+        raise DarkroomError("in-painting needs Gaussian diffusion: set `sample_decoder.pictures.inpainted` to 0.")
     path = ddpm(objective, how, generators)
     alpha_bar = torch.from_numpy(objective.schedule.alphas_cumprod).to(torch.float32)
     alpha_bar = torch.cat([alpha_bar[path.times], torch.ones(1)])

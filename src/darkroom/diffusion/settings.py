@@ -1,9 +1,11 @@
 """The keys of params.yaml that say how a network diffuses, and how it is sampled: the same for every network."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
+from darkroom.params.fits import refuse, require_dropout
 from darkroom.params.section import Positive, Section, Weight
 
 ScheduleName = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
@@ -95,20 +97,17 @@ class Diffusion(Section):
     min_snr: Annotated[float, Field(gt=0)] | None = None
     """gaussian: the largest weight of a timestep in terms of x0 (Min-SNR), 5 in the paper; null: none."""
 
-    @model_validator(mode="after")
-    def _weighted_once(self) -> "Diffusion":
+    def _misfits(self) -> Iterator[str]:
         if self.flow_weight in ("velocity", "likelihood") and self.flow_target == "x0":
-            raise ValueError(
-                f"flow_weight {self.flow_weight} has no bound near data where flow_target is x0: set flow_weight to "
-                "velocity_clamped, which was called velocity before"
+            yield (
+                f"flow_weight {self.flow_weight} has no bound with flow_target x0: set flow_weight to velocity_clamped"
             )
         if self.flow_weight == "likelihood" and self.flow_target == "velocity":
-            raise ValueError("flow_weight likelihood is of flow_target eps or score: set flow_weight to none")
+            yield "flow_weight likelihood is of flow_target eps or score: set flow_weight to none"
         if self.p2_gamma and self.min_snr is not None:
-            raise ValueError("p2_gamma and min_snr weight the same loss: set p2_gamma to 0.0, or leave min_snr empty")
+            yield "p2_gamma and min_snr weight the same loss: set p2_gamma to 0.0, or leave min_snr empty"
         if self.loss in ("kl", "rescaled_kl") and (self.p2_gamma or self.min_snr is not None):
-            raise ValueError(f"loss {self.loss} is the bound, whose weights are its own: take p2_gamma and min_snr out")
-        return self
+            yield f"loss {self.loss} is the bound, whose weights are its own: take p2_gamma and min_snr out"
 
     def unread(self) -> str | None:
         """Return which keys another objective alone reads, and what to do; None: none has another value than its own.
@@ -169,36 +168,34 @@ class Sampling(Section):
     guidance_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Of the scale from noise to data: constant, or growing from 1: linear, or cosine (slower at first)."""
 
-    @model_validator(mode="after")
-    def _is_read(self) -> "Sampling":
-        if self.eta and self.solver != "ddim":
-            raise ValueError(f"eta is read by the solver ddim only, and solver is {self.solver}: set it to 0.0")
-        for name in ("diffusion_coefficient", "diffusion_scale", "last_step"):
-            if self.solver != "euler_maruyama" and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} is read by euler_maruyama only, and solver is {self.solver}: take it out")
+    READ_WITH: ClassVar = {
+        "eta": ("solver", "ddim"),
+        "diffusion_coefficient": ("solver", "euler_maruyama"),
+        "diffusion_scale": ("solver", "euler_maruyama"),
+        "last_step": ("solver", "euler_maruyama"),
+        "guidance_variance": ("solver", "ddpm"),
+    }
+
+    def _misfits(self) -> Iterator[str]:
         if self.spacing != "trailing" and self.solver not in SOLVERS["gaussian"]:
-            known = ", ".join(SOLVERS["gaussian"])
-            raise ValueError(f"spacing is read by {known}, and solver is {self.solver}: set it to trailing")
-        if self.guidance_variance and self.solver != "ddpm":
-            raise ValueError(f"guidance_variance is read by ddpm only, and solver is {self.solver}: set it to false")
-        if isinstance(self.steps, str) and self.spaced:
-            raise ValueError(
-                f"spacing ({self.spacing}) is that of a number of steps, and steps is {self.steps}, which says itself "
-                "which timesteps: take spacing out"
+            yield (
+                f"spacing is read with solver {' or '.join(SOLVERS['gaussian'])} only, and solver is {self.solver}: "
+                "set spacing to trailing"
             )
+        if isinstance(self.steps, str) and self.spaced:
+            yield f"steps is {self.steps}, which says which timesteps, and spacing is {self.spacing}: take spacing out"
         if self.spacing != "trailing" and self.steps == 1:
-            raise ValueError(
-                f"spacing {self.spacing} has its only step at the timestep with least noise, and sampling begins with "
-                "noise alone: set it to trailing, or steps to 2 or more"
+            yield (
+                f"spacing {self.spacing} has its only step at the least noise, and sampling begins with the most: set "
+                "it to trailing, or steps to 2 or more"
             )
         if isinstance(self.steps, str) and self.solver not in ("ddpm", "ddim"):
-            raise ValueError(f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: a number")
+            yield f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: give a number"
         if self.guidance_from >= self.guidance_to:
-            raise ValueError(
-                f"guidance_from ({self.guidance_from}) must be below guidance_to ({self.guidance_to}): 0.0 and 1.0 "
+            yield (
+                f"guidance_from ({self.guidance_from}) must be below guidance_to ({self.guidance_to}); 0.0 and 1.0 "
                 "guide everywhere"
             )
-        return self
 
     @property
     def spaced(self) -> bool:
@@ -269,8 +266,8 @@ def _unguided(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfi
     return Misfit(key, getattr(sampling, key), "objective", diffusion.objective, remedy)
 
 
-def require_fit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, timesteps: tuple[str, int]) -> None:
-    """Check a section of a training that samples what another section of it trains.
+def unfit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, timesteps: tuple[str, int]) -> Iterator[str]:
+    """Yield why a section of a training does not sample what another section of it trains, with both keys.
 
     Args:
         key: of what samples.
@@ -278,13 +275,10 @@ def require_fit(key: str, sampling: Sampling, source: str, diffusion: Diffusion,
         source: key of what is trained.
         diffusion: its values.
         timesteps: key and value of the length of the noise schedule.
-
-    Raises:
-        ValueError: they do not fit each other; names the keys.
     """
     if found := misfit(sampling, diffusion, timesteps[1]):
         other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
-        raise ValueError(f"{key}.{found.key} is {found.value}, and {other} is {found.bound}: {found.remedy}")
+        yield f"{key}.{found.key} is {found.value}, and {other} is {found.bound}: {found.remedy}"
 
 
 def preview_sampling(diffusion: Diffusion, timesteps: float, steps: int | str, solver: str | None = None) -> Sampling:
@@ -295,3 +289,78 @@ def preview_sampling(diffusion: Diffusion, timesteps: float, steps: int | str, s
     if diffusion.objective == "gaussian" and isinstance(steps, int):
         steps = min(steps, int(timesteps))
     return Sampling.model_validate({"solver": solver or SOLVERS[diffusion.objective][0], "steps": steps})
+
+
+def require_sampling(
+    key: Callable[[str], str],
+    sampling: Sampling,
+    source: str,
+    diffusion: Diffusion,
+    timesteps: tuple[str, int],
+    dropouts: Mapping[str, float],
+) -> None:
+    """Check one network.
+
+    Args:
+        key: gives the key of params.yaml that a setting of the sampling has.
+        sampling: how it is sampled.
+        source: section of the training.
+        diffusion: its values.
+        timesteps: key and value of the length of the noise schedule.
+        dropouts: keys and values of the fractions of conditions dropped while training.
+
+    Raises:
+        DarkroomError: the first misfit; names its key and what to set it to.
+    """
+    if found := misfit(sampling, diffusion, timesteps[1]):
+        other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
+        refuse(f"`{key(found.key)}` is {found.value}, and `{other}` is {found.bound}: {found.remedy}.")
+    for name, dropout in dropouts.items():
+        require_dropout(key("guidance"), sampling.guidance, name, dropout)
+
+
+def require_distillable(
+    this: str, calls: tuple[str, int], key: Callable[[str], str], sampling: Sampling, source: str, diffusion: Diffusion
+) -> None:
+    """Check that what one network draws can be distilled into few calls.
+
+    Args:
+        this: what asks for it, for messages.
+        calls: key and value of their number.
+        key: gives the key of params.yaml that a setting of the sampling has.
+        sampling: how the network draws.
+        source: section of its training.
+        diffusion: its values.
+
+    Raises:
+        DarkroomError: nothing of its objective is distilled, its prediction says nothing at pure noise, its solver adds
+            noise or does not begin anew with each call, its steps are not of equal length, or it takes no more of them
+            than there will be calls; names the keys.
+    """
+    if diffusion.objective not in DETERMINISTIC:
+        refuse(
+            f"{this}, and `{source}.objective` is {diffusion.objective}, of which nothing is distilled: set the latter "
+            f"to {' or '.join(DETERMINISTIC)}."
+        )
+    target = "flow_target" if diffusion.objective == "flow" else "target"
+    bound, solvers = BOUND_TARGETS[diffusion.objective], DETERMINISTIC[diffusion.objective]
+    if (predicted := getattr(diffusion, target)) not in bound:
+        refuse(
+            f"{this}, and `{source}.{target}` is {predicted}, which says nothing of data at pure noise, where the "
+            f"first call begins: set the latter to {' or '.join(bound)}."
+        )
+    if sampling.solver not in solvers or sampling.eta:
+        noisy = "adds noise on the way, so there is no one way to distil"
+        why = "does not begin anew with each call" if sampling.solver == "unipc" else noisy
+        if sampling.eta:
+            refuse(f"{this}, and `{key('eta')}` is {sampling.eta}, which {noisy}: set the latter to 0.0.")
+        known = f"{', '.join(solvers[:-1])} or {solvers[-1]}"
+        refuse(f"{this}, and `{key('solver')}` is {sampling.solver}, which {why}: set the latter to {known}.")
+    for what in ("spacing", "steps"):
+        if (value := getattr(sampling, what)) != "trailing" and isinstance(value, str):
+            refuse(
+                f"{this}, and `{key(what)}` is {value}: calls take the place of steps of equal length, so set the "
+                f"latter to {'trailing' if what == 'spacing' else 'a number'}."
+            )
+    if calls[1] >= sampling.count:
+        refuse(f"`{calls[0]}` is {calls[1]}, no fewer than `{key('steps')}` ({sampling.count}): lower the former.")

@@ -1,5 +1,6 @@
 """Whether sections of params.yaml fit each other: what each room's `fits` needs, checks of the data, keys of before."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -10,6 +11,25 @@ from darkroom.params.section import PARAMS
 def refuse(sentence: str) -> NoReturn:
     """Raise the error of a value that does not fit another."""
     raise DarkroomError(f"{PARAMS}: {sentence}")
+
+
+def refuse_both(params: Any, key: str, other: str, remedy: str) -> NoReturn:
+    """Raise the error of two keys whose values do not fit; `remedy` calls them the former and the latter."""
+    former, latter = (f"`{each}` is {_value(params, each)}" for each in (key, other))
+    refuse(f"{former}, and {latter}{':' if remedy.startswith('set ') else ','} {remedy}.")
+
+
+def _value(params: Any, key: str) -> Any:
+    """Return the value under a dotted key, as YAML writes it."""
+    for name in key.split("."):
+        params = params[name] if isinstance(params, Mapping) else getattr(params, name)
+    return json.dumps(params) if params is None or isinstance(params, bool) else params
+
+
+def require_stored(params: Any, key: str, split: str) -> None:
+    """Check that the embeddings of the split that a key names are stored."""
+    if split not in params.embed_clip.store:
+        refuse(f"`{key}` is {split}, whose embeddings `embed_clip.store` leaves out: name it there.")
 
 
 def require_dropout(key: str, guidance: float, source: str, dropout: float) -> None:

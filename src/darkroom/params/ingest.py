@@ -1,8 +1,9 @@
 """The sections that `ingest` reads."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.params.parts import Digits, Folder, Hub, Parts, Shapes, Torchvision, Urls, Webdataset
 from darkroom.params.run import Run
@@ -19,12 +20,9 @@ class Splits(Section):
     test: Annotated[float, Field(ge=0, lt=1)]
     """Fraction of the keys in the test split: reconstructed, and the real images of the noise floor."""
 
-    @model_validator(mode="after")
-    def _sum(self) -> "Splits":
-        total = self.train + self.val + self.test
-        if abs(total - 1) > 1e-9:
-            raise ValueError(f"the fractions must sum to 1, and sum to {total:g}")
-        return self
+    def _misfits(self) -> Iterator[str]:
+        if abs(self.train + self.val + self.test - 1) > 1e-9:
+            yield f"train ({self.train}), val ({self.val}) and test ({self.test}) must sum to 1"
 
 
 class Rules(Section):
@@ -82,11 +80,9 @@ class Ingest(Section):
     splits: Splits
     """Fractions of the keys in each split, of sum 1."""
 
-    @model_validator(mode="after")
-    def _no_alpha_in_jpeg(self) -> "Ingest":
+    def _misfits(self) -> Iterator[str]:
         if self.format == "jpeg" and self.channels == "RGBA":
-            raise ValueError("JPEG has no alpha channel: store RGBA as png or webp")
-        return self
+            yield "JPEG has no alpha channel: store RGBA as png or webp"
 
 
 class Params(Section):

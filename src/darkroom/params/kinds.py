@@ -1,16 +1,13 @@
 """Sections in which `kind` chooses one of several sections, each with keys of the training of its own."""
 
 import difflib
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import Field, ValidationError, create_model, field_validator
 
-from darkroom.params.section import Model, Section
+from darkroom.params.section import Model, Overrides, Section
 from darkroom.params.training import Training
-
-# Keys with another value; left empty is none, as everywhere in params.yaml.
-Overrides = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 
 # What a training may have for itself: the others are read before it is known which one it is, or are dependencies.
 OWN_TRAINING = frozenset(Training.model_fields) - {"threads", "processes", "init"}
@@ -75,20 +72,13 @@ class OfKinds(Section):
         """The settings of the training: `training`, with what the chosen kind has otherwise."""
         return merged(self.training, self.chosen.training, f"{self.kind}.training")
 
-    @model_validator(mode="after")
-    def _there(self) -> "OfKinds":
+    def _misfits(self) -> Iterator[str]:
         if self.chosen is None:
-            raise ValueError(f"kind is {self.kind}, and the section `{self.kind}` is missing")
-        return self
-
-    @model_validator(mode="after")
-    def _trainable(self) -> "OfKinds":
-        """Check `training` with what each kind that is there has otherwise, not only the chosen one."""
-        for name in type(self).model_fields:
+            yield f"kind is {self.kind}, and the section `{self.kind}` is missing"
+        for name in type(self).model_fields:  # of each kind that is there, not only of the chosen one
             section = getattr(self, name)
             if isinstance(section, Kind) and section.training:
                 merged(self.training, section.training, f"{name}.training")
-        return self
 
 
 def of_kinds(sections: Mapping[str, type[Kind]], what: str) -> Any:

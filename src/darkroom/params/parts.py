@@ -2,18 +2,15 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from darkroom.errors import DarkroomError
-from darkroom.params.section import NO_FILE, PARAMS, PartName, Positive, Section, Seed, validate
+from darkroom.params.section import NO_FILE, PARAMS, Overrides, PartName, Positive, Section, Seed, validate
 
 SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
-
-# Left empty is none, as everywhere in params.yaml.
-Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 
 
 class Part(Section):
@@ -31,14 +28,20 @@ class Part(Section):
     """One of how many images of the slice is read, evenly spread: a trial on few. Not of webdataset and urls."""
     embeddings: str = NO_FILE
     """A folder of CLIP embeddings by others: `embed_clip.imported`; data/none: none."""
-    settings: Settings = Field(default_factory=dict)
+    settings: Overrides = Field(default_factory=dict)
     """Keys of the source's section that have another value for this part."""
 
-    @model_validator(mode="after")
-    def _not_empty(self) -> "Part":
+    def _misfits(self) -> Iterator[str]:
         if self.stop is not None and self.stop <= self.start:
-            raise ValueError(f"stop ({self.stop}) must be above start ({self.start})")
-        return self
+            yield f"stop ({self.stop}) must be above start ({self.start})"
+        if self.source in ("digits", "shapes") and self.path != NO_FILE:
+            yield f"{self.source} reads no file: its path is data/none, and not {self.path}"
+        if self.source in ("folder", "urls") and self.path == NO_FILE:
+            yield f"{self.source} needs a path: the folder, or the table of urls, that it reads"
+        if self.source in ("webdataset", "urls") and self.every > 1:
+            yield f"{self.source} reads all from start to stop: set every to 1"
+        if self.source == "shapes" and self.stop is None:
+            yield "shapes has no end: give the part a stop, the number of scenes"
 
     @property
     def images(self) -> int | None:
@@ -46,22 +49,6 @@ class Part(Section):
         if self.stop is None or self.source == "webdataset":
             return None
         return -(-(self.stop - self.start) // self.every)
-
-    @model_validator(mode="after")
-    def _read(self) -> "Part":
-        """What each source reads is named, and nothing is named that it does not read."""
-        if self.source in ("digits", "shapes") and self.path != NO_FILE:
-            raise ValueError(f"{self.source} reads no file: its path is {NO_FILE}, and not {self.path}")
-        if self.source in ("folder", "urls") and self.path == NO_FILE:
-            raise ValueError(
-                f"{self.source} needs a path: the {'table' if self.source == 'urls' else 'folder'} it reads"
-            )
-        if self.source in ("webdataset", "urls") and self.every > 1:
-            why = "reads whole shards" if self.source == "webdataset" else "downloads all from start to stop"
-            raise ValueError(f"{self.source} {why}: every is 1, and start and stop choose")
-        if self.source == "shapes" and self.stop is None:
-            raise ValueError("shapes has no end: give the part a stop, the number of scenes")
-        return self
 
 
 def _sorted(parts: dict[str, Part]) -> dict[str, Part]:
@@ -80,19 +67,24 @@ Ending = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
 JsonField = Annotated[str, Field(pattern=r"^json:.+$")]
 
 
+def _misses(template: str, **fields: object) -> bool:
+    """Return whether a template cannot be formatted with some fields alone."""
+    try:
+        template.format(**fields)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return True
+    return False
+
+
 class Digits(Section):
     """The digits that scikit-learn carries."""
 
     caption: str = "a handwritten {word}"
     """Caption of an image; {word}: zero to nine, {label}: 0 to 9."""
 
-    @model_validator(mode="after")
-    def _fields(self) -> "Digits":
-        try:
-            self.caption.format(word="seven", label=7)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"the caption may hold {{word}} and {{label}} only, not {error}") from error
-        return self
+    def _misfits(self) -> Iterator[str]:
+        if _misses(self.caption, word="seven", label=7):
+            yield "the caption may hold {word} and {label} only"
 
 
 class Shapes(Section):
@@ -128,13 +120,9 @@ class Torchvision(Section):
     mirror: bool = False
     """A mirror image is as true as the image: half of the images are mirrored in training."""
 
-    @model_validator(mode="after")
-    def _fields(self) -> "Torchvision":
-        try:
-            (self.caption or "").format(label="cat")
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"the caption may hold {{label}} only, not {error}") from error
-        return self
+    def _misfits(self) -> Iterator[str]:
+        if _misses(self.caption or "", label="cat"):
+            yield "the caption may hold {label} only"
 
 
 class Folder(Section):
@@ -178,15 +166,13 @@ class Webdataset(Section):
     mirror: bool = False
     """A mirror image is as true as the image: half of the images are mirrored in training."""
 
-    @model_validator(mode="after")
-    def _integers(self) -> "Webdataset":
+    def _misfits(self) -> Iterator[str]:
         for place, name in enumerate(self.classes or []):
             if re.fullmatch(r"-?[0-9]+", name) and name != str(place):
-                raise ValueError(
+                yield (
                     f"the class {name!r} stands at place {place}, so a label {name} could mean it or the class of that "
                     "number: give it a name with a letter, or leave `classes` empty"
                 )
-        return self
 
 
 class Urls(Section):
@@ -233,15 +219,8 @@ class Hub(Section):
     """A mirror image is as true as the image: half of the images are mirrored in training."""
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "digits": Digits,
-    "shapes": Shapes,
-    "torchvision": Torchvision,
-    "folder": Folder,
-    "webdataset": Webdataset,
-    "urls": Urls,
-    "hub": Hub,
-}
+_SOURCES: tuple[type[Section], ...] = (Digits, Shapes, Torchvision, Folder, Webdataset, Urls, Hub)
+SECTIONS = {source.__name__.lower(): source for source in _SOURCES}
 
 
 def settings_of(name: str, part: Part, section: Section | Mapping[str, Any] | None) -> Any:
@@ -251,8 +230,6 @@ def settings_of(name: str, part: Part, section: Section | Mapping[str, Any] | No
         DarkroomError: the section is missing, or a key of `settings` is unknown or has a value that is not allowed.
     """
     if section is None:
-        raise DarkroomError(
-            f"{PARAMS}: the section `{part.source}` of this source is missing: add `{part.source}: {{}}`."
-        )
+        raise DarkroomError(f"{PARAMS}: the section `{part.source}` is missing: add `{part.source}: {{}}`.")
     values = section.model_dump() if isinstance(section, Section) else dict(section)
     return validate(SECTIONS[part.source], {**values, **part.settings}, f"parts.{name}.settings")

@@ -1,8 +1,9 @@
 """The sections that `reference_stats` reads, and where published networks come from."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, Positive, Section, Sha256
@@ -69,13 +70,11 @@ class ReferenceStats(Section):
     clip: ClipFile = ClipFile()
     """Weights of the CLIP of CMMD."""
 
-    @model_validator(mode="after")
-    def _sensible(self) -> "ReferenceStats":
+    def _misfits(self) -> Iterator[str]:
         if self.held_out == self.split:
-            raise ValueError(f"held_out ({self.held_out}) must be another split than split")
+            yield f"held_out ({self.held_out}) must be another split than split"
         if len(set(self.extractors)) != len(self.extractors):
-            raise ValueError("extractors holds a name twice")
-        return self
+            yield "extractors holds a name twice"
 
 
 class Params(Section):

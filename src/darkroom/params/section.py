@@ -4,24 +4,60 @@ import ast
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import attrgetter
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_origin
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from darkroom.errors import DarkroomError
 
 PARAMS = Path("params.yaml")
+NO_FILE = "data/none"  # the committed empty file that stands for an optional input that is not there
 
 
 class Section(BaseModel):
-    """A section of params.yaml: frozen, typed, and without unknown keys."""
+    """A section of params.yaml: frozen, typed, without unknown keys, and with keys that fit each other.
+
+    READ_WITH: keys that are read only where another key has one of some values: {key: (other key, *values)}; without
+        values, where that key is neither empty nor 0. Elsewhere they keep their defaults.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    READ_WITH: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    def _misfits(self) -> Iterator[str]:
+        """Yield what else of the section does not fit, one sentence each; those of the bases come first."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        for owner in reversed(type(self).__mro__):
+            own = vars(owner)
+            misfits = own["_misfits"](self) if "_misfits" in own else ()
+            for sentence in chain(self._unread(owner), misfits):
+                raise ValueError(sentence)
+        return self
+
+    def _unread(self, owner: type[Any]) -> Iterator[str]:
+        """Yield why keys in the table `READ_WITH` of a class that have values of their own are not read."""
+        for key, (other, *values) in vars(owner).get("READ_WITH", {}).items():
+            found, (path, _, name) = attrgetter(other)(self), key.rpartition(".")
+            section = attrgetter(path)(self) if path else self
+            kinds = (type(section), owner if section is self else type(section))
+            if getattr(section, name) in [None, *(kind.model_fields[name].default for kind in kinds)]:
+                continue
+            if not values and found in (None, NO_FILE, 0):
+                yield f"{key} is read with {other} only: set {other}, or take {key} out"
+            there = found if isinstance(found, set) else {found}
+            if values and not there & set(values):
+                known, given = (" or ".join(sorted(map(str, each))) for each in (values, there))
+                yield f"{key} is read with {other} {known} only, and {other} is {given}: take {key} out"
 
 
 Positive = Annotated[int, Field(gt=0)]
@@ -31,12 +67,11 @@ Rate = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[tuple[Fraction, Fraction], Field(strict=False)]
 Warmup = Annotated[int, Field(ge=0)]
+# Keys with another value; left empty is none, as everywhere in params.yaml.
+Overrides = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 PartNames = Annotated[list[PartName], Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-NO_FILE = "data/none"  # the committed empty file that stands for an optional input that is not there
-
 
 Model = TypeVar("Model", bound=BaseModel)
 

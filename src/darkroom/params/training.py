@@ -5,10 +5,11 @@ that of a kind of tokenizer or of a U-Net before both. A stage's defaults, in a 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, create_model
 
 from darkroom.params.section import NO_FILE, Betas, Fraction, Positive, Rate, Section, Seed, Sha256, Warmup
 
@@ -56,11 +57,9 @@ class Init(Section):
     skip: list[str] = []
     """Globs of weights that are initialised at random though the file has them."""
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "Init":
+    def _misfits(self) -> Iterator[str]:
         if self.url is not None and self.folder != NO_FILE:
-            raise ValueError(f"give a folder or a url, not both: without a folder it is {NO_FILE}")
-        return self
+            yield f"give a folder or a url, not both: without a folder it is {NO_FILE}"
 
 
 class Training(Section):
@@ -174,76 +173,84 @@ class Training(Section):
         """Return how many of some optimizer steps are the decay's."""
         return max(1, int(self.decay_fraction * steps))
 
-    @model_validator(mode="after")
-    def _whole_updates(self) -> "Training":
-        if self.images % self.batch:
-            raise ValueError(f"images ({self.images}) must be a multiple of batch ({self.batch})")
-        if self.batch % self.processes:
-            raise ValueError(f"batch ({self.batch}) must be a multiple of processes ({self.processes})")
-        if self.ema_start >= self.images:
-            raise ValueError(f"ema_start ({self.ema_start}) must be below images ({self.images}): nothing was averaged")
-        if self.warmup >= self.images:
-            raise ValueError(f"warmup ({self.warmup}) must be below images ({self.images})")
-        return self
+    @property
+    def schedules(self) -> set[Schedule | None]:
+        """The schedules of the training and of its groups."""
+        return {self.schedule, *(group.schedule for group in self.groups)} - {None}
 
-    @model_validator(mode="after")
-    def _schedules(self) -> "Training":
-        """Each schedule has what it needs, and no value stands here that nothing reads."""
-        used = {self.schedule, *(group.schedule for group in self.groups)}
-        needs = {"inverse_sqrt": ("decay_images", self.decay_images), "piecewise": ("milestones", self.milestones)}
-        for schedule, (key, value) in needs.items():
-            if schedule in used and not value:
-                raise ValueError(f"schedule {schedule} needs {key}")
-            if schedule not in used and value:
-                raise ValueError(f"{key} is read by the schedule {schedule} only: take it out")
-        if self.final_rate and not used & {"linear", "cosine", "exponential", "wsd"}:
-            raise ValueError(
-                "final_rate is read by the schedules linear, cosine, exponential and wsd only: set it to 0.0"
+    @property
+    def optimizers(self) -> set[Optimizer | None]:
+        """The optimizers of the training and of its groups."""
+        return {self.optimizer, *(group.optimizer for group in self.groups)} - {None}
+
+    READ_WITH = {
+        "decay_images": ("schedules", "inverse_sqrt"),
+        "milestones": ("schedules", "piecewise"),
+        "final_rate": ("schedules", "linear", "cosine", "exponential", "wsd"),
+        "schedule_images": ("schedules", "linear", "cosine", "exponential", "one_cycle"),
+        "min_improvement": ("schedule", "wsd"),
+        "muon_chunks": ("optimizers", "muon"),
+    }
+
+    def _misfits(self) -> Iterator[str]:
+        if self.images % self.batch:
+            yield f"images ({self.images}) must be a multiple of batch ({self.batch})"
+        if self.batch % self.processes:
+            yield f"batch ({self.batch}) must be a multiple of processes ({self.processes})"
+        if self.ema_start >= self.images:
+            yield f"ema_start ({self.ema_start}) must be below images ({self.images})"
+        if self.warmup >= self.images:
+            yield f"warmup ({self.warmup}) must be below images ({self.images})"
+        if "inverse_sqrt" in self.schedules and not self.decay_images:
+            yield "schedule inverse_sqrt needs decay_images"
+        if "piecewise" in self.schedules and not self.milestones:
+            yield "schedule piecewise needs milestones"
+        if "exponential" in self.schedules and not self.final_rate:
+            yield "schedule exponential needs a final_rate above 0"
+        if self.schedule_images and not self.warmup < self.schedule_images <= self.images:
+            yield (
+                f"schedule_images ({self.schedule_images}) must be above warmup ({self.warmup}) and at most images "
+                f"({self.images})"
             )
-        if "exponential" in used and not self.final_rate:
-            raise ValueError("schedule exponential needs a final_rate above 0, as a fraction of learning_rate")
-        if self.schedule_images is not None:
-            if not used & {"linear", "cosine", "exponential", "one_cycle"}:
-                raise ValueError(
-                    "schedule_images is read by the schedules linear, cosine, exponential and one_cycle only: take it "
-                    "out"
-                )
-            if not self.warmup < self.schedule_images <= self.images:
-                raise ValueError(
-                    f"schedule_images ({self.schedule_images}) must be above warmup ({self.warmup}) and at most "
-                    f"images ({self.images})"
-                )
-        if "wsd" in used and self.warmup > self.decay_start:
-            raise ValueError(
+        if "wsd" in self.schedules and self.warmup > self.decay_start:
+            yield (
                 f"schedule wsd decays after {self.decay_start} images (decay_fraction {self.decay_fraction}), before "
                 f"the warmup ({self.warmup}) ends: shorten one of them"
             )
-        starts = [milestone.images for milestone in self.milestones]
-        if starts != sorted(set(starts)):
-            raise ValueError("milestones must rise in images")
-        return self
+        if any(a.images >= b.images for a, b in pairwise(self.milestones)):
+            yield "milestones must rise in images"
+        if self.min_improvement and self.ema_profiles:
+            yield "ema_profiles are spread over all images, whose number min_improvement leaves open: leave one empty"
 
-    @model_validator(mode="after")
-    def _chunks_of_muon(self) -> "Training":
-        if self.muon_chunks and "muon" not in {self.optimizer, *(group.optimizer for group in self.groups)}:
-            raise ValueError("muon_chunks is read by the optimizer muon only: set it to false")
-        return self
 
-    @model_validator(mode="after")
-    def _ends_by_itself(self) -> "Training":
-        """`min_improvement` has a decay to begin, and no average is spread over a length that nobody knows."""
-        if self.min_improvement is None:
-            return self
-        if self.schedule != "wsd":
-            raise ValueError(
-                f"min_improvement lets the decay of schedule wsd begin, and schedule is {self.schedule}: set it to "
-                "null, or schedule to wsd"
-            )
-        if self.ema_profiles:
-            raise ValueError(
-                "ema_profiles are spread over all images, whose number min_improvement leaves open: leave one empty"
-            )
-        return self
+class Evaluate(Section):
+    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Images between evaluations; 0: none."""
+    images: Annotated[int, Field(ge=4)] = 500
+    """Images generated for each evaluation."""
+    batch: Positive = 125
+    """Images in a forward pass."""
+    extractor: str = NO_FILE
+    """models/extractor: the feature network of the scores; data/none: no evaluation."""
+
+    def _misfits(self) -> Iterator[str]:
+        if self.every and self.extractor == NO_FILE:
+            yield "every is above 0, so extractor must be named: models/extractor"
+
+
+class EvaluateGenerator(Evaluate):
+    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
+
+    seed: Seed = 2
+    """Seed of their noise."""
+    reference: str = NO_FILE
+    """data/reference: the statistics of the real images; data/none: no evaluation."""
+
+    def _misfits(self) -> Iterator[str]:
+        if self.every and self.reference == NO_FILE:
+            yield "every is above 0, so reference must be named: data/reference"
 
 
 def with_shared(shared: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,66 +292,31 @@ def _fraction(settings: Training, images: int) -> float:
     return min(1.0, max(0.0, (images - settings.warmup) / (end - settings.warmup)))
 
 
-def _one_cycle(settings: Training, images: int) -> float:
-    """Half a cosine up from 1/25 of the highest rate until `warmup`, then half a cosine down to nearly 0."""
-    top, warmup = settings.learning_rate, settings.warmup
-    if images < warmup:
-        return _cosine(top * _START, top, images / warmup)
-    return _cosine(top, top * _END, _fraction(settings, images))
-
-
-def _constant(settings: Training, images: int) -> float:
-    return settings.learning_rate
-
-
-def _linear(settings: Training, images: int) -> float:
-    """Return top * (1 - (1 - final_rate) * fraction)."""
-    return settings.learning_rate * (1 - (1 - settings.final_rate) * _fraction(settings, images))
-
-
-def _half_cosine(settings: Training, images: int) -> float:
-    """Half a cosine from top to top * final_rate (Loshchilov and Hutter, "SGDR", 2017)."""
-    top = settings.learning_rate
-    return _cosine(top, top * settings.final_rate, _fraction(settings, images))
-
-
-def _inverse_sqrt(settings: Training, images: int) -> float:
-    """Return top / sqrt(max(images / decay_images, 1)) (Karras et al., 2024, arXiv 2312.02696)."""
-    return settings.learning_rate / math.sqrt(max(images / (settings.decay_images or math.inf), 1))
-
-
-def _exponential(settings: Training, images: int) -> float:
-    """Return top * final_rate ^ fraction."""
-    return settings.learning_rate * settings.final_rate ** _fraction(settings, images)
-
-
-def _wsd(settings: Training, images: int) -> float:
-    """Return top, and in the last `decay_fraction` of the images top * (1 - (1 - final_rate) * sqrt(d)), d of it done.
-
-    Warm-up, stable, decay: Hägele et al., 2024 (arXiv 2405.18392), where final_rate is 0. Until the decay begins
-    nothing depends on when it does.
-    """
-    start = settings.decay_start
-    done = max(0, images - start) / (settings.images - start)
-    return settings.learning_rate * (1 - (1 - settings.final_rate) * math.sqrt(done))
-
-
-def _piecewise(settings: Training, images: int) -> float:
-    """Return top * the rate of the last milestone passed; top before the first."""
-    rates = [milestone.rate for milestone in settings.milestones if milestone.images <= images]
-    return settings.learning_rate * (rates[-1] if rates else 1.0)
-
-
-_SCHEDULES: dict[Schedule, Callable[[Training, int], float]] = {
-    "constant": _constant,
-    "linear": _linear,
-    "cosine": _half_cosine,
-    "one_cycle": _one_cycle,
-    "inverse_sqrt": _inverse_sqrt,
-    "exponential": _exponential,
-    "piecewise": _piecewise,
-    "wsd": _wsd,
-}
+def _scheduled(settings: Training, images: int, schedule: Schedule) -> float:
+    """Return the learning rate after `images` images, without the linear warm-up."""
+    top, final = settings.learning_rate, settings.final_rate
+    match schedule:
+        case "constant":
+            return top
+        case "linear":
+            return top * (1 - (1 - final) * _fraction(settings, images))
+        case "cosine":  # Loshchilov and Hutter, "SGDR", 2017
+            return _cosine(top, top * final, _fraction(settings, images))
+        case "one_cycle":
+            if images < settings.warmup:
+                return _cosine(top * _START, top, images / settings.warmup)
+            return _cosine(top, top * _END, _fraction(settings, images))
+        case "inverse_sqrt":  # Karras et al., 2024, arXiv 2312.02696
+            return top / math.sqrt(max(images / (settings.decay_images or math.inf), 1))
+        case "exponential":
+            return top * final ** _fraction(settings, images)
+        case "piecewise":
+            rates = [milestone.rate for milestone in settings.milestones if milestone.images <= images]
+            return top * (rates[-1] if rates else 1.0)
+        case "wsd":  # Hägele et al., 2024, arXiv 2405.18392: until the decay begins nothing depends on when it does
+            start = settings.decay_start
+            done = max(0, images - start) / (settings.images - start)
+            return top * (1 - (1 - final) * math.sqrt(done))
 
 
 def learning_rate(settings: Training, images: int, schedule: Schedule | None = None) -> float:
@@ -360,7 +332,7 @@ def learning_rate(settings: Training, images: int, schedule: Schedule | None = N
         schedule: another one than `settings.schedule`, for a group of parameters.
     """
     schedule = schedule or settings.schedule
-    rate = _SCHEDULES[schedule](settings, images)
+    rate = _scheduled(settings, images, schedule)
     if schedule == "one_cycle" or images >= settings.warmup:
         return rate
     return rate * (images / settings.warmup)

@@ -4,13 +4,10 @@ What is added are sentences that name the file and the line, where DVC refuses w
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from darkroom.errors import DarkroomError
 
@@ -38,61 +35,15 @@ def parse_yaml(text: str, file: object) -> Any:
     """
     try:
         return YAML(typ="safe").load(text)
-    except DuplicateKeyError as error:
-        raise DarkroomError(_twice(text, file, error)) from None
     except (YAMLError, *_UNREADABLE) as error:
         if line := conflict(text):
             raise DarkroomError(
                 f"{file}, line {line}: git left the marker of a merge there: keep one of the two versions below it."
             ) from None
-        raise DarkroomError(f"{file} is not valid YAML: {_where(text, error)}{_reason(error)}.") from None
-
-
-def _where(text: str, error: Exception) -> str:
-    """Return the line and the column of an error, as far as they are known."""
-    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
-        return _place(error.problem_mark)
-    if not isinstance(error, YAMLError):
-        for _, node in _nodes(YAML(typ="safe").compose(text)):
-            try:
-                if isinstance(node, ScalarNode):
-                    YAML(typ="safe").load(node.value)
-            except _UNREADABLE:
-                return _place(node.start_mark)
-            except YAMLError:  # a text in quotes that is no YAML by itself
-                continue
-    return ""
-
-
-def _place(mark: StreamMark) -> str:
-    return f"line {mark.line + 1}, column {mark.column + 1}: "
-
-
-def _reason(error: Exception) -> str:
-    parts = (error.context, error.problem) if isinstance(error, MarkedYAMLError) else (str(error),)
-    return " ".join(", ".join(filter(None, parts)).split())
-
-
-def _twice(text: str, file: object, error: DuplicateKeyError) -> str:
-    """Return a sentence on a key that stands twice, with its dotted name and both lines."""
-    line = error.problem_mark.line
-    for names, mapping in _nodes(YAML(typ="safe").compose(text)):
-        seen: dict[tuple[str, str], Node] = {}
-        for key, _ in mapping.value if isinstance(mapping, MappingNode) else ():
-            first = seen.setdefault((key.tag, str(key.value)), key)
-            if first is not key and key.start_mark.line == line:
-                name, before = ".".join((*names, str(key.value))), first.start_mark.line + 1
-                return f"{file}, line {line + 1}: `{name}` stands twice, first in line {before}: keep one of them."
-    return f"{file}, line {line + 1}: a key stands twice in its mapping: keep one of them."
-
-
-def _nodes(node: Node, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
-    """Yield all nodes of a document, each with the keys that lead to it; a key with those of its mapping."""
-    yield names, node
-    if isinstance(node, MappingNode):
-        for key, value in node.value:
-            yield from _nodes(key, names)
-            yield from _nodes(value, (*names, str(key.value)))
-    elif isinstance(node, SequenceNode):
-        for at, value in enumerate(node.value):
-            yield from _nodes(value, (*names, str(at)))
+        parts: tuple[str | None, ...] = (str(error),)
+        where = ""
+        if isinstance(error, MarkedYAMLError):
+            parts, mark = (error.context, error.problem), error.problem_mark
+            where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        reason = " ".join(", ".join(filter(None, parts)).split())
+        raise DarkroomError(f"{file} is not valid YAML: {where}{reason}.") from None

@@ -65,8 +65,7 @@ def require_shareable(device: str, processes: int) -> None:
     """
     if processes > 1 and device not in ("auto", "cpu", "cuda"):
         raise DarkroomError(
-            f"`run.device` is {device}, which {processes} processes cannot share: take auto, cpu or cuda in "
-            "params.yaml, and choose among GPUs by CUDA_VISIBLE_DEVICES."
+            f"`run.device` is {device}, which {processes} processes cannot share: take auto, cpu or cuda."
         )
 
 

@@ -40,7 +40,6 @@ def run(params: ClassifierParams, train: Train | None = None) -> None:
 
 
 def _open(params: ClassifierParams, device: torch.device) -> Job:
-    import torch
 
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
@@ -62,8 +61,7 @@ def _open(params: ClassifierParams, device: torch.device) -> Job:
     with seeded(derive(seed, "classifier/weights")):
         model = Classifier(ClassifierConfig(channels, size, len(classes), **settings.model.model_dump()))
     train_rows, val_rows = (LabelledLatents(split, catalog, seed) for split in shards)
-    codebook = None if latents.codebook is None else torch.from_numpy(latents.codebook)
-    recipe = ClassifierRecipe(model, diffusion, seed, train_rows, val_rows, LatentScaler(mean, std), codebook)
+    recipe = ClassifierRecipe(model, diffusion, seed, train_rows, val_rows, LatentScaler(mean, std))
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(latents):,} latents")
     metadata = {
         "trained": True,

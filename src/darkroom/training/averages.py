@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ from darkroom.params.training import Training
 
 State = dict[str, dict[str, Tensor]]  # module to tensors by name
 Numbers = NDArray[np.float64]
-_SNAPSHOT, _PROFILES = "profiles_snapshot", "profiles"
+_SNAPSHOT, _PROFILES, _KEPT = "profiles_snapshot", "profiles", "kept_weights"
 
 # || found - wanted || / || wanted ||. Where the noise of the optimizer steps is independent this is the error of the
 # rebuilt weights as a fraction of the noise that the wanted average itself leaves: at 0.1 a tenth of it.
@@ -180,15 +181,20 @@ def write_snapshot(
     To be called before the checkpoint of the same image is saved: a training that is killed between the two repeats the
     step and writes the same bytes again.
     """
-    with atomic_folder(_folder(state_folder, images)) as temporary:
-        for width, average in profiles.items():
-            for module, tensors in average.state.items():
-                (temporary / module).mkdir(exist_ok=True)
-                data = serialise({key: value.cpu().contiguous() for key, value in tensors.items()})
-                write_bytes(temporary / module / f"{width!r}.safetensors", data)
-        widths = {repr(width): width for width in profiles}
-        files = file_hashes(temporary)
-        write_manifest(temporary, _SNAPSHOT, images=images, widths=widths, copied=copied_names(modules), files=files)
+    states = {f"{module}/{width!r}": each for width, kept in profiles.items() for module, each in kept.state.items()}
+    widths = {repr(width): width for width in profiles}
+    folder = _folder(state_folder, images)
+    _write(folder, _SNAPSHOT, states, images=images, widths=widths, copied=copied_names(modules))
+
+
+def _write(folder: Path, kind: str, files: Mapping[str, Mapping[str, Tensor]], **facts: Any) -> None:
+    """Write tensors by the names of files, FOLDER/NAME without their ending, with a manifest."""
+    with atomic_folder(folder) as temporary:
+        for name, tensors in files.items():
+            path = temporary / f"{name}.safetensors"
+            path.parent.mkdir(exist_ok=True)
+            write_bytes(path, serialise({key: value.cpu().contiguous() for key, value in tensors.items()}))
+        write_manifest(temporary, kind, **facts, files=file_hashes(temporary))
 
 
 def _folder(state_folder: Path, images: int) -> Path:
@@ -222,11 +228,48 @@ def export_snapshots(state_folder: Path, module_name: str, out: Path, settings: 
                     hashes[target] = manifest["files"][file]
             except ArtifactError as error:
                 raise DarkroomError(
-                    f"the snapshot {source} of the averages is missing or damaged: remove {state_folder} and train "
-                    f"again, or without ema_profiles."
+                    f"the snapshot {source} is missing or damaged: remove {state_folder} and train again."
                 ) from error
             copied = manifest["copied"][module_name]
         write_manifest(temporary, _PROFILES, snapshots=snapshots, widths=widths, copied=copied, files=hashes)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Weights kept on the way, every `keep_every` images: raw and averaged, in `STATE/kept/images-XXXXXXXXXXXX/`
+
+
+def kept_folder(model: Path, images: int) -> Path:
+    """Return where a model's folder has the weights of so many images seen, raw ones in `raw/` there."""
+    return model / "checkpoints" / f"images-{images:012d}"
+
+
+def write_kept(state_folder: Path, images: int, weights: Mapping[str, State]) -> None:
+    """Write a set, whole or not at all, when `write_snapshot` is called: RAW_OR_AVERAGED/MODULE.safetensors."""
+    files = {f"{name}/{module}": each for name, state in weights.items() for module, each in state.items()}
+    _write(_kept_in(state_folder, images), _KEPT, files, images=images)
+
+
+def read_kept(state_folder: Path, images: int) -> dict[str, State]:
+    """Return what `write_kept` wrote, on the CPU.
+
+    Raises:
+        DarkroomError: it is missing or damaged, and cannot be made again without its part of the training.
+    """
+    folder = _kept_in(state_folder, images)
+    try:
+        open_artifact(folder, _KEPT)
+    except ArtifactError as error:
+        raise DarkroomError(
+            f"the weights kept in {folder} are missing or damaged: remove {state_folder} and train again."
+        ) from error
+    return {
+        group.name: {file.stem: load_file(file) for file in sorted(group.glob("*.safetensors"))}
+        for group in sorted(path for path in folder.iterdir() if path.is_dir())
+    }
+
+
+def _kept_in(state_folder: Path, images: int) -> Path:
+    return state_folder / "kept" / f"images-{images:012d}"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -300,9 +343,7 @@ def reconstruct(folder: Path, sigma_rel: float, images: int | None = None) -> di
     last = manifest["snapshots"][-1] if images is None else images
     kept = [(at, width) for at in manifest["snapshots"] if at <= last for width in manifest["widths"]]
     if not kept:
-        raise ArtifactError(
-            f"{folder} has no snapshot before image {last:,}: the first is at {manifest['snapshots'][0]:,}."
-        )
+        raise ArtifactError(f"{folder} begins at image {manifest['snapshots'][0]:,}, and not before {last:,}.")
     times = np.array([at for at, _ in kept], dtype=np.float64)
     gammas = np.array([exponent(width) for _, width in kept])
     found, residual = coefficients(times, gammas, last, exponent(sigma_rel))

@@ -6,10 +6,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from darkroom.data.images import to_array, to_pil
+from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.errors import DarkroomError
@@ -73,8 +75,7 @@ def label_numbers(
         first = keys_of([row])[0] if keys_of else f"row {row}"
         raise DarkroomError(
             f"{column.null_count:,} of {len(column):,} images have no label, the first is {first}, and {who} needs "
-            f"labels: {instead and instead + ', '}give their source labels, or set `ingest.rules.label_missing` to "
-            "quarantine."
+            f"labels: {instead and instead + ', '}give labels, or set `ingest.rules.label_missing` to quarantine."
         )
     # A label is looked up once, however many images have it.
     encoded = column.combine_chunks().dictionary_encode()
@@ -196,6 +197,44 @@ class Images:
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows, by which a person finds the images."""
         return self.shards.keys_of(rows)
+
+
+class StoredLatents:
+    """Stored latents.
+
+    They are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16, as stored: they are widened on
+    the device, where z is sampled. Of codes, `mean` is what they stand for. Of the rows whose mirror image was encoded
+    too, half are its latents in training, where `mirror` allows it. `seed` is the training's.
+    """
+
+    def __init__(self, shards: LatentShards, seed: int = 0, mirror: bool = True) -> None:
+        self.shards, self.seed = shards, seed
+        self._mirrors = shards.mirrors & mirror
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
+        """Return the latents of some rows, some of them mirrored where positions are given."""
+        stored = self.shards.__getitems__(rows, mirrored(self.seed, self._mirrors, rows, positions))
+        if self.shards.codebook is not None:
+            stored = {"mean": means_of(stored["codes"], self.shards.codebook)}
+        return {name: _tensor(value) for name, value in stored.items()}
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        """Return the keys of some rows, by which a person finds the images."""
+        return self.shards.keys_of(rows)
+
+
+def _tensor(stored: NDArray[Any]) -> torch.Tensor:
+    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits."""
+    tensor = torch.from_numpy(stored)
+    return tensor.view(torch.bfloat16) if stored.dtype == np.uint16 else tensor
+
+
+def means_of(codes: NDArray[Any], codebook: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what codes (N, H, W) stand for, (N, C, H, W), by the codebook (K, C)."""
+    return np.ascontiguousarray(np.moveaxis(codebook[codes], -1, 1))
 
 
 class LabelledImages(Images):

@@ -25,10 +25,7 @@ def last_good(state: Path, kept: list[Path]) -> str:
     """
     if not kept:
         return f"There is no checkpoint yet in {state}."
-    return (
-        f"The last good checkpoint is {kept[-1]}: the same command continues from there and meets the same images, so "
-        "change something first."
-    )
+    return f"The last good checkpoint is {kept[-1]}: the same command continues from there, so change something first."
 
 
 def is_out_of_memory(error: BaseException) -> bool:

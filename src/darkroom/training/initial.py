@@ -9,10 +9,9 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import fsspec
@@ -29,15 +28,6 @@ from darkroom.training.state import root
 from darkroom.training.weight_files import PICKLES, Tensors, locate, read_weights, require_safetensors
 
 _BLOCK = 8 * 2**20  # bytes
-
-
-def _own_names(module: nn.Module, tensors: Tensors) -> Tensors:
-    """Return a file's tensors under the names of `module.state_dict()`.
-
-    A module whose `save_pretrained` writes other names than its own has a method `own_names` that maps them back.
-    """
-    rename = getattr(module, "own_names", None)
-    return tensors if rename is None else rename(tensors)
 
 
 def _published(modules: Mapping[str, nn.Module], path: Path) -> Tensors | None:
@@ -59,7 +49,8 @@ def _published(modules: Mapping[str, nn.Module], path: Path) -> Tensors | None:
 def _given(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tensors:
     """Return what the files hold, as MODULE/KEY.
 
-    A file whose names already begin with modules' names, as in a checkpoint, is taken as it is.
+    A file whose names already begin with modules' names, as in a checkpoint, is taken as it is. A module whose
+    `save_pretrained` writes other names than its own has a method `own_names` that maps them back.
     """
     given: Tensors = {}
     for name, path in files.items():
@@ -67,27 +58,26 @@ def _given(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tenso
         if tensors and all(key.partition("/")[0] in modules for key in tensors):
             given |= tensors
         else:
-            given |= {f"{name}/{key}": value for key, value in _own_names(modules[name], tensors).items()}
+            rename = getattr(modules[name], "own_names", dict)
+            given |= {f"{name}/{key}": value for key, value in rename(tensors).items()}
     return given
 
 
-@dataclass
-class _Fit:
+class _Fit(NamedTuple):
     """How what is given fits what the modules have: names of both, by what is to be done with them."""
 
-    fits: list[str] = field(default_factory=list)
-    random: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
+    fits: list[str]
+    random: list[str]
+    wrong: list[str]
 
 
 def _compare(own: Tensors, given: Tensors, skip: list[str]) -> _Fit:
-    found = _Fit()
-    unused = set(skip)
+    found, unused = _Fit([], [], []), set(skip)
     for key in sorted(own.keys() | given.keys()):
         matching = {glob for glob in skip if fnmatchcase(key, glob)}
         unused -= matching
         if matching:
-            found.random += [key] if key in own else []
+            found.random.extend([key] if key in own else [])
         elif key not in given:
             found.wrong.append(f"missing: {key} {list(own[key].shape)}")
         elif key not in own:
@@ -98,7 +88,7 @@ def _compare(own: Tensors, given: Tensors, skip: list[str]) -> _Fit:
             found.wrong.append(f"type: {key} is {own[key].dtype} here and {given[key].dtype} in the file")
         else:
             found.fits.append(key)
-    found.wrong += [f"nothing is called {glob}, which `init.skip` names" for glob in sorted(unused)]
+    found.wrong.extend(f"nothing is called {glob}, which `init.skip` names" for glob in sorted(unused))
     return found
 
 

@@ -1,7 +1,8 @@
 """Batches in the order that (seed, images seen) gives, read by this process or by workers."""
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import tee
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,21 +49,14 @@ class _Fetch(Dataset):
 
     def __getitems__(self, draw: _Draw) -> dict[str, Tensor] | DarkroomError | OSError:
         try:
-            return self._read(draw)
+            if draw.positions is not None and self._shuffle and isinstance(self._rows, Ordered):
+                self._rows.prefetch(self._seed, int(draw.positions[0]))
+            data = self._rows.__getitems__(draw.rows, draw.positions)
+            return {name: torch.as_tensor(value) for name, value in data.items()}
         except (DarkroomError, OSError) as error:
             if get_worker_info() is None:
                 raise
             return error  # else torch wraps it in a traceback that says nothing more, and drops its errno
-
-    def _read(self, draw: _Draw) -> dict[str, Tensor]:
-        if draw.positions is not None and self._shuffle and isinstance(self._rows, Ordered):
-            self._rows.prefetch(self._seed, int(draw.positions[0]))
-        data = self._rows.__getitems__(draw.rows, draw.positions)
-        return {name: value if isinstance(value, Tensor) else _tensor(value) for name, value in data.items()}
-
-
-def _tensor(value: Any) -> Tensor:
-    return torch.as_tensor(np.asarray(value))
 
 
 def _same(batch: Any) -> Any:
@@ -84,7 +78,7 @@ def _leave_signals(worker: int) -> None:
 
 
 def _load(
-    rows: IndexedDataset, seed: int, draws: Sequence[_Draw], workers: int, device: torch.device, shuffle: bool = True
+    rows: IndexedDataset, seed: int, draws: Iterable[_Draw], workers: int, device: torch.device, shuffle: bool = True
 ) -> DataLoader:
     return DataLoader(
         _Fetch(rows, seed, shuffle),
@@ -97,44 +91,16 @@ def _load(
     )
 
 
-class _RandomNumbers(Sequence[_Draw]):
-    """The rows of each batch, computed on demand: nothing grows with the length of the training."""
-
-    def __init__(
-        self,
-        rows: IndexedDataset,
-        seed: int,
-        start: int,
-        stop: int,
-        batch: int,
-        rank: int,
-        count: int,
-        shuffle: bool,
-    ) -> None:
-        self._data, self._seed, self._start, self._stop, self._batch = rows, seed, start, stop, batch
-        self._shuffle = shuffle
-        self._share = batch // count  # consecutive images of each batch that a process takes
-        self._offset = rank * self._share
-        self._block = -1
-        self._rows: np.ndarray = np.empty((0, self._share), dtype=np.int64)
-
-    def __len__(self) -> int:
-        return (self._stop - self._start) // self._batch
-
-    def __getitem__(self, number: Any) -> Any:
-        if number >= len(self):
-            raise IndexError(number)
-        block, place = divmod(number, _BLOCK)
-        if block != self._block:
-            numbers = range(block * _BLOCK, min((block + 1) * _BLOCK, len(self)))
-            positions = np.stack([self.positions(each) for each in numbers])
-            rows = rows_at(self._data, self._seed, positions.reshape(-1), self._shuffle)
-            self._block, self._rows = block, rows.reshape(positions.shape)
-        return _Draw(self._rows[place].tolist(), self.positions(number))
-
-    def positions(self, number: int) -> Positions:
-        first = self._start + number * self._batch + self._offset
-        return np.arange(first, first + self._share)
+def _draws(
+    rows: IndexedDataset, seed: int, start: int, stop: int, batch: int, rank: int, count: int, shuffle: bool
+) -> Iterator[_Draw]:
+    """Yield what each batch is made of, computed on demand: nothing grows with the length of the training."""
+    share = batch // count  # consecutive images of each batch that a process takes
+    firsts = range(start + rank * share, stop - batch + rank * share + 1, batch)
+    for block in range(0, len(firsts), _BLOCK):
+        positions = np.array(firsts[block : block + _BLOCK])[:, None] + np.arange(share)
+        found = rows_at(rows, seed, positions.reshape(-1), shuffle).reshape(positions.shape)
+        yield from (_Draw(row.tolist(), at) for row, at in zip(found, positions, strict=True))
 
 
 def training_batches(
@@ -154,11 +120,12 @@ def training_batches(
     Of each batch, process `rank` of `count` gets its part of consecutive images: which image stands where does not
     depend on the number of processes.
     """
-    draws = _RandomNumbers(rows, seed, start, stop, batch, rank, count, shuffle)
-    for number, data in enumerate(_load(rows, seed, draws, workers, device, shuffle)):
+    draws, known = tee(_draws(rows, seed, start, stop, batch, rank, count, shuffle))  # workers read ahead
+    for data, draw in zip(_load(rows, seed, draws, workers, device, shuffle), known, strict=True):
         if isinstance(data, Exception):
             raise data
-        yield Batch(draws.positions(number), _to(data, device))
+        assert draw.positions is not None  # in training each batch has its place
+        yield Batch(draw.positions, _to(data, device))
 
 
 def validation_batches(

@@ -5,7 +5,7 @@ position, the learning rate from the images seen, and torch's global generator, 
 again for each optimizer step. So a training that was killed and resumed computes what an undisturbed one computes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -15,28 +15,19 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
-from darkroom.training import checkpoint, guards, stable, strip
-from darkroom.training.averages import snapshot_due, state_of, write_snapshot
-from darkroom.training.callbacks import (
-    Callback,
-    Progress,
-    draw_grids,
-    draw_strip,
-    log_to,
-    track,
-    write_histograms,
-)
+from darkroom.training import checkpoint, guards, stable
+from darkroom.training.after_step import after_step, write_strip
+from darkroom.training.averages import snapshot_due, state_of, write_kept, write_snapshot
 from darkroom.training.changed_code import work_name
 from darkroom.training.curves import write_curves
-from darkroom.training.evaluation import evaluating, is_due, record
+from darkroom.training.evaluation import is_due, record
 from darkroom.training.journal import Journal
-from darkroom.training.kept import write_kept
 from darkroom.training.loader import training_batches
 from darkroom.training.plateau import judged_points, levelled_off
 from darkroom.training.precision import NotFiniteError
 from darkroom.training.processes import unshard, whole
 from darkroom.training.recipe import Batch, Recipe
-from darkroom.training.remote.open import open_place
+from darkroom.training.remote import open_place
 from darkroom.training.saver import Saver
 from darkroom.training.start import Places, open_training
 from darkroom.training.state import running_parameters
@@ -75,7 +66,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
             journal = Journal(places.logs / "train.jsonl", state.images, state.settings.images, state.records)
         saver = _saver(state, places, work)
         try:
-            _run_steps(state, places, _callbacks(state, places, journal), interrupt, saver)
+            _run_steps(state, places, journal, interrupt, saver)
             if run.track_model and first:
                 log_model(accelerator, stage, checkpoint.averaged_file(checkpoint.folders(places.state)[-1]))
         except NotFiniteError as error:
@@ -93,25 +84,8 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
         state.processes.collect(None)
         if not first:
             raise SystemExit(0)
-        write_curves(places.curves, state.records, also=partial(strip.write, drawn=state.strip, recipe=recipe))
+        write_curves(places.curves, state.records, also=partial(write_strip, drawn=state.strip, recipe=recipe))
     return state
-
-
-def _callbacks(state: TrainState, places: Places, journal: Journal | None) -> Sequence[Callback]:
-    """Return what is to happen after each optimizer step in this process."""
-    recipe, run, processes = state.recipe, state.run, state.processes
-    accelerator, logs, weights = processes.accelerator, places.logs, partial(evaluating, state)
-    callbacks: list[Callback] = []
-    if journal is not None:
-        callbacks.append(log_to(journal, recipe.judge, state.settings.min_improvement))
-    callbacks.append(track(accelerator))
-    if processes.first:
-        callbacks.append(write_histograms(recipe, logs, accelerator))
-    if processes.first or processes.sharded:
-        if run.grid_every:
-            callbacks.append(draw_grids(recipe, run.grid_every, logs, accelerator, weights, processes.first))
-        callbacks.append(draw_strip(state.strip, recipe, weights, processes.first))
-    return callbacks
 
 
 def remaining_batches(state: TrainState) -> Iterator[Batch]:
@@ -131,10 +105,8 @@ def remaining_batches(state: TrainState) -> Iterator[Batch]:
     )
 
 
-def _run_steps(
-    state: TrainState, places: Places, callbacks: Sequence[Callback], interrupt: Interrupt, saver: Saver
-) -> None:
-    """Take the optimizer steps that remain; record, call back, save and stop between them where each is due."""
+def _run_steps(state: TrainState, places: Places, journal: Journal | None, interrupt: Interrupt, saver: Saver) -> None:
+    """Take the optimizer steps that remain; record, log, save and stop between them where each is due."""
     first, saved = state.processes.first, state.images
     for batch in remaining_batches(state):
         before = state.images
@@ -142,9 +114,7 @@ def _run_steps(
         _keep_weights(state, before, places)
         entry = record(state, before) if is_due(state, before) else None
         decided = entry is not None and _decide(state)
-        progress = Progress(before, state.images, state.settings.images, entry, decided)
-        for callback in callbacks:
-            callback(progress)
+        after_step(state, places.logs, journal, before, entry, decided)
         stable.leave(state, places.state)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
         stop, save = state.processes.agree(interrupt.signal or 0, int(first and saver.due()))
@@ -214,13 +184,11 @@ def _require_images(recipe: Recipe, settings: Training) -> None:
         raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
     if settings.min_improvement is not None and recipe.judge.startswith("val/") and not len(recipe.val):
         raise DarkroomError(
-            "`min_improvement` is decided on the validation images, and there are none: give `ingest.splits.val` a "
-            "fraction, or set it to null."
+            "`min_improvement` needs validation images: give `ingest.splits.val` a fraction, or set it to null."
         )
     if settings.select == "best" and not len(recipe.val):
         raise DarkroomError(
-            "`select: best` is decided on the validation images, and there are none: give `ingest.splits.val` a "
-            "fraction, or take `select: last`."
+            "`select: best` needs validation images: give `ingest.splits.val` a fraction, or take `select: last`."
         )
 
 

@@ -14,14 +14,7 @@ from darkroom.training.muon import Muon, hidden_weights
 from darkroom.training.processes import put, whole
 
 # Their parameters are not decayed, whatever their shape: tables and scales, not maps.
-_UNDECAYED = (
-    nn.Embedding,
-    nn.EmbeddingBag,
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.GroupNorm,
-    nn.modules.batchnorm._NormBase,
-)
+_UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
 
 def parameter_names(module: nn.Module) -> dict[Tensor, str]:
@@ -126,8 +119,7 @@ def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:
         if number in taken:
             if group.optimizer == "muon" and number not in hidden:
                 raise DarkroomError(
-                    f"groups: `optimizer: muon` is given to `{group.match}`, which matches no weight of a layer with "
-                    "16 inputs and outputs at least: take it out."
+                    f"groups: `optimizer: muon` of `{group.match}` matches no weight of 16 inputs and outputs: omit it."
                 )
             continue
         if any(fnmatchcase(path, group.match) for path in paths):
@@ -136,8 +128,7 @@ def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:
             )
         near = difflib.get_close_matches(group.match, paths, n=3, cutoff=0.0)
         raise DarkroomError(
-            f"groups: `{group.match}` matches no trained parameter of {', '.join(modules)}; "
-            f"the nearest are {', '.join(near)}."
+            f"groups: `{group.match}` matches no parameter of {', '.join(modules)}; the nearest are {', '.join(near)}."
         )
 
 

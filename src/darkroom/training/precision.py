@@ -184,9 +184,8 @@ class Finite:
             raise self._stop(images, error)
         if self.skipped + 1 >= _SKIPPED_IN_A_ROW:
             raise DarkroomError(
-                f"{_SKIPPED_IN_A_ROW} optimizer steps in a row were skipped up to image {images:,}, since {error} "
-                "was not finite: the weights themselves are likely lost. Lower the learning_rate, or take precision "
-                "fp32 or bf16."
+                f"{_SKIPPED_IN_A_ROW} optimizer steps in a row were skipped up to image {images:,}, since {error} was "
+                "not finite: lower the learning_rate, or take precision fp32 or bf16."
             )
         keys = ", ".join(self._keys(images)[:8])
         print(f"skipped the optimizer step of image {images:,}: {error} is not finite ({keys}, …)")

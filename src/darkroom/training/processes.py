@@ -53,13 +53,11 @@ class Processes:
         kind = self.accelerator.distributed_type
         if self.count != expected:
             raise DarkroomError(
-                f"params.yaml says {expected} processes, and {self.count} were started: let the stage start them "
-                f"itself, or start {expected}."
+                f"params.yaml says {expected} processes, and {self.count} were started: let the stage start them."
             )
         if kind in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise DarkroomError(
-                f"the accelerate configuration names {kind.value}, whose state has no names to save it by: FSDP "
-                "(fsdp_version: 2) shards the same things."
+                f"the accelerate configuration names {kind.value}, which is not supported: take fsdp_version: 2."
             )
         self.sharded = kind == DistributedType.FSDP
         if self.sharded and not self.accelerator.is_fsdp2:

@@ -42,9 +42,7 @@ class Batch:
             return [self]
         return [
             Batch(
-                self.positions[at : at + size],
-                {name: value[at : at + size] for name, value in self.data.items()},
-                self,
+                self.positions[at : at + size], {name: value[at : at + size] for name, value in self.data.items()}, self
             )
             for at in range(0, len(self), size)
         ]

@@ -75,26 +75,13 @@ class Saver:
         free = guards.free_memory() + checkpoint.size(self._copies)  # whose memory is taken again
         beside = not wait and free > 2 * needed
         if beside:
-            groups = self._copies = self._copied(groups)
+            groups = self._copies = checkpoint.copied(groups, self._copies)
         stall = time.monotonic() - began
         self._thread = threading.Thread(target=self._write, args=(images, groups, metadata, needed, stall), daemon=True)
         self._thread.start()
         if not beside:
             self.finish(raises=wait)
             self._cost = time.monotonic() - began
-
-    def _copied(self, groups: Mapping[str, Tensors]) -> dict[str, Tensors]:
-        """Return the groups on the CPU, in the memory of the copy before: fresh memory takes several times as long."""
-        if not self._copies:
-            return checkpoint.copied(groups)
-        copies: dict[str, Tensors] = {}
-        for name, tensors in groups.items():
-            held, copies[name] = self._copies.get(name, {}), {}
-            for key, value in tensors.items():
-                place = held.get(key)
-                fits = place is not None and place.shape == value.shape and place.dtype == value.dtype
-                copies[name][key] = place.copy_(value) if place is not None and fits else value.to("cpu", copy=True)
-        return copies
 
     def _busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()

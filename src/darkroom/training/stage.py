@@ -158,7 +158,7 @@ def save_weights(
     Raises:
         DarkroomError: weights that `keep_every` kept are missing or damaged.
     """
-    from darkroom.training.kept import kept_folder, read_kept
+    from darkroom.training.averages import kept_folder, read_kept
 
     if raw:
         save(folder / "raw")

@@ -17,7 +17,7 @@ from darkroom.training.plateau import first_decision
 from darkroom.training.precision import checkpoint_activations, set_memory_format
 from darkroom.training.processes import Processes
 from darkroom.training.recipe import Recipe
-from darkroom.training.remote.open import open_place
+from darkroom.training.remote import open_place
 from darkroom.training.state import running_code
 from darkroom.training.train_state import TrainState
 
@@ -42,10 +42,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
     if run.activation_checkpointing:
         checkpoint_activations(recipe.blocks)
     if processes.sharded and (settings.ema_profiles or settings.keep_every):
-        raise DarkroomError(
-            "`ema_profiles` and `keep_every` are written by one process, which FSDP gives a shard: set the former "
-            "to [], and leave the latter empty."
-        )
+        raise DarkroomError("FSDP shards what `ema_profiles` and `keep_every` write: leave both empty.")
     code = running_code(places.state) if processes.first else {}
     folder, changed = processes.from_first(_checkpoint(recipe, settings, run, places.state, code, processes.first))
     modules = dict(recipe.modules)

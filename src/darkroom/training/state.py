@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +30,18 @@ from darkroom.dag.records import LOCK as LOCK_FILE
 from darkroom.dag.records import recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, OUTPUTS, address, file_name, given, paths, read_yaml, scope, stage_entry
+from darkroom.params.stage import (
+    DVC,
+    OUTPUTS,
+    address,
+    differences,
+    file_name,
+    given,
+    paths,
+    read_yaml,
+    scope,
+    stage_entry,
+)
 
 FINISHED = "finished.json"
 LOCK = "lock"
@@ -38,6 +49,7 @@ PARAMETERS = "parameters.json"  # what params.yaml gives to the stage, for track
 UNTRAINED = "untrained"  # of a generator: the network and the manifest that the weights of its checkpoints belong to
 STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
+# In sections `training`: when the decay begins, and how it ends.
 _LENGTH = ("images", "decay_fraction", "min_improvement", "final_rate")
 STARTED = "DARKROOM_STARTED"  # the key of the work that the runner has begun, in the environment of all its processes
 _IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
@@ -73,20 +85,12 @@ def _content(path: Path) -> Any:
 
 def key(who: Mapping[str, Any]) -> str:
     """Return the short hash of a training's identity. More or fewer processes continue the same training."""
-    return sha256_json({**who, "params": _without_processes(who["params"])})[:16]
-
-
-def _without_processes(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_processes(value) if isinstance(value, Mapping) else value
-        for name, value in values.items()
-        if name != "processes"
-    }
+    return sha256_json({**who, "params": _without(who["params"], ["processes"], None)})[:16]
 
 
 def lengthless_key(who: Mapping[str, Any]) -> str:
     """Return the short hash of what a training and a longer one of the schedule `wsd` share until the decay begins."""
-    return key({**who, "params": _without_length(who["params"])})
+    return key({**who, "params": _without(who["params"], _LENGTH, "training")})
 
 
 def stable_folder(stage: str, item: str | None, who: Mapping[str, Any]) -> Path:
@@ -99,16 +103,13 @@ def stable_root() -> Path:
     return root().parent / "stable"
 
 
-def _without_length(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters without those in a section `training` that say when the decay begins, and how it ends."""
-    found = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            value = _without_length(value)
-            if name == "training":
-                value = {key: each for key, each in value.items() if key not in _LENGTH}
-        found[name] = value
-    return found
+def _without(values: Mapping[str, Any], names: Container[str], section: str | None, here: str = "") -> dict[str, Any]:
+    """Return parameters without some keys, in the sections that are called `section`; None: in all."""
+    return {
+        name: _without(value, names, section, name) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if name not in names or section not in (None, here)
+    }
 
 
 def identity(stage: str, item: str | None = None, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -259,3 +260,64 @@ def sweep() -> None:
                 finished = json.loads(marker.read_text())
                 if _take(handle) and _recorded(finished["stage"], finished["outs"]):
                     shutil.rmtree(marker.parent)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a stage was given, compared when it ends: DVC records the values that stand in the files then
+
+_SMALL = 1 << 20  # bytes of a file that is compared by content: DVC rewrites such files with what they held
+_UNHASHED = re.compile(
+    r"__pycache__|\.(snakemake(_timestamp)?|git|hg|dvc|venv|darkroom)|.*\.pyc|\..*\.tmp-.*"
+)  # by DVC
+
+
+class Inputs:
+    """What a stage is given when it starts: `values` of params.yaml, which the caller has read, and its dependencies.
+
+    Raises:
+        DarkroomError: dvc.yaml is not valid.
+    """
+
+    def __init__(self, stage: str, item: str | None, values: Mapping[str, Any]) -> None:
+        self._stage, self._item, self._params = stage, item, _without_run(values)
+        self._files = {dep: _content_now(Path(dep)) for dep in declared(stage, item, ["deps"])}
+
+    def require_same(self) -> None:
+        """Check that parameters, inputs and code are still what they were.
+
+        Raises:
+            DarkroomError: they are not, or params.yaml is not valid now; names what changed.
+        """
+        changes = list(differences("", self._params, _without_run(given(self._stage, self._item))))
+        changes += [f"{path} has changed" for path, state in self._files.items() if _content_now(Path(path)) != state]
+        changes += changed_since(self._stage, self._item)
+        if changes:
+            name = address(self._stage, self._item)
+            raise DarkroomError(
+                f"edited while {name} ran: {'; '.join(changes[:4])}. The result is not recorded. Run the same command "
+                "again for the new values, or undo the edit first; the state of a training is kept for both."
+            )
+
+
+def _without_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "run"}  # which changes no result
+
+
+def _content_now(path: Path) -> str:
+    """Return a hash of a small file's content, or of the name, size and time of change of each file in a folder."""
+    if path.is_file() and path.stat().st_size <= _SMALL:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not _UNHASHED.fullmatch(name))
+        for file in (Path(folder, name) for name in sorted(names) if not _UNHASHED.fullmatch(name)):
+            digest.update(f"{file} {_stat(file)}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest() if path.is_dir() else _stat(path)
+
+
+def _stat(file: Path) -> str:
+    try:
+        found = file.stat()
+    except OSError:  # removed meanwhile, or a broken link
+        return "missing"
+    return f"{found.st_size} {found.st_mtime_ns}"

@@ -42,9 +42,7 @@ def start_trackers(
     """
     for name in trackers:
         if importlib.util.find_spec(name) is None:
-            raise DarkroomError(
-                f"`run.trackers` names {name}, which is not installed: `pip install {name}`, or take it out."
-            )
+            raise DarkroomError(f"`run.trackers` names {name}: install it with `pip install {name}`, or take it out.")
     if not trackers:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,22 +114,18 @@ def log_record(accelerator: Accelerator, record: Record) -> None:
     _each(accelerator, lambda tracker: tracker.log(record, step=record["images"]))
 
 
-def log_images(accelerator: Accelerator, name: str, picture: Path | Image.Image | NDArray[np.uint8], step: int) -> None:
+def log_images(accelerator: Accelerator, name: str, picture: Path, step: int) -> None:
     """Give a picture, say a grid of samples, to every tracker.
 
     Args:
         accelerator: the training's.
         name: under which the trackers show it, say `samples/ema`.
-        picture: a file, an image, or uint8 (H, W, C) with C of 1, 3 or 4, which is shown as RGB.
+        picture: its file, which is shown as RGB.
         step: images seen; not below what was logged last, which Weights & Biases would drop.
     """
     if not accelerator.trackers:
         return
-    if isinstance(picture, np.ndarray):
-        picture = Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)
-    elif isinstance(picture, Path):
-        picture = Image.open(picture)
-    pixels = np.asarray(picture.convert("RGB"))  # (H, W, 3)
+    pixels = np.asarray(Image.open(picture).convert("RGB"))  # (H, W, 3)
 
     def write(tracker: GeneralTracker) -> None:
         options: dict[str, Any] = {"dataformats": "NHWC"} if tracker.name == "tensorboard" else {}

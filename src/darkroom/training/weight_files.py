@@ -9,7 +9,7 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,8 +35,7 @@ def require_safetensors(name: str) -> None:
     """
     if urlsplit(name).path.lower().endswith(PICKLES):
         raise DarkroomError(
-            f"{name} is a pickle, which can run the code of whoever wrote it, and is not opened: convert it to "
-            "safetensors first, as docs/fine-tuning.md shows in one line."
+            f"{name} is a pickle, which can run code, and is not opened: convert it (docs/fine-tuning.md)."
         )
 
 
@@ -158,9 +157,10 @@ def read_pickled(path: Path, *allowed: type) -> Any:
                 f"{path} is no plain file of weights: it asks for {asked}, and a pickle may call what it asks for. It "
                 "was refused before anything of it ran; take the weights as safetensors, or from somebody you trust."
             ) from error
+        shown = " ".join(text.split())[:120] or "it is empty"
         raise DarkroomError(
-            f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {_first_line(text)}"
-            "): fetch it again, and compare its size with that at its source."
+            f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {shown}): "
+            "fetch it again, and compare its size with that at its source."
         ) from error
 
 
@@ -172,5 +172,21 @@ def _asked_for(text: str) -> str | None:
     return found[1] if found else None
 
 
-def _first_line(text: str) -> str:
-    return " ".join(text.split())[:120] or "it is empty"
+def misfits(
+    found: Mapping[str, int], config: object, keys: Mapping[str, str], shown: Mapping[str, str] | None = None
+) -> str | None:
+    """Return in one sentence which numbers of weights differ from a configuration's, and what to set; None: none.
+
+    Args:
+        found: what the weights have, by the names of the configuration.
+        config: of the network that they are for.
+        keys: of params.yaml, by these names.
+        shown: values of keys that are not these numbers.
+    """
+    wrong = [name for name, value in found.items() if value != getattr(config, name)]
+    if not wrong:
+        return None
+    has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
+    return (
+        f"has {has}: set {', '.join(f'{keys[name]} to {(shown or found).get(name, found[name])}' for name in wrong)}."
+    )

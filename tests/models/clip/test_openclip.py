@@ -103,8 +103,8 @@ def test_the_random_state_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "images", "said"),
     [
-        ({"hf_tokenizer_name": "a/b"}, {}, "reads texts by a tokenizer of its own"),
-        ({"vocab_size": 100}, {}, "reads texts by a tokenizer of its own"),
+        ({"hf_tokenizer_name": "a/b"}, {}, "has a tokenizer of its own"),
+        ({"vocab_size": 100}, {}, "has a tokenizer of its own"),
         ({}, {"size": [16, 24]}, "sees 16 x 24 pixels"),
         ({}, {"interpolation": "random"}, "resized by random"),
     ],

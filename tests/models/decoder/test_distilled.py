@@ -225,7 +225,9 @@ def test_nothing_is_filled_in_by_few_calls(tmp_path: Path) -> None:
     written(tmp_path)
     cascade = Cascade.open(("base", "few"), "ema", tmp_path)
     request = SampleRequest([0], normals(0, 1, 6), known=torch.zeros(1, 1, 8, 8), mask=torch.ones(1, 1, 8, 8))
-    with pytest.raises(ArtifactError, match=r"`few` is distilled into few: set `train_decoder\.unets\.few\.trained`"):
+    with pytest.raises(
+        ArtifactError, match=r"a distilled U-Net fills nothing in: set `train_decoder\.unets\.few\.trained`"
+    ):
         cascade.sample(request, {"few": UNetSampling()}, 0, torch.device("cpu"))
 
 
@@ -281,13 +283,13 @@ def test_of_two_up_samplers_the_distilled_one_is_as_its_teacher() -> None:
     [
         (
             {"weights": "data/none"},
-            "name there what it distils, models/decoder/base or models/decoder/up. Or, where few",
+            "name there what it distils, models/decoder/base or models/decoder/up. If few",
         ),
-        ({"weights": "elsewhere/models/decoder/base"}, "no other U-Net of `train_decoder.unets`"),
-        ({"weights": "models/decoder/few"}, "no other U-Net of `train_decoder.unets`"),
+        ({"weights": "elsewhere/models/decoder/base"}, "no other U-Net without calls"),
+        ({"weights": "models/decoder/few"}, "no other U-Net without calls"),
         (
             {"size": 32},
-            r"few.size` is 32, and that of its teacher, `train_decoder.unets.base.size`, is 16: set it to 16",
+            r"few.size` is 32, and that of its teacher, `train_decoder.unets.base.size`, is 16",
         ),
         ({"low_size": 8}, "few.low_size` is 8, and that of its teacher"),
         ({"model": {"layers": 2}}, "few.model.layers` is 2, and that of its teacher"),
@@ -315,13 +317,13 @@ def test_what_cannot_be_distilled_is_said_before_anything_runs(changes: dict[str
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"train_decoder.unets.base.trained": False}, "unets.base.trained` is false, so there is nothing to distil"),
+        ({"train_decoder.unets.base.trained": False}, "unets.base.trained` is false: set it to true"),
         (
             {"train_decoder.unets.two": {**FEW, "weights": "models/decoder/few"}},
-            "which is distilled itself: set the latter to what that one distils, models/decoder/base",
+            "no other U-Net without calls: set the latter to models/decoder/base",
         ),
         ({"train_decoder.unets.two": FEW}, "few and two both distil base"),
-        ({"train_decoder.unets.base.model.self_condition": True}, "what a step leaves to the next is not distilled"),
+        ({"train_decoder.unets.base.model.self_condition": True}, "model.self_condition` is true: set it to false"),
         ({"train_decoder.unets.base.diffusion.target": "eps"}, "is eps, which says nothing of data at pure noise"),
         (
             {"train_decoder.unets.base.diffusion.embedding_noise": 0.2},
@@ -336,8 +338,14 @@ def test_what_cannot_be_distilled_is_said_before_anything_runs(changes: dict[str
             {"train_decoder.unets": {"base": FEW}, "sample_decoder.unets": {}},
             "there is no U-Net without calls to distil",
         ),
-        ({"sample_decoder.unets.few.steps": 8}, r"sample_decoder.unets.few.steps` is 8, and .* in its `calls` \(4\)"),
-        ({"sample_decoder.pictures.inpainted": 3}, "inpainted` is 3, and follows all steps"),
+        (
+            {"sample_decoder.unets.few.steps": 8},
+            r"sample_decoder.unets.few.steps` is 8, and .*calls` is 4, which draw unguided",
+        ),
+        (
+            {"sample_decoder.pictures.inpainted": 3},
+            "inpainted` is 3, and .*few.calls` is 4, and only Gaussian diffusion fills in",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said_before_anything_runs(changes: dict[str, object], sentence: str) -> None:
@@ -350,7 +358,7 @@ def test_what_does_not_fit_is_said_before_anything_runs(changes: dict[str, objec
     [
         ({"calls": 17}, "few.calls` is 17"),
         ({"calls": 0}, "few.calls` is 0"),
-        ({"calls": None, "size": 16, "teacher": {"steps": 8}}, "calls is null: set calls, or take it out"),
+        ({"calls": None, "size": 16, "teacher": {"steps": 8}}, "teacher is read with calls only: set calls"),
         ({"grids": {"steps": 8}}, "grids.steps has no effect with calls"),
     ],
 )

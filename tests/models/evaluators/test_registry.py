@@ -58,7 +58,7 @@ def test_the_means_of_a_tokenizer(tmp_path: Path) -> None:
     with torch.inference_mode():
         assert torch.equal(found.network.features(images), tokenizer.encode(images)[0].flatten(1))
     assert found.network.features(images).shape == (3, found.dim)
-    with pytest.raises(DarkroomError, match="made for images of shape"):
+    with pytest.raises(DarkroomError, match="takes images of shape"):
         found.network.features(IMAGES)
 
 

@@ -131,7 +131,7 @@ def test_a_flow_has_no_bound(classes: list[str]) -> None:
 
 
 def test_another_generator_than_the_samples_is_refused(classes: list[str]) -> None:
-    with pytest.raises(DarkroomError, match="not the generator that made samples/generator"):
+    with pytest.raises(DarkroomError, match="did not make samples/generator"):
         measure_bits(settings(), "x", CPU)
     write_generator(["a"], **GAUSSIAN)
     with pytest.raises(DarkroomError, match="trained on other latents or classes"):

@@ -58,7 +58,7 @@ def teacher(shift: float = 2.0, dropout: float = 0.0) -> DiTSampler:
 
 def recipe(how: DiTGenerated, calls: int = 2, **changes: object) -> DistilledRecipe:
     asked = asked_classes(balanced(3))
-    data = SimpleNamespace(train=[], val=[], asked=asked, latents=SimpleNamespace(codebook=None))
+    data = SimpleNamespace(train=[], val=[], asked=asked)
     return DistilledRecipe(teacher(**changes), how, calls, training(), data)
 
 
@@ -151,12 +151,15 @@ def test_the_teacher_stays_as_it_is_and_nothing_drops() -> None:
     assert all(torch.equal(value, before[name]) for name, value in made.teacher.model.state_dict().items())
 
 
-def test_targets_are_exact_under_autocast() -> None:
+def test_targets_are_exact_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     made, given = recipe(DiTGenerated(steps=4)), batch(8)
-    drawn = made._drawn(given, "train")
-    exact = made._target(drawn)
+    seen: list[torch.Tensor] = []
+    reached = made.calls.reached
+    monkeypatch.setattr(made.calls, "reached", lambda *of: (seen.append(reached(*of)), seen[-1])[1])
+    made.loss(given)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(made._target(drawn), exact)
+        made.loss(given)
+    assert torch.equal(*seen)
 
 
 def test_two_calls_come_nearer_to_the_guided_teacher() -> None:
@@ -192,7 +195,7 @@ def test_without_a_condition_nothing_guides_and_it_learns_all_the_same() -> None
     tokenizer = SimpleNamespace(latent_shape=SHAPE, decode=lambda x: x.mean(1, keepdim=True).byte())
     source = DiTSampler(model, Flow(), LatentScaler([0.0, 0.0], [1.0, 1.0]), tokenizer)
     named = replace(NOTHING, caption=lambda numbers: ["of a file"] * len(numbers))  # that nothing reads
-    data = SimpleNamespace(train=[], val=[], asked=named, latents=SimpleNamespace(codebook=None))
+    data = SimpleNamespace(train=[], val=[], asked=named)
     made, given = DistilledRecipe(source, DiTGenerated(steps=4, guidance=1.0), 2, training(), data), batch(8)
     del given.data["labels"]
     made.loss(given)["loss"].backward()
@@ -321,7 +324,7 @@ def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ArtifactError, match="models/distilled was distilled from another generator"):
         sample_generator.run(asked)
     train_distilled.run(params("none"))
-    with pytest.raises(ArtifactError, match=r"holds nothing distilled, because `train_distilled\.kind` is none"):
+    with pytest.raises(ArtifactError, match=r"is empty, because `train_distilled\.kind` is none"):
         sample_generator.run(asked)
 
 

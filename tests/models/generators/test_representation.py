@@ -10,7 +10,7 @@ import torch
 
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.dit.representation import alignment, dispersive
+from darkroom.models.generators.dit.recipe import alignment, dispersive
 from darkroom.models.generators.dit.settings import DiT as Section
 from darkroom.models.generators.dit.settings import Representation
 from darkroom.params.section import validate

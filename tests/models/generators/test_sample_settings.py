@@ -18,7 +18,7 @@ from darkroom.params.stage import processes, threads
         ({"labels": {7: 3, "cat": 2}}, "the class 7 is a name: put it in quotes"),
         ({"labels": {"7": 0}}, "of the class 7 is 0, and must be 1 or more"),
         ({"labels": {"7": "many"}}, "of the class 7 is many"),
-        ({"labels": {}}, "it names no class"),
+        ({"labels": {}}, "it is balanced, frequency, or a mapping"),
         ({"labels": {"7": 3}, "images": 5}, "images is 5, and labels asks for 3 images: set images to 3, or to null"),
         ({"images": None}, "`sample_generator.common.images` is None"),
         ({"average_images": 64}, "average_images is read with sigma_rel only"),

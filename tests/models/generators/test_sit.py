@@ -195,15 +195,18 @@ def test_a_sit_that_is_not_called_so_is_told_the_key(here: Path) -> None:
 def test_heads_are_those_that_the_arguments_name(here: Path) -> None:
     model = small(3, learned=False)
     model.sit = True
-    with pytest.raises(DarkroomError, match=r"has 16 attention heads, .* is 2"):
+    with pytest.raises(DarkroomError, match=r"has 16 heads: .*, not 2"):
         initialise({"dit": model}, Init(folder=str(write_pt(here / "x.pt", small(3), args=arguments("SiT-XL/2")))))
 
 
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ({"variance": "fixed_small"}, "variance is of Gaussian diffusion, and objective is flow: take variance out"),
-        ({"schedule": "cosine"}, "schedule is of Gaussian diffusion"),
+        (
+            {"variance": "fixed_small"},
+            "variance is read with objective gaussian only, and objective is flow: take variance out",
+        ),
+        ({"schedule": "cosine"}, "schedule is read with objective gaussian only"),
         ({"folder": "data/none", "name": "facebook/DiT-XL-2-256"}, "SiTs are .pt files"),
     ],
 )

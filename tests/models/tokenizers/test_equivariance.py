@@ -164,7 +164,7 @@ def test_the_scale_that_a_refusal_names_is_one():
 
 @pytest.mark.parametrize("changes", [{"scale": 0.5}, {"turns": False}])
 def test_what_no_probability_reads_is_refused(changes):
-    with pytest.raises(ValidationError, match=f"{next(iter(changes))} is read where probability is above 0"):
+    with pytest.raises(ValidationError, match=f"{next(iter(changes))} is read with probability only"):
         Equivariance(**changes)
 
 

@@ -83,7 +83,7 @@ def test_a_teacher_with_more_levels_than_the_images_have_halves_is_refused(attem
 def test_scales_whose_images_are_too_small_for_the_networks_of_the_losses_are_refused(attempt):
     """Of 32 pixels: the smallest of `scale: 0.25` has 8, and the factor of the latent is 4."""
     teacher, scaled = {"network": "teacher", "weight": 1.0}, {"probability": 0.5}
-    told = r"equivariance\.scale` is 0\.25, which makes images of 8 pixels a side, and the networks of the losses need "
+    told = r"equivariance\.scale` is 0\.25, which makes images of 8 pixels, and the losses need "
     assert "fit each other" in attempt(
         perceptual=teacher, adversarial={"weight": 0.5, "channels": [16, 16]}, equivariance=scaled
     )

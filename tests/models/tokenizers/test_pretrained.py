@@ -75,9 +75,11 @@ def test_what_does_not_fit_is_one_sentence(tmp_path):
     published(tmp_path / "grey", channels=1)
     faults = {
         "takes images of 1 channels, and these have 3": lambda: load_pretrained(section(tmp_path / "grey"), SHAPE),
-        "stands for 2 x 2 pixels": lambda: load_pretrained(section(tmp_path / "vae", downsampling=8), SHAPE),
-        "33 pixels a side, which 2": lambda: load_pretrained(section(tmp_path / "vae"), (3, 33, 33)),
-        "holds no autoencoder": lambda: load_pretrained(section(tmp_path / "nothing"), SHAPE),
+        "is 2 x 2 pixels": lambda: load_pretrained(section(tmp_path / "vae", downsampling=8), SHAPE),
+        "33 pixels a side: set `ingest.image_size` to a multiple of 2": lambda: load_pretrained(
+            section(tmp_path / "vae"), (3, 33, 33)
+        ),
+        "holds no config.json of an autoencoder": lambda: load_pretrained(section(tmp_path / "nothing"), SHAPE),
     }
     for told, attempt in faults.items():
         with pytest.raises(DarkroomError) as fault:
@@ -110,8 +112,8 @@ def test_another_model_is_refused(tmp_path):
     ("changes", "told"),
     [
         ({"name": "a/b", "folder": "x"}, "not both"),
-        ({}, "neither a name on the Hub nor a folder"),
-        ({"folder": "x", "revision": "main"}, "a folder has no revision"),
+        ({}, "give a name on the Hub or a folder"),
+        ({"folder": "x", "revision": "main"}, "revision is read with name only"),
     ],
 )
 def test_a_section_that_contradicts_itself(changes, told):

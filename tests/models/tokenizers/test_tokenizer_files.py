@@ -103,7 +103,7 @@ def test_alpha_has_the_range_of_the_original(tmp_path: Path) -> None:
         ({}, {"layers": 1, "width": 4}, "set `train_tokenizer.dvae.width` to 8, `train_tokenizer.dvae.layers` to 2"),
         ({}, {"residual_blocks": 2}, "set `train_tokenizer.dvae.residual_blocks` to 1"),
         ({}, {"channels": 1}, "set `ingest.channels` to RGB"),
-        ({"image_size": 32}, {}, "images of 32 pixels, and here they have 16: set `ingest.image_size` to 32"),
+        ({"image_size": 32}, {}, "images of 32 pixels: set `ingest.image_size` to it, not 16"),
     ],
 )
 def test_a_file_that_does_not_fit_is_one_sentence(
@@ -314,7 +314,7 @@ def test_the_export_is_a_file_of_the_original_that_is_read_back(
 
 
 def test_what_the_original_cannot_hold_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(DarkroomError, match=r"`ingest.image_size` is 24, and dalle-pytorch takes powers of two alone"):
+    with pytest.raises(DarkroomError, match=r"`ingest.image_size` is 24, and dalle-pytorch takes powers of two"):
         dvae(size=24).original()
     with pytest.raises(DarkroomError, match=r"`train_tokenizer.vqgan.quantiser` is vq"):
         vqgan(quantiser="vq").original()

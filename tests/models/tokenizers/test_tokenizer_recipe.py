@@ -37,9 +37,8 @@ def test_images_that_a_kind_does_not_divide_are_refused(kind, size):
         build(kind, (3, *size))
     factor, (height, width) = FACTORS[kind], size
     assert str(fault.value) == (
-        f"`train_tokenizer.{kind}`: one place of the latent stands for {factor} x {factor} pixels, and images of "
-        f"{width} x {height} pixels are not squares whose side is a multiple of {factor}: change `ingest.image_size`, "
-        "or the section."
+        f"`train_tokenizer.{kind}` needs squares whose side is a multiple of {factor}, not {width} x {height}: change "
+        "`ingest.image_size`."
     )
 
 

@@ -128,7 +128,7 @@ def test_kmeans_needs_as_many_vectors_as_codes():
         (
             30,
             256,
-            "one position of the latent of the tokenizer `vqgan` stands for 4 x 4 pixels: make it a multiple of 4",
+            "`train_tokenizer.kind` is vqgan, whose latents are smaller by 4: make it a multiple of 4",
         ),
     ],
 )

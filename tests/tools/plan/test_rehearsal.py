@@ -11,7 +11,7 @@ from darkroom.tools.plan import meter, rehearsal
 from darkroom.tools.plan.meter import Meter
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
 from darkroom.tools.plan.table import StagePlan
-from darkroom.training import strip
+from darkroom.training import after_step
 from darkroom.training.averages import export_snapshots
 from darkroom.training.loop import train
 from darkroom.training.recipe import Phase, Recipe
@@ -124,7 +124,7 @@ CASES = [
 @pytest.mark.parametrize(("how", "settings"), CASES)
 def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, monkeypatch, how, settings):
     """Within a tenth: the loop draws no grid twice at its end, and validates there once; the strip at doublings."""
-    monkeypatch.setattr(strip, "FIRST", 8)
+    monkeypatch.setattr(after_step, "FIRST", 8)
     settings, real = training(**settings), clocked()
     train(real, settings, run(**how), places(tmp_path / "real"))
     taken = real.network.clock.now

@@ -9,7 +9,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from darkroom.artifacts.manifest import file_hashes, open_artifact, write_manifest
 from darkroom.errors import DarkroomError
-from darkroom.training.remote.open import open_place
+from darkroom.training.remote import open_place
 
 KEY = "train_generator-0123456789abcdef"
 

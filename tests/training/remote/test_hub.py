@@ -8,7 +8,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from darkroom.errors import DarkroomError
-from darkroom.training.remote.open import open_place
+from darkroom.training.remote import open_place
 from training.remote.making import KEY, checkpoint
 
 
@@ -56,7 +56,7 @@ class Repository:
 @pytest.fixture
 def repository(monkeypatch):
     made = Repository()
-    monkeypatch.setattr("darkroom.training.remote.hub.HfApi", lambda: made.api)
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: made.api)
     return made
 
 

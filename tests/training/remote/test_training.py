@@ -5,7 +5,7 @@ import pytest
 
 from darkroom.training import checkpoint
 from darkroom.training.loop import train
-from darkroom.training.remote.open import open_place
+from darkroom.training.remote import open_place
 from darkroom.training.start import Places
 from helpers import run, training
 from training.test_loop import Toy, curves, weights

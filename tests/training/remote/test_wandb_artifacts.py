@@ -13,8 +13,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.training.remote.open import open_place
-from darkroom.training.remote.wandb_artifacts import WandbArtifacts
+from darkroom.training.remote import WandbArtifacts, open_place
 from training.remote.making import KEY, checkpoint
 
 
@@ -155,7 +154,7 @@ def test_a_network_that_is_gone_is_told_and_the_run_ended(server, tmp_path):
 
 def test_without_wandb_there_is_a_sentence(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DarkroomError, match=r"wandb:darkroom needs wandb, which is not installed.*pip install"):
+    with pytest.raises(DarkroomError, match=r"wandb:darkroom needs wandb: install it with `pip install"):
         open_place("wandb:darkroom", KEY, 2)
 
 

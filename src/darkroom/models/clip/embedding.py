@@ -199,7 +199,6 @@ class Joined:
         if cosine < _LEAST:
             key = reader.keys_of([shard.first + int(rows[0])])[0]
             raise DarkroomError(
-                f"{redacted(shard.tar)}: the image embeddings that are imported, from {key} on, are not those of the "
-                f"CLIP in models/clip (mean cosine {cosine:.2f}): name the CLIP that made them under "
-                "`train_clip.pretrained`, or another folder."
+                f"{redacted(shard.tar)}: image embeddings from {key} on are of another CLIP than models/clip (mean "
+                f"cosine {cosine:.2f}): name theirs under `train_clip.pretrained`, or another folder."
             )

@@ -68,8 +68,7 @@ def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
     manifest = open_artifact(folder, KIND)
     if manifest["weights"] is None:
         raise ArtifactError(
-            f"{folder} says that there is no CLIP (`train_clip.source` is none), so no embedding can be computed: "
-            "train or name one, and run `dvc repro`."
+            f"{folder} holds no CLIP: set `train_clip.source` to another than none, and run `dvc repro`."
         )
     truncate = manifest["long_captions"] == "truncate"
     if (folder / OPEN_CLIP_CONFIG).is_file():
@@ -112,8 +111,7 @@ def open_clip(path: Path, key: str) -> Clip:
         return load_clip(path)
     if not path.is_file():
         raise DarkroomError(
-            f"`{key}` in params.yaml names {path}, and there is neither a file nor a folder: give models/clip, a file "
-            "with weights of CLIP, or data/none to measure no similarity."
+            f"`{key}` is {path}, which does not exist: name models/clip, a file of weights, or data/none."
         )
     with telling(f"the CLIP in {path}, which `{key}` names, cannot be read"), torch.random.fork_rng(devices=[]):
         network, _ = load(str(path), device="cpu")

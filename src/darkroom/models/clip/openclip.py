@@ -51,8 +51,7 @@ class OpenClip(Clip):
             "vocab_size", VOCABULARY
         ) != VOCABULARY:
             raise DarkroomError(
-                "this CLIP of open_clip reads texts by a tokenizer of its own, and Darkroom gives it the byte pairs of "
-                "OpenAI's: take one without `hf_tokenizer_name` or `hf_model_name` in its configuration."
+                "this CLIP has a tokenizer of its own: take one without `hf_tokenizer_name` and `hf_model_name`."
             )
         height, width = images["size"] if not isinstance(images["size"], int) else (images["size"],) * 2
         if height != width or images["interpolation"] not in ("bicubic", "bilinear"):
@@ -119,9 +118,7 @@ def read_open_clip(
         import open_clip
         from open_clip.pretrained import get_pretrained_cfg
     except ImportError:
-        raise DarkroomError(
-            f"the CLIP {what} is one of open_clip, which is not installed: `pip install 'darkroom[open_clip]'`."
-        ) from None
+        raise DarkroomError(f"{what} is of open_clip: install it with `pip install 'darkroom[open_clip]'`.") from None
     name, tag, changes = what, None, {}
     if Path(what).is_dir():
         name = f"local-dir:{what}"

@@ -1,10 +1,11 @@
 """The sections that `train_clip` and `embed_clip` read, and whether they fit."""
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.params.fits import refuse
 from darkroom.params.run import Run
@@ -48,23 +49,17 @@ class ClipModel(Section):
     embed_dim: Positive = 64
     """Length of an embedding."""
 
-    @model_validator(mode="after")
-    def _loadable(self) -> "ClipModel":
-        for name in ("image_width", "text_width") if self.image_network == "vit" else ("text_width",):
+    def _misfits(self) -> Iterator[str]:
+        vit = self.image_network == "vit"
+        for name in ("image_width", "text_width") if vit else ("text_width",):
             if (width := getattr(self, name)) % HEAD:
-                raise ValueError(
-                    f"{name} ({width}) must be a multiple of {HEAD}: `clip.load` makes a head of every {HEAD} channels"
-                )
-        if self.image_network == "resnet":
-            if self.image_size % RESNET_STEP:
-                raise ValueError(
-                    f"image_size ({self.image_size}) must be a multiple of {RESNET_STEP}, by which a resnet reduces it"
-                )
-            if self.image_width % 2:
-                raise ValueError(f"image_width ({self.image_width}) must be even: a resnet begins with half of it")
-        elif self.image_size % self.patch:
-            raise ValueError(f"patch ({self.patch}) must divide image_size ({self.image_size})")
-        return self
+                yield f"{name} ({width}) must be a multiple of {HEAD}, the width of a head in `clip.load`"
+        if not vit and self.image_size % RESNET_STEP:
+            yield f"image_size ({self.image_size}) must be a multiple of {RESNET_STEP}, by which a resnet reduces it"
+        if not vit and self.image_width % 2:
+            yield f"image_width ({self.image_width}) must be even: a resnet begins with half of it"
+        if vit and self.image_size % self.patch:
+            yield f"patch ({self.patch}) must divide image_size ({self.image_size})"
 
 
 class Trained(Section):
@@ -88,16 +83,9 @@ class Pretrained(Section):
     enlarge: bool = True
     """Images smaller than its input are enlarged; false: refused, as DALLE2-pytorch refuses them."""
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "Pretrained":
-        if self.name is None and self.open_clip is None and self.file == NO_FILE:
-            raise ValueError("neither a name of OpenAI's nor a file is given, nor one of open_clip's")
-        if sum((self.name is not None, self.open_clip is not None, self.file != NO_FILE)) > 1:
-            raise ValueError(
-                f"give a name or a file, not both: without a file it is {NO_FILE}, without `open_clip` null, and so is "
-                "`name`"
-            )
-        return self
+    def _misfits(self) -> Iterator[str]:
+        if sum((self.name is not None, self.open_clip is not None, self.file != NO_FILE)) != 1:
+            yield f"give a name, one of open_clip's or a file, not both: the others are null, null and {NO_FILE}"
 
     @property
     def of_open_clip(self) -> str | None:
@@ -171,19 +159,14 @@ class TrainClip(Section):
     evaluate: Evaluate = Evaluate()
     """Zero-shot accuracy, and recall of captions by images and of images by captions."""
 
-    @model_validator(mode="after")
-    def _chosen(self) -> "TrainClip":
+    def _misfits(self) -> Iterator[str]:
         if getattr(self, self.source) is None:
-            raise ValueError(f"source is {self.source}, and the section `{self.source}` is missing")
+            yield f"source is {self.source}, and the section `{self.source}` is missing"
         if self.source != "trained" and self.training.processes > 1:
-            raise ValueError(f"source is {self.source}, which is not trained: set `train_clip.training.processes` to 1")
+            yield f"source is {self.source}, which is not trained: set `train_clip.training.processes` to 1"
         resnet = self.trained is not None and self.trained.model.image_network == "resnet"
         if self.source == "trained" and resnet and self.training.processes > 1:
-            raise ValueError(
-                "trained.model.image_network is resnet, whose batch norms see one process: set "
-                "`train_clip.training.processes` to 1, or take vit"
-            )
-        return self
+            yield "trained.model.image_network is resnet: set `train_clip.training.processes` to 1, or take vit"
 
 
 class Params(Section):
@@ -209,10 +192,7 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
         assert settings.pretrained is not None  # `_chosen`
         given = settings.pretrained
         if given.of_open_clip is not None and find_spec("open_clip") is None:
-            return (
-                f"`train_clip.pretrained` names {given.of_open_clip}, a CLIP of open_clip, which is not installed: "
-                "`pip install 'darkroom[open_clip]'`"
-            )
+            return f"`train_clip.pretrained` names {given.of_open_clip}: install `pip install 'darkroom[open_clip]'`"
         if given.file != NO_FILE and given.of_open_clip is None and not Path(given.file).is_file():
             return (
                 f"`train_clip.pretrained.file` is {given.file}, which is no file: give the path of a .pt file, "
@@ -276,30 +256,22 @@ class EmbedClip(Section):
     imported: Imported = Imported()
     """How embeddings by others lie in the folder that a part's `embeddings` names."""
 
-    @model_validator(mode="after")
-    def _once(self) -> "EmbedClip":
+    def _misfits(self) -> Iterator[str]:
         if len(set(self.store)) != len(self.store):
-            raise ValueError("store names a split twice")
-        return self
-
-
-class PartEmbeddings(Section):
-    """Of a part, where its embeddings by others lie."""
-
-    embeddings: str
+            yield "store names a split twice"
 
 
 class EmbedParams(Section):
     """What dvc.yaml gives to `embed_clip`."""
 
     run: Run
-    parts: dict[PartName, PartEmbeddings]
+    parts: dict[PartName, dict[str, str]]  # where embeddings by others lie
     embed_clip: EmbedClip
 
 
 def folder_of(params: EmbedParams, part: str) -> str | None:
     """Return the folder with a part's embeddings by others; None: they are computed."""
-    folder = params.parts[part].embeddings
+    folder = params.parts[part]["embeddings"]
     return None if folder == NO_FILE else folder
 
 

@@ -41,8 +41,7 @@ def _teacher(name: str, manifest: Mapping[str, Any], root: Path) -> str:
     there = (root / teacher / "manifest.json").is_file()
     if there and manifest["teacher_manifest"] != manifest_hash(root / teacher):
         raise ArtifactError(
-            f"{root / name} was distilled from another U-Net than {root / teacher} holds: distil it again (`dvc repro "
-            f"train_decoder@{name}`)."
+            f"{root / name} is not distilled from {root / teacher}: run `dvc repro train_decoder@{name}`."
         )
     return teacher
 
@@ -125,8 +124,7 @@ class Cascade:
             )
         if self.clip != clip:
             raise ArtifactError(
-                f"models/decoder was trained with another CLIP than that of {where}: train it again "
-                "(`dvc repro train_decoder`)."
+                f"models/decoder was trained with another CLIP than {where}: run `dvc repro train_decoder`."
             )
         if normalised is not None and normalised != self.normalised:
             ours, theirs = ("of length 1" if each else "of their own lengths" for each in (self.normalised, normalised))
@@ -193,8 +191,7 @@ class Decoder:
             self._tokenizer, fingerprint = load_tokenizer(TOKENIZER, self.image_shape)
             if fingerprint != self.metadata["tokenizer"]:
                 raise ArtifactError(
-                    f"the decoder was trained on latents of another tokenizer than {TOKENIZER} holds: train it again "
-                    "(`dvc repro train_decoder`)."
+                    f"the decoder was trained on another tokenizer than {TOKENIZER}: run `dvc repro train_decoder`."
                 )
             self._tokenizer.to(self.device)
             self._scaler = LatentScaler(self.metadata["latent_mean"], self.metadata["latent_std"])

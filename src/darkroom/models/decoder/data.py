@@ -11,15 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from darkroom.data.embeddings import EmbeddingShards
-from darkroom.data.latent_file import to_float32
-from darkroom.data.latents import LatentShards
 from darkroom.device import in_float32
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.models.clip.network import Clip, tokens_of
 from darkroom.models.clip.scores import AHEAD
 from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
 from darkroom.rng import order
-from darkroom.training.data import Images, Positions, mirrored
+from darkroom.training.data import Images, Positions
 from darkroom.training.recipe import IndexedDataset
 
 Data = dict[str, Tensor]
@@ -174,29 +172,3 @@ class ConditionedDataset:
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows."""
         return self.rows.keys(rows)
-
-
-class Latents:
-    """Stored latents, their means or what their codes stand for: `mean` float32 (N, C, h, w).
-
-    Of the rows whose mirror image was encoded too, half are its latents in training, where `mirror` allows it. `seed`
-    is the training's.
-    """
-
-    def __init__(self, shards: LatentShards, seed: int = 0, mirror: bool = True) -> None:
-        self.shards, self.seed = shards, seed
-        self._mirrors = shards.mirrors & mirror
-
-    def __len__(self) -> int:
-        return len(self.shards)
-
-    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the means of some rows, some of them mirrored where positions are given."""
-        stored = self.shards.__getitems__(rows, mirrored(self.seed, self._mirrors, rows, positions))
-        if self.shards.codebook is not None:
-            return {"mean": np.ascontiguousarray(np.moveaxis(self.shards.codebook[stored["codes"]], -1, 1))}
-        return {"mean": to_float32(stored["mean"])}
-
-    def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows."""
-        return self.shards.keys_of(rows)

@@ -95,11 +95,11 @@ class DistilledRecipe(Recipe):
         x0, noise, conditions = self.drawing.given(batch, random, drops=False, crops=stream == "train")
         _, uniforms = random_numbers(self.seed, f"decoder/distilled/{stream}", batch.positions.tolist(), 0, 1)
         call = self.calls.drawn(uniforms[:, 0])
-        time = self.calls.starts(call, x0.device)
-        x = self.objective.add_noise(x0, noise, time)
-        reached = self.calls.reached(x, call, partial(self._teacher_under, conditions))
-        output = self.modules["unet"](x, self.objective.timesteps(time), conditions, None)
-        return self.calls.losses(self.objective.denoised(output, x, time), x, reached, call), call
+
+        def network(x: Tensor, timesteps: Tensor) -> Tensor:
+            return self.modules["unet"](x, timesteps, conditions, None)
+
+        return self.calls.learned(network, x0, noise, call, partial(self._teacher_under, conditions)), call
 
     def _teacher_under(self, conditions: Conditions, rows: Tensor) -> Denoise:
         """Return the teacher, guided, under the conditions of some rows."""

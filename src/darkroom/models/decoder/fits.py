@@ -3,12 +3,12 @@
 from itertools import pairwise
 from typing import Any
 
-from darkroom.diffusion.fits import require_distillable, require_sampling
+from darkroom.diffusion.settings import require_distillable, require_sampling
 from darkroom.models.clip.settings import EmbedClip
 from darkroom.models.decoder.settings import TrainDecoder, UNetSampling
 from darkroom.models.decoder.unet_settings import LowResolution, UNet
 from darkroom.models.tokenizers.settings import require_lpips
-from darkroom.params.fits import refuse, require_dropout
+from darkroom.params.fits import refuse, refuse_both, require_dropout, require_stored
 from darkroom.params.section import NO_FILE
 
 _READ = ("embedding_noise", "low_noise")  # of how a U-Net is sampled, what is read of one that is distilled
@@ -41,30 +41,20 @@ def _is_teacher(decoder: TrainDecoder, name: str, teacher: str) -> None:
     this = f"`{key}.calls` is {unet.calls}, and `{key}.weights` is {unet.weights}"
     whole = [other for other, each in decoder.unets.items() if each.calls is None]
     known = " or ".join(f"models/decoder/{other}" for other in whole)
+    others = [other for other, its in decoder.distilled.items() if its == teacher and other != name]
     if unet.weights == NO_FILE:
         refuse(
-            f"{this}: name there what it distils{f', {known}' if known else ''}. Or, where {name} itself is to be "
-            f"distilled, take its calls out, and give another U-Net these calls and `weights: models/decoder/{name}`."
+            f"{this}: name there what it distils{f', {known}' if known else ''}. If {name} itself is to be distilled, "
+            f"give its calls to another U-Net, with `weights: models/decoder/{name}`."
         )
     if not whole:
         refuse(f"{this}, and there is no U-Net without calls to distil: take out those of what is to be distilled.")
-    if teacher not in decoder.unets or teacher == name:
-        refuse(
-            f"{this}, which is no other U-Net of `train_decoder.unets`: set the latter to {known}, or calls to null."
-        )
-    if teacher not in whole:
-        origin = decoder.unets[teacher].weights
-        refuse(f"{this}, which is distilled itself: set the latter to what that one distils, {origin}.")
+    if teacher not in whole or teacher == name:
+        refuse(f"{this}, which is no other U-Net without calls: set the latter to {known}, or calls to null.")
     if not decoder.unets[teacher].trained and decoder.unets[teacher].weights == NO_FILE:
-        refuse(
-            f"{this}, and `train_decoder.unets.{teacher}.trained` is false, so there is nothing to distil: set that to "
-            f"true, or `{key}.trained` to false, too."
-        )
-    if others := [other for other, its in decoder.distilled.items() if its == teacher and other != name]:
-        refuse(
-            f"`train_decoder.unets`: {name} and {others[0]} both distil {teacher}, whose place one of them takes: set "
-            "`trained` to false for the other."
-        )
+        refuse(f"{this}, and `train_decoder.unets.{teacher}.trained` is false: set it to true.")
+    if others:
+        refuse(f"`train_decoder.unets`: {name} and {others[0]} both distil {teacher}: set `trained` to false for one.")
 
 
 def _same(key: str, unet: UNet, source: str, teacher: UNet) -> None:
@@ -80,16 +70,11 @@ def _same(key: str, unet: UNet, source: str, teacher: UNet) -> None:
     for name in LowResolution.model_fields:
         pairs[f"low.{name}"] = getattr(unet.low, name), getattr(teacher.low, name)
     if (asked := unet.augment.asked) and teacher.told_image and unet.embeddings != NO_FILE:
-        refuse(
-            f"`{key}.augment.{asked}` changes the images, and `{key}.embeddings` ({unet.embeddings}) are of the images "
-            "as they are: take the former out."
-        )
+        refuse(f"`{key}.augment.{asked}` changes the images, and not `{key}.embeddings`: take the former out.")
     for name, (own, theirs) in pairs.items():
         if own != theirs:
             value = "null" if theirs is None else theirs
-            refuse(
-                f"`{key}.{name}` is {own}, and that of its teacher, `{source}.{name}`, is {theirs}: set it to {value}."
-            )
+            refuse(f"`{key}.{name}` is {own}, and that of its teacher, `{source}.{name}`, is {value}: set both alike.")
 
 
 def _draws(decoder: TrainDecoder, name: str, teacher: str) -> None:
@@ -102,26 +87,18 @@ def _draws(decoder: TrainDecoder, name: str, teacher: str) -> None:
     require_sampling(f"{key}.teacher.{{}}".format, how, source, unet.diffusion, timesteps, dropouts_of(source, unet))
     require_distillable(this, calls, f"{key}.teacher.{{}}".format, how, source, unet.diffusion)
     if unet.model.self_condition:
-        refuse(
-            f"{this}, and `train_decoder.unets.{teacher}.model.self_condition` is true: what a step leaves to the next "
-            "is not distilled. Set the latter to false, or calls to null."
-        )
+        refuse(f"{this}, and `train_decoder.unets.{teacher}.model.self_condition` is true: set it to false.")
 
 
 def _sampled(params: Any, name: str) -> None:
     """Check that nothing is asked of what is distilled that it does not read."""
-    unet, key = params.train_decoder.unets[name], f"sample_decoder.unets.{name}"
-    own = params.sample_decoder.unets.get(name, {})
-    if unread := [each for each in own if each not in _READ and each in UNetSampling.model_fields]:
-        refuse(
-            f"`{key}.{unread[0]}` is {own[unread[0]]}, and `train_decoder.unets.{name}` draws in its `calls` "
-            f"({unet.calls}), unguided: take it out."
-        )
+    calls, key = f"train_decoder.unets.{name}.calls", f"sample_decoder.unets.{name}"
+    for each in params.sample_decoder.unets.get(name, {}):
+        if each not in _READ and each in UNetSampling.model_fields:
+            refuse_both(params, f"{key}.{each}", calls, "which draw unguided: take the former out")
     if params.sample_decoder.pictures.inpainted:
-        refuse(
-            f"`sample_decoder.pictures.inpainted` is {params.sample_decoder.pictures.inpainted}, and follows all steps "
-            f"of Gaussian diffusion, and `train_decoder.unets.{name}.calls` is {unet.calls}: set the former to 0."
-        )
+        remedy = "and only Gaussian diffusion fills in, in all of its steps: set the former to 0"
+        refuse_both(params, "sample_decoder.pictures.inpainted", calls, remedy)
 
 
 def fits(params: Any) -> None:
@@ -136,28 +113,20 @@ def fits(params: Any) -> None:
     decoder, sampling = params.train_decoder, params.sample_decoder
     for name in sampling.unets:
         if name not in decoder.unets:
-            refuse(
-                f"`sample_decoder.unets.{name}` is of no U-Net under `train_decoder.unets` "
-                f"({', '.join(decoder.unets)}): name one of them, or take it out."
-            )
+            known = ", ".join(decoder.unets)
+            refuse(f"`sample_decoder.unets.{name}` is of no U-Net under `train_decoder.unets` ({known}): take it out.")
     distilled_fit(params)
     _unets_fit(decoder, params.embed_clip, params.ingest.image_size, params.train_tokenizer.chosen.factor)
     cascade = decoder.cascade(params.train_clip.source != "none")
     if not cascade:
         return
     _sampling_fits(params, cascade)
-    _embeddings_fit(cascade, params.embed_clip)
+    _embeddings_fit(params, cascade)
     _noise_fits(params, cascade)
     _attributes_fit(params)
     if any(unet.conditioned for unet in cascade.values()):
         require_stored(params, "sample_decoder.split", sampling.split)
     require_lpips(params, "score_decoder")
-
-
-def require_stored(params: Any, key: str, split: str) -> None:
-    """Check that the embeddings of the split that a key names are stored."""
-    if split not in params.embed_clip.store:
-        refuse(f"`{key}` is {split}, whose embeddings `embed_clip.store` leaves out: name it there.")
 
 
 def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
@@ -169,7 +138,7 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
         own, source = params.sample_decoder.unets.get(name, {}), f"train_decoder.unets.{name}.diffusion"
 
         def key(what: str, name: str = name, own: Any = own) -> str:
-            return f"sample_decoder.unets.{name}.{what}" if what in own else f"sample_decoder.common.{what}"
+            return f"sample_decoder.{f'unets.{name}' if what in own else 'common'}.{what}"
 
         dropouts = dropouts_of(source, unet)
         require_sampling(key, params.sample_decoder.sampling(name), source, unet.diffusion, timesteps, dropouts)
@@ -177,10 +146,8 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
             for dropout, share in dropouts.items():
                 require_dropout(f"train_decoder.unets.{name}.grids.guidance", unet.grids.guidance, dropout, share)
         if unet.diffusion.objective != "gaussian" and params.sample_decoder.pictures.inpainted:
-            refuse(
-                f"`sample_decoder.pictures.inpainted` follows Gaussian diffusion, and `{source}.objective` is "
-                f"{unet.diffusion.objective}: set the former to 0."
-            )
+            remedy = "and only Gaussian diffusion fills in: set the former to 0"
+            refuse_both(params, "sample_decoder.pictures.inpainted", f"{source}.objective", remedy)
 
 
 def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) -> None:
@@ -198,22 +165,17 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
     if len(sizes) < len(whole):
         refuse(f"{key}`: two of {', '.join(whole)} have the same size: each enlarges another.")
     if (largest := max(sizes)) != wanted:
-        refuse(
-            f"{key}.{sizes[largest]}.size` is {largest}, and {what} is {wanted}: set it to {wanted}, and the sizes of "
-            "the others to what it enlarges, or `trained` to false for all."
-        )
+        refuse(f"{key}.{sizes[largest]}.size` is {largest}, and {what} is {wanted}: set the former to the latter.")
     for name, unet in decoder.unets.items():
         if unet.low_size is not None and unet.low_size not in sizes:
             known = " or ".join(str(each) for each in sorted(sizes) if each < unet.size)
             refuse(
-                f"{key}.{name}.low_size` is {unet.low_size}, and no U-Net makes images of that size: set it to "
-                f"{known or 'null'}."
+                f"{key}.{name}.low_size` is {unet.low_size}, and no U-Net has that size: set it to {known or 'null'}."
             )
     for below, above in pairwise(sorted(size for size, name in sizes.items() if decoder.unets[name].trained)):
         if (found := decoder.unets[sizes[above]].low_size) != below:
             refuse(
-                f"{key}.{sizes[above]}.low_size` is {found}, and the next smaller U-Net that is trained, "
-                f"`{sizes[below]}`, makes images of {below} pixels: set it to {below}."
+                f"{key}.{sizes[above]}.low_size` is {found}, and the next smaller U-Net has the size {below}: set it."
             )
     for name, unet in decoder.unets.items():
         if unet.embeddings == NO_FILE or not (unet.trained or unet.weights != NO_FILE):
@@ -225,22 +187,18 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
             )
 
 
-def _embeddings_fit(cascade: dict[str, UNet], embed: EmbedClip) -> None:
+def _embeddings_fit(params: Any, cascade: dict[str, UNet]) -> None:
     """Check that what is stored is what a U-Net has learned to read.
 
     One that is trained on what is computed while it is trained is sampled with what is stored all the same.
     """
     for name, unet in cascade.items():
+        key, embed = f"train_decoder.unets.{name}", params.embed_clip
         if unet.clip != NO_FILE and unet.told_image and not embed.normalise:
-            refuse(
-                f"`train_decoder.unets.{name}.clip` computes embeddings of length 1 while training, and "
-                "`embed_clip.normalise` is false, so those that it is sampled with have other lengths: set it to true."
-            )
+            remedy = "and what is computed while training has length 1: set the latter to true"
+            refuse_both(params, f"{key}.clip", "embed_clip.normalise", remedy)
         if unet.model.text_tokens and not embed.encodings:
-            refuse(
-                f"`train_decoder.unets.{name}.model.text_tokens` reads what CLIP says of each token, and "
-                "`embed_clip.encodings` is false: set it to true."
-            )
+            refuse_both(params, f"{key}.model.text_tokens", "embed_clip.encodings", "set the latter to true")
 
 
 def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:
@@ -254,9 +212,11 @@ def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:
             # Of a U-Net that learned none, what is said of all is not read.
             if getattr(sampling, key) > most and (most or key in own):
                 where = f"sample_decoder.unets.{name}" if key in own else "sample_decoder.common"
-                refuse(
-                    f"`{where}.{key}` is {getattr(sampling, key)}, and the most that the U-Net learns to be "
-                    f"told of, `train_decoder.unets.{name}.{source}`, is {most}: set the former to {most} at most."
+                refuse_both(
+                    params,
+                    f"{where}.{key}",
+                    f"train_decoder.unets.{name}.{source}",
+                    f"set the former to {most} at most",
                 )
 
 
@@ -267,12 +227,7 @@ def _attributes_fit(params: Any) -> None:
     known = params.train_scene_reader.kinds
     for name, part in params.parts.items():
         if part.source == "digits":
-            refuse(
-                f"`score_decoder.attributes` is scenes, and the images of `parts.{name}` are digits: set it to none."
-            )
+            refuse_both(params, "score_decoder.attributes", f"parts.{name}.source", "set the former to none")
         kinds = part.settings.get("kinds", params.shapes.kinds) if part.source == "shapes" else []
         if unknown := [kind for kind in kinds if kind not in known]:
-            refuse(
-                f"`parts.{name}` holds scenes of the kind {unknown[0]}, which `train_scene_reader.kinds` "
-                "does not name: name it there, so that it can be read."
-            )
+            refuse(f"`parts.{name}` holds scenes of the kind {unknown[0]}: name it in `train_scene_reader.kinds` too.")

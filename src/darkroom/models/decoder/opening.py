@@ -22,7 +22,6 @@ from darkroom.models.decoder.data import (
     ClipConditioner,
     ConditionedDataset,
     Conditioner,
-    Latents,
     LatentSpace,
     PixelSpace,
     Space,
@@ -33,7 +32,7 @@ from darkroom.models.decoder.settings import TrainDecoder
 from darkroom.models.decoder.unet_settings import Augment, UNet
 from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 from darkroom.params.section import NO_FILE
-from darkroom.training.data import Augmentation, Images
+from darkroom.training.data import Augmentation, Images, StoredLatents
 from darkroom.training.initial import initial_manifest, require_same
 from darkroom.training.recipe import IndexedDataset
 
@@ -115,17 +114,13 @@ def _latents(
         latents = {split: LatentShards.open_parts(parts, split, root) for split in SPLITS}
         if latents["train"].tokenizer != fingerprint:
             raise DarkroomError(
-                f"{root} was encoded by another tokenizer than {section.tokenizer} holds: encode it again "
-                "(`dvc repro encode_latents`)."
+                f"{root} is of another tokenizer than {section.tokenizer}: run `dvc repro encode_latents`."
             )
         for split, shards in latents.items():
             if shards.sources != images[split].sources:
-                raise DarkroomError(
-                    f"{root} was encoded from other images than data/shards holds: encode them again "
-                    "(`dvc repro encode_latents`)."
-                )
+                raise DarkroomError(f"{root} is of other images than data/shards: run `dvc repro encode_latents`.")
         mean, std = latents["train"].statistics
-        opened.rows = {split: Latents(shards, seed, mirror) for split, shards in latents.items()}
+        opened.rows = {split: StoredLatents(shards, seed, mirror) for split, shards in latents.items()}
     else:
         mean, std = _statistics(tokenizer, images["train"], device)
     if "latent_mean" in begun:
@@ -168,8 +163,7 @@ def _condition(
     first = stored["train"]
     if text and first.encoding_shape is None:
         raise DarkroomError(
-            "`model.text_tokens` needs text encodings, and there are none in data/embeddings: set "
-            "`embed_clip.encodings` to true; a part without captions has none either."
+            "`model.text_tokens` needs encodings: set `embed_clip.encodings` to true, and give all parts captions."
         )
     scaler = _scaler(begun, lambda: first.__getitems__(spaced_rows(len(first)))["image"]) if image else None
     opened.conditioner = Conditioner(scaler)

@@ -163,8 +163,7 @@ def sample_stage(
     if request.known is not None and request.mask is not None:
         if stage.calls is not None:
             raise ArtifactError(
-                f"in-painting follows all steps of Gaussian diffusion, and the U-Net `{stage.name}` is distilled into "
-                f"few: set `train_decoder.unets.{stage.name}.trained` to false."
+                f"a distilled U-Net fills nothing in: set `train_decoder.unets.{stage.name}.trained` to false."
             )
         known, mask = (downsampled(each.to(device), config.size) for each in (request.known, request.mask))
         kept = (mask == 1).float()  # a pixel that is known in part is not known

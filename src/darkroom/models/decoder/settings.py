@@ -1,20 +1,19 @@
 """The sections that the stages of the decoder read: what all U-Nets of the cascade share, and each by itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from darkroom.artifacts.models import DECODER_FOLDER
-from darkroom.diffusion.settings import SOLVERS, Probability, Timesteps, require_fit
+from darkroom.diffusion.settings import SOLVERS, Probability, Timesteps, unfit
 from darkroom.models.decoder.unet_settings import Drawing, UNet
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
-from darkroom.params.evaluate import Evaluate
-from darkroom.params.kinds import Overrides, merged, require_known
+from darkroom.params.kinds import merged, require_known
 from darkroom.params.run import Run
-from darkroom.params.section import NO_FILE, Fraction, PartName, Positive, Rate, Section, Seed, Warmup
-from darkroom.params.training import Optimizer, Training
+from darkroom.params.section import NO_FILE, Fraction, Overrides, PartName, Positive, Rate, Section, Seed, Warmup
+from darkroom.params.training import Evaluate, Optimizer, Training
 
 _OF_TEACHER = ("size", "low_size", "model", "diffusion")  # keys of a U-Net that one which distils it need not repeat
 
@@ -85,51 +84,27 @@ class TrainDecoder(Section):
             return unets
         return {name: _like_its_teacher(unet, unets) for name, unet in unets.items()}
 
-    @model_validator(mode="after")
-    def _begins(self) -> "TrainDecoder":
-        init = self.training.init
-        if init.folder != NO_FILE or init.url is not None:
-            key, value = ("folder", init.folder) if init.url is None else ("url", init.url)
-            raise ValueError(
-                f"training.init.{key} is {value}, and each U-Net has weights of its own: name a folder with them as "
-                f"`unets.NAME.weights`, and here nothing (folder: {NO_FILE}, url: null)"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _trainable(self) -> "TrainDecoder":
-        for name in self.unets:
-            self.training_of(name)
-        return self
-
-    @model_validator(mode="after")
-    def _previewed(self) -> "TrainDecoder":
+    def _misfits(self) -> Iterator[str]:
+        if self.training.init.folder != NO_FILE or self.training.init.url is not None:
+            yield "each U-Net has weights of its own: name them as `unets.NAME.weights`, and none in training.init"
         for name, unet in self.unets.items():
+            self.training_of(name)
             how = unet.grids.sampling(unet.diffusion, self.timesteps)
             source, timesteps = f"unets.{name}.diffusion", ("timesteps", self.timesteps)
-            require_fit(f"unets.{name}.grids", how, source, unet.diffusion, timesteps)
-        return self
-
-    @model_validator(mode="after")
-    def _space(self) -> "TrainDecoder":
+            yield from unfit(f"unets.{name}.grids", how, source, unet.diffusion, timesteps)
+            if self.tokenizer != NO_FILE and unet.low_size is not None:
+                yield "a decoder of latents has one U-Net, of the latent's size: take out the up-samplers"
+            if self.latents == NO_FILE:
+                continue
+            if unet.augment.asked:
+                yield (
+                    f"unets.{name}.augment.{unet.augment.asked} changes the images, and `latents` ({self.latents}) are "
+                    f"of the images as they are: take it out, or set latents to {NO_FILE}"
+                )
+            if unet.clip != NO_FILE and unet.told_image:
+                yield f"unets.{name}.clip reads images, and with stored latents none are read: set latents to {NO_FILE}"
         if self.latents != NO_FILE and self.tokenizer == NO_FILE:
-            raise ValueError("latents are named, and no tokenizer whose they are: it is models/tokenizer")
-        if self.tokenizer != NO_FILE and any(unet.low_size is not None for unet in self.unets.values()):
-            raise ValueError("a decoder of latents has one U-Net, of the latent's size: take out the up-samplers")
-        changed = {name: unet.augment.asked for name, unet in self.unets.items() if unet.augment.asked}
-        if self.latents != NO_FILE and changed:
-            name, key = next(iter(changed.items()))
-            raise ValueError(
-                f"unets.{name}.augment.{key} changes the images, and `latents` ({self.latents}) are of the images as "
-                f"they are: take it out, or set latents to {NO_FILE}"
-            )
-        asked = [name for name, unet in self.unets.items() if unet.clip != NO_FILE and unet.told_image]
-        if self.latents != NO_FILE and asked:
-            raise ValueError(
-                f"unets.{asked[0]}.clip embeds images while training, and with stored latents none are read: set "
-                f"latents to {NO_FILE}, or take stored `embeddings` in place of `clip`"
-            )
-        return self
+            yield "latents are named, and no tokenizer whose they are: it is models/tokenizer"
 
 
 def _like_its_teacher(unet: Any, unets: Mapping[str, Any]) -> Any:
@@ -216,12 +191,11 @@ class Decoding(Section):
         """Return how a U-Net is sampled: `common`, with what its own section has otherwise."""
         return merged(self.common, self.unets.get(name, {}), f"unets.{name}")
 
-    @model_validator(mode="after")
-    def _own(self) -> "Decoding":
+    def _misfits(self) -> Iterator[str]:
         for name, own in self.unets.items():
             require_known(own, UNetSampling.model_fields, "a U-Net")
             self.sampling(name)
-        return self
+        yield from ()
 
 
 class SampleDecoder(Decoding):

@@ -1,12 +1,13 @@
 """The section of one U-Net of the cascade, `train_decoder.unets.NAME`."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps, preview_sampling
-from darkroom.params.kinds import OWN_TRAINING, Overrides, require_known
-from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
+from darkroom.params.kinds import OWN_TRAINING, require_known
+from darkroom.params.section import NO_FILE, Fraction, Overrides, Positive, Section, Weight
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]
@@ -42,18 +43,16 @@ class Model(Section):
     self_condition: bool = False
     """Self-conditioning: in half of the cases the previous prediction is a condition."""
 
-    @model_validator(mode="after")
-    def _divisible(self) -> "Model":
+    def _misfits(self) -> Iterator[str]:
         if len(self.attention) != len(self.channels):
-            raise ValueError(f"attention has {len(self.attention)} levels, and channels {len(self.channels)}")
+            yield f"attention has {len(self.attention)} levels, and channels {len(self.channels)}"
         for channels, attention in zip(self.channels, self.attention, strict=True):
             if channels % self.norm_groups:
-                raise ValueError(f"norm_groups ({self.norm_groups}) must divide each of channels ({channels})")
+                yield f"norm_groups ({self.norm_groups}) must divide each of channels ({channels})"
             if attention and channels % self.head_dim:
-                raise ValueError(f"head_dim ({self.head_dim}) must divide the channels of a level with attention")
+                yield f"head_dim ({self.head_dim}) must divide the channels of a level with attention"
         if (self.image_tokens or self.text_tokens) and not any(self.attention):
-            raise ValueError("image_tokens and text_tokens are read by attention, and no level has it")
-        return self
+            yield "image_tokens and text_tokens are read by attention, and no level has it"
 
 
 class UNetDiffusion(Diffusion):
@@ -85,13 +84,11 @@ class LowResolution(Section):
     crop: Positive | None = None
     """Pixels, height and width, of random squares to train on; null: whole images."""
 
-    @model_validator(mode="after")
-    def _blurs(self) -> "LowResolution":
+    def _misfits(self) -> Iterator[str]:
         if not 0 < self.blur_sigma[0] <= self.blur_sigma[1]:
-            raise ValueError("blur_sigma is the smallest and the largest, above 0")
+            yield "blur_sigma is the smallest and the largest, above 0"
         if self.blur_kernel % 2 == 0:
-            raise ValueError(f"blur_kernel ({self.blur_kernel}) must be odd")
-        return self
+            yield f"blur_kernel ({self.blur_kernel}) must be odd"
 
 
 class Augment(Section):
@@ -104,12 +101,10 @@ class Augment(Section):
     ratio: Annotated[tuple[Ratio, Ratio], Field(strict=False)] = (0.75, 4 / 3)
     """Smallest and largest width of the crop in terms of its height."""
 
-    @model_validator(mode="after")
-    def _rises(self) -> "Augment":
+    def _misfits(self) -> Iterator[str]:
         for name in ("scale", "ratio"):
             if (pair := getattr(self, name)) is not None and pair[0] > pair[1]:
-                raise ValueError(f"{name} is the smallest and the largest: {pair[0]} is above {pair[1]}")
-        return self
+                yield f"{name} is the smallest and the largest: {pair[0]} is above {pair[1]}"
 
     @property
     def asked(self) -> str | None:
@@ -202,76 +197,51 @@ class UNet(Section):
         """Whether it is conditioned on CLIP's embeddings at all."""
         return self.told_image or self.model.text_tokens
 
-    @model_validator(mode="after")
-    def _distils(self) -> "UNet":
-        if self.calls is None and self.teacher != Drawing():
-            raise ValueError("teacher says how what is distilled draws, and calls is null: set calls, or take it out")
+    READ_WITH = {"teacher": ("calls",)}
+
+    def _misfits(self) -> Iterator[str]:
+        low, size = self.low_size, self.size
+        if low is not None and self.low.blur and self.low.blur_kernel // 2 >= low:
+            yield f"low.blur_kernel ({self.low.blur_kernel}) must be {2 * low - 1} at most, for low_size {low}"
+        if self.calls is None:
+            yield from self._unfit_sizes(low, size, self.low.crop)
+            yield from self._unfit_conditions()
+            return
         for key in ("guidance", "solver", "steps"):
-            if self.calls is not None and getattr(self.grids, key) != Grids.model_fields[key].default:
-                raise ValueError(f"grids.{key} has no effect with calls, in which the grids are drawn too: take it out")
-        return self
+            if getattr(self.grids, key) != Grids.model_fields[key].default:
+                yield f"grids.{key} has no effect with calls, in which the grids are drawn too: take it out"
 
-    @model_validator(mode="after")
-    def _fits(self) -> "UNet":
-        if self.calls is not None:
-            return self
+    def _unfit_sizes(self, low: int | None, size: int, crop: int | None) -> Iterator[str]:
         step = self.model.patch * 2 ** (len(self.model.channels) - 1)
-        if self.size % step:
-            raise ValueError(f"size ({self.size}) must be a multiple of {step}: patch times 2 for each level but one")
-        if self.low_size is not None and (self.low_size >= self.size or self.size % self.low_size):
-            raise ValueError(f"low_size ({self.low_size}) must be below size ({self.size}) and divide it")
-        if self.low.crop is not None and self.low_size is None:
-            raise ValueError("low.crop is for up-samplers, which have a low_size: leave it empty")
-        return self
+        if size % step:
+            yield f"size ({size}) must be a multiple of {step}: patch times 2 for each level but one"
+        if low is not None and (low >= size or size % low):
+            yield f"low_size ({low}) must be below size ({size}) and divide it"
+        if crop is None:
+            return
+        if low is None:
+            yield "low.crop is for up-samplers, which have a low_size: leave it empty"
+        elif crop > size or crop % step or crop * low % size:
+            yield f"low.crop ({crop}) must be at most size ({size}), and a multiple of {step} and of size / low_size"
+        if self.model.image_map:
+            yield "model.image_map is of whole images, and low.crop cuts squares out: leave one of them out"
 
-    @model_validator(mode="after")
-    def _blurred(self) -> "UNet":
-        if self.low_size is not None and self.low.blur and self.low.blur_kernel // 2 >= self.low_size:
-            raise ValueError(
-                f"low.blur_kernel ({self.low.blur_kernel}) reaches beyond mirrored edges of {self.low_size} pixels, "
-                f"low_size: make it {2 * self.low_size - 1} at most"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _crops(self) -> "UNet":
-        if self.calls is not None:
-            return self
-        crop, low = self.low.crop, self.low_size
-        step = self.model.patch * 2 ** (len(self.model.channels) - 1)
-        if crop is not None and self.model.image_map:
-            raise ValueError("model.image_map is of whole images, and low.crop cuts squares out: leave one of them out")
-        if crop is not None and low is not None and (crop > self.size or crop % step or crop * low % self.size):
-            raise ValueError(
-                f"low.crop ({crop}) must be at most size ({self.size}), a multiple of {step}, and stand for whole "
-                "pixels of the low-resolution image"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _told(self) -> "UNet":
-        if self.calls is not None:
-            return self
+    def _unfit_conditions(self) -> Iterator[str]:
         named = [key for key in ("embeddings", "clip") if getattr(self, key) != NO_FILE]
         if self.conditioned and len(named) != 1:
-            raise ValueError(
-                f"{_READERS} ask for CLIP: name `embeddings` (data/embeddings) or, to compute them while training, "
-                f"`clip` (models/clip), and one of them only: the other is {NO_FILE}"
+            yield (
+                f"{_READERS} ask for CLIP: set either `embeddings` to data/embeddings or, to compute them in training, "
+                f"`clip` to models/clip, and the other to {NO_FILE}"
             )
         if not self.conditioned and named:
-            raise ValueError(
-                f"`{named[0]}` is {getattr(self, named[0])}, and none of {_READERS} is set, which read it: set it to "
-                f"{NO_FILE}"
-            )
+            yield f"`{named[0]}` is {getattr(self, named[0])}, and none of {_READERS} reads it: set it to {NO_FILE}"
         if (key := self.augment.asked) and self.embeddings != NO_FILE and self.told_image:
-            raise ValueError(
-                f"augment.{key} changes the images, and `embeddings` ({self.embeddings}) are of the images as they "
-                f"are: take augment.{key} out, or set `embeddings` to {NO_FILE} and `clip` to models/clip, which "
-                "embeds the changed images"
+            yield (
+                f"augment.{key} changes the images, and `embeddings` ({self.embeddings}) are of the images as "
+                f"they are: take augment.{key} out, or set `embeddings` to {NO_FILE} and `clip` to models/clip"
             )
         if self.diffusion.embedding_noise and not self.told_image:
-            raise ValueError(
-                f"diffusion.embedding_noise is {self.diffusion.embedding_noise}, and of the image embedding, which "
-                "model.image_tokens, model.image_to_time or model.image_map would read: set one of these, or it to 0.0"
+            yield (
+                "diffusion.embedding_noise is of the image embedding, which model.image_tokens, model.image_to_time or "
+                "model.image_map would read: set one of these, or it to 0.0"
             )
-        return self

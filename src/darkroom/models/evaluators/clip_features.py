@@ -67,8 +67,7 @@ def open_clip_features(weights: Path, sha256: str | None, keys: Keys = KEYS) -> 
         )
     if sha256 is not None and path.is_file() and (found := sha256_file(path)) != sha256:
         raise DarkroomError(
-            f"{path} has the sha256 {found}, and {sha256} is expected ({keys.sha256}): fetch it again, or correct the "
-            "hash if the file is meant."
+            f"{path} has the sha256 {found}, not {sha256} ({keys.sha256}): fetch it again, or correct the hash."
         )
     clip = open_clip(path, keys.weights.split("`")[1])
     if not hasattr(clip.network, "visual") or type(clip) is not Clip:

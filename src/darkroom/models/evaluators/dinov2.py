@@ -19,16 +19,8 @@ from darkroom.params.reference_stats import Dinov2 as Settings
 
 # By the size of the network: the length of features is 768 and 1,024.
 PUBLISHED = {
-    "b": Published(
-        "the weights of DINOv2 ViT-B/14",
-        DINOV2_B,
-        DINOV2_B_SHA256,
-    ),
-    "l": Published(
-        "the weights of DINOv2 ViT-L/14",
-        DINOV2_L,
-        Settings().sha256,
-    ),
+    "b": Published("the weights of DINOv2 ViT-B/14", DINOV2_B, DINOV2_B_SHA256),
+    "l": Published("the weights of DINOv2 ViT-L/14", DINOV2_L, Settings().sha256),
 }
 KEYS = of_section("reference_stats", "dinov2")
 SIDE = 224  # of the network's input

@@ -21,7 +21,7 @@ from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.matching import Distribution
 from darkroom.metrics.reference import Reference, distances
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
-from darkroom.params.evaluate import Evaluate, EvaluateGenerator
+from darkroom.params.training import Evaluate, EvaluateGenerator
 from darkroom.training.recipe import Gather
 
 _BLOCKS = 10

@@ -67,14 +67,12 @@ def _download(source: Published, sha256: str, keys: Keys) -> None:
         torch.hub.download_url_to_file(source.url, str(path), hash_prefix=sha256, progress=sys.stderr.isatty())
     except OSError as error:  # also URLError, HTTPError and timeouts
         raise DarkroomError(
-            f"{source.what} cannot be downloaded from {source.url} to {path} ({error}): fetch that "
-            f"file where there is internet, and put it there, or anywhere, naming its path as {keys.weights}; "
-            f"or {keys.instead}."
+            f"{source.what} cannot be downloaded from {source.url} to {path} ({error}): fetch that file, and put it "
+            f"there, or anywhere, naming its path as {keys.weights}; or {keys.instead}."
         ) from error
     except RuntimeError as error:  # torch's error for another hash, which names both hashes
         raise DarkroomError(
-            f"{source.url} gave another file than {keys.sha256} says "
-            f"({error}): nothing was kept; try again, or give a file by {keys.weights}."
+            f"{source.url} is another file than {keys.sha256} says ({error}): name a file as {keys.weights}."
         ) from error
 
 
@@ -107,9 +105,7 @@ def read_published(
         content = path.read_bytes()  # one copy in memory is hashed and read: the file cannot change in between
     except OSError as error:
         if weights == Path(NO_FILE):
-            raise DarkroomError(
-                f"{path} cannot be read ({error.strerror}): delete it, and it is downloaded again."
-            ) from error
+            raise DarkroomError(f"{path} cannot be read ({error.strerror}): delete it to download it again.") from error
         raise DarkroomError(
             f"{keys.weights} names {path}, which cannot be read ({error.strerror}): give the published file, "
             f"{source.url}, or {NO_FILE} to download it."
@@ -117,8 +113,7 @@ def read_published(
     found = sha256_bytes(content)
     if sha256 is not None and found != sha256:
         raise DarkroomError(
-            f"{path} has the sha256 {found}, and {sha256} is expected ({keys.sha256}): delete it and fetch it again, "
-            "or correct the hash if the file is meant."
+            f"{path} has the sha256 {found}, not {sha256} ({keys.sha256}): delete it, or correct the hash."
         )
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -156,8 +156,7 @@ def open_scene_reader(folder: Path, image_shape: tuple[int, int, int]) -> SceneR
     manifest = open_artifact(folder, SCENE_READER, image_shape)
     if not manifest["trained"]:
         raise ArtifactError(
-            f"{folder} holds an attribute classifier that was not trained, because {manifest['reason']}: run "
-            "`dvc repro train_scene_reader`."
+            f"{folder} was not trained, because {manifest['reason']}: run `dvc repro train_scene_reader`."
         )
     return SceneReader.from_pretrained(folder)
 

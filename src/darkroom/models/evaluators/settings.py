@@ -1,12 +1,13 @@
 """The sections that the trainings of evaluators and teacher read, and whether published weights are there; no torch."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from darkroom.models.tokenizers.sections import TEACHER, Network
+from darkroom.models.tokenizers.sections import TEACHER
 from darkroom.params.fits import refuse
 from darkroom.params.reference_stats import CLIP_URL, DINOV2_L
 from darkroom.params.run import Run
@@ -99,45 +100,23 @@ class TrainTeacher(Section):
     """The keys of `training` that have another value here."""
 
 
-class PerceptualNetwork(Section):
-    """Of a perceptual loss, the network."""
-
-    network: Network
-
-
-class KindLosses(Section):
-    """Of a kind of tokenizer, its perceptual loss."""
-
-    perceptual: PerceptualNetwork
-
-
-class TokenizerLosses(Section):
-    """Of `train_tokenizer`, what says whether it asks for this teacher: the kind, and the kinds' perceptual losses."""
-
-    kind: str
-    teacher: str
-    kl: KindLosses
-    vqgan: KindLosses
-
-
 class TeacherParams(Section):
     """What dvc.yaml gives to `train_teacher`."""
 
     run: Run
     train_teacher: TrainTeacher
-    train_tokenizer: TokenizerLosses
+    train_tokenizer: dict[str, Any]  # the kind, and the kinds' perceptual losses
 
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: the tokenizer's loss asks for this teacher."""
-        tokenizer = self.train_tokenizer
-        losses: KindLosses | None = getattr(tokenizer, tokenizer.kind, None)
-        if losses is None:
-            return f"the tokenizer `{tokenizer.kind}` has no perceptual loss"
-        if losses.perceptual.network != "teacher":
-            return f"`train_tokenizer.{tokenizer.kind}.perceptual.network` is {losses.perceptual.network}"
-        if tokenizer.teacher != TEACHER:
-            return f"`train_tokenizer.teacher` is {tokenizer.teacher}"
+        kind, section = self.train_tokenizer["kind"], f"train_tokenizer.{self.train_tokenizer['kind']}"
+        if kind not in self.train_tokenizer:
+            return f"the tokenizer `{kind}` has no perceptual loss"
+        if (network := self.train_tokenizer[kind]["perceptual"]["network"]) != "teacher":
+            return f"`{section}.perceptual.network` is {network}"
+        if self.train_tokenizer["teacher"] != TEACHER:
+            return f"`train_tokenizer.teacher` is {self.train_tokenizer['teacher']}"
         return None
 
 
@@ -200,41 +179,32 @@ class Size(Section):
     channels: Literal["RGB", "RGBA", "L"]
 
 
-class Requested(Section):
-    """Of `score_decoder`, whether the scores use this network."""
-
-    attributes: Literal["none", "scenes"]
-
-
 class SceneReaderParams(Section):
     """What dvc.yaml gives to `train_scene_reader`."""
 
     run: Run
     ingest: Size
-    score_decoder: Requested
+    score_decoder: dict[str, Any]  # whether the scores use this network
     train_scene_reader: TrainSceneReader
 
-    @model_validator(mode="after")
-    def _fits(self) -> "SceneReaderParams":
-        if self.idle:
-            return self
-        if self.ingest.channels == "L":
-            raise ValueError(
-                "`ingest.channels` is L, and grey images show no colours to be read: set it to RGB or RGBA, or "
-                "`score_decoder.attributes` to none"
+    def _misfits(self) -> Iterator[str]:
+        if not self.idle and self.ingest.channels == "L":
+            yield "`ingest.channels` is L, which shows no colours: set it to RGB, or `score_decoder.attributes` to none"
+        if not self.idle and self.ingest.image_size % self.cells:
+            yield (
+                f"`ingest.image_size` is {self.ingest.image_size}, and must be a multiple of {self.cells}, 8 times 2 "
+                "for each level of `train_scene_reader.model.channels`: take others or fewer levels"
             )
-        levels, size = len(self.train_scene_reader.model.channels), self.ingest.image_size
-        if size % (GRID * 2**levels):
-            raise ValueError(
-                f"`train_scene_reader.model.channels` has {levels} levels, for which a side must be a multiple of "
-                f"{GRID * 2**levels} pixels, and `ingest.image_size` is {size}: take others or fewer levels"
-            )
-        return self
+
+    @property
+    def cells(self) -> int:
+        """What a side must be a multiple of."""
+        return int(GRID * 2 ** len(self.train_scene_reader.model.channels))
 
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: a score asks for this reader."""
-        return None if self.score_decoder.attributes == "scenes" else "`score_decoder.attributes` is none"
+        return None if self.score_decoder["attributes"] == "scenes" else "`score_decoder.attributes` is none"
 
 
 def cache() -> Path:

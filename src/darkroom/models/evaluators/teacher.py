@@ -101,15 +101,11 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
     """
     if not (folder / NAME).is_file():
         raise ArtifactError(
-            f"`train_tokenizer.teacher` in params.yaml names {folder}, which holds no teacher: name models/teacher, "
-            "which train_teacher makes, or a copy of it."
+            f"`train_tokenizer.teacher` names {folder}, which holds no teacher: name models/teacher or a copy."
         )
     manifest = open_artifact(folder, TEACHER, image_shape)
     if not manifest.get("trained", True):
-        raise ArtifactError(
-            f"{folder} holds a teacher that was not trained, because {manifest['reason']}: train it "
-            "where a loss needs it (`dvc repro train_teacher`)."
-        )
+        raise ArtifactError(f"{folder} was not trained, because {manifest['reason']}: run `dvc repro train_teacher`.")
     return Teacher.from_pretrained(folder)
 
 
@@ -127,9 +123,7 @@ def class_names(*splits: ImageShards) -> list[str]:
     if missing := sum(column.null_count for column in columns):
         at, column = next((at, column) for at, column in enumerate(columns) if column.null_count)
         first = splits[at].keys_of([column.is_null().index(True).as_py()])[0]
-        raise DarkroomError(
-            f"{missing:,} of {sum(map(len, columns)):,} images have no label, the first is {first}: {_ELSE}."
-        )
+        raise DarkroomError(f"{missing:,} of {sum(map(len, columns)):,} images have no label, first {first}: {_ELSE}.")
     names = sorted({name for column in columns for name in pc.unique(column).to_pylist()})
     if len(names) < 2:
         raise DarkroomError(f"all images have the label {names}, which teaches nothing: {_ELSE}.")

@@ -17,7 +17,7 @@ from darkroom.diffusion.bound import Bits
 from darkroom.diffusion.gaussian import Gaussian
 from darkroom.errors import DarkroomError
 from darkroom.metrics.uncertainty import mean_and_error
-from darkroom.models.generators.data import LabelledLatents, means_of
+from darkroom.models.generators.data import LabelledLatents
 from darkroom.models.generators.sample_settings import BitsSettings
 from darkroom.models.kinds import GENERATORS
 from darkroom.rng import normal
@@ -43,9 +43,7 @@ def measure_bits(
     folder = Path(settings.generator)
     manifest = generator_manifest(folder)
     if manifest_hash(folder) != samples_of:
-        raise ArtifactError(
-            f"{folder} is not the generator that made samples/generator: sample it (`dvc repro sample_generator`)."
-        )
+        raise ArtifactError(f"{folder} did not make samples/generator: run `dvc repro sample_generator`.")
     anything: Any = None  # no tokenizer: latents stay latents
     sampler: Any = GENERATORS.load("sampler", manifest["generator_kind"])
     sampler = sampler.open(folder, manifest, anything, "ema", None).to(device)
@@ -78,11 +76,9 @@ def measure_bits(
 def _of_groups(
     settings: BitsSettings, sampler: Any, data: LabelledLatents, groups: Iterator[list[int]], device: torch.device
 ) -> Iterator[Bits]:
-    book = data.shards.codebook
-    codebook = None if book is None else torch.from_numpy(book)
     for rows in groups:
         stored = data.__getitems__(rows)
-        mean = means_of(stored, codebook).to(device)
+        mean = stored["mean"].to(device).float()
         shape = tuple(mean.shape[1:])
 
         def noise(name: object, rows: list[int] = rows, shape: tuple[int, ...] = shape) -> Tensor:
@@ -97,12 +93,7 @@ def _of_groups(
 
 def _scores(found: list[Bits]) -> dict[str, float]:
     total, prior, steps = (torch.cat([getattr(each, name) for each in found]) for name in ("total", "prior", "steps"))
-    named = {
-        "bits_per_dim": total,
-        "bits_prior": prior,
-        "bits_steps": steps[:, 1:].sum(1),
-        "bits_decoder": steps[:, 0],
-    }
+    named = {"bits_per_dim": total, "bits_prior": prior, "bits_steps": steps[:, 1:].sum(1), "bits_decoder": steps[:, 0]}
     return {key: value for name, each in named.items() for key, value in mean_and_error(name, each.tolist()).items()}
 
 

@@ -137,9 +137,7 @@ def embedded(clip: Clip, texts: Sequence[str], manifest: Mapping[str, Any]) -> d
         DarkroomError: a text is too long for the CLIP.
     """
     if clip.fingerprint != manifest["clip"]:
-        raise ArtifactError(
-            "models/generator was trained with another CLIP than models/clip holds: train it again (`dvc repro`)."
-        )
+        raise ArtifactError("models/generator was trained with another CLIP than models/clip: run `dvc repro`.")
     found: dict[str, list[Tensor]] = {"text": [], "encoding": []}
     for start in range(0, len(texts), _BATCH):
         some = list(texts[start : start + _BATCH])

@@ -12,7 +12,7 @@ from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.data import means_of
+from darkroom.models.generators.data import drawn_latents
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import Block, TimeEmbedding
@@ -91,7 +91,6 @@ class ClassifierRecipe(Recipe):
         diffusion: that of the generator, with the size of `time_shift` known.
         train, val: latents with `labels`.
         scaler: of the latents, the generator's.
-        codebook: of codes, the vector that each stands for, float32 (K, C).
     """
 
     judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong
@@ -104,9 +103,8 @@ class ClassifierRecipe(Recipe):
         train: IndexedDataset,
         val: IndexedDataset,
         scaler: LatentScaler,
-        codebook: Tensor | None = None,
     ) -> None:
-        self.model, self.seed, self.scaler, self.codebook = model, seed, scaler, codebook
+        self.model, self.seed, self.scaler = model, seed, scaler
         self.objective = objective_of(diffusion.model_copy(update={"time": "uniform"}), diffusion.timesteps)
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {"classifier": model}
@@ -135,14 +133,11 @@ class ClassifierRecipe(Recipe):
 
     def _scores(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Tensor]:
         """Return the scores and the time of each image, (N,), the time as a fraction of the way to noise."""
-        mean, labels = means_of(batch.data, self.codebook), batch.data["labels"]
-        size = mean[0].numel()
-        normals, uniforms = random_numbers(self.seed, f"classifier/{stream}", batch.positions.tolist(), 2 * size, 1)
-        posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
-        time = to_device(self.objective.times(uniforms[:, 0]), mean.device)
-        if "logvar" in batch.data:
-            mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        x = self.objective.add_noise(self.scaler(mean), noise, time)
+        count, positions, labels = 2 * batch.data["mean"][0].numel(), batch.positions.tolist(), batch.data["labels"]
+        normals, uniforms = random_numbers(self.seed, f"classifier/{stream}", positions, count, 1)
+        latents, noise = drawn_latents(batch.data, normals)
+        time = to_device(self.objective.times(uniforms[:, 0]), latents.device)
+        x = self.objective.add_noise(self.scaler(latents), noise, time)
         logits = self.modules["classifier"](x, self.objective.timesteps(time)).float()
         accuracy = (logits.argmax(dim=1) == labels).float()
         loss = functional.cross_entropy(logits, labels, reduction="none")

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -134,8 +134,25 @@ START = 49406  # the number of the token before each text; that behind it is the
 UNKNOWN = -1  # the number of a token that is in no vocabulary
 
 
+class _Rows:
+    """Tensors of N images, each with N rows, or None."""
+
+    kept: Tensor
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Return the same with a function of each tensor in its place."""
+        return type(self)(*(None if each is None else function(each) for each in vars(self).values()))
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same on a device."""
+        return self.mapped(lambda each: each.to(device))
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+
 @dataclass(frozen=True)
-class Embedded:
+class Embedded(_Rows):
     """What CLIP says of N images, or of N texts.
 
     vector: embeddings as they are stored, float (N, D).
@@ -157,17 +174,9 @@ class Embedded:
         tokens = torch.as_tensor(stored["encoding"]) if "encoding" in stored else None
         return cls(vector, tokens, vector.any(dim=1))
 
-    def to(self, device: torch.device) -> "Embedded":
-        """Return the same on a device."""
-        tokens = None if self.tokens is None else self.tokens.to(device)
-        return Embedded(self.vector.to(device), tokens, self.kept.to(device))
-
-    def __len__(self) -> int:
-        return len(self.vector)
-
 
 @dataclass(frozen=True)
-class Captioned:
+class Captioned(_Rows):
     """Captions of N images, which the network embeds itself.
 
     tokens: numbers of byte pairs (`models/clip/network.py`), zero after their end, UNKNOWN where one is hidden, int64
@@ -187,13 +196,6 @@ class Captioned:
     def without(self, where: Tensor) -> "Captioned":
         """Return captions with the unknown token in the places of `where`, bool (N, L); start and end stay."""
         return replace(self, tokens=self.tokens.masked_fill(where & (self.tokens > 0) & (self.tokens < START), UNKNOWN))
-
-    def to(self, device: torch.device) -> "Captioned":
-        """Return the same on a device."""
-        return Captioned(self.tokens.to(device), self.kept.to(device))
-
-    def __len__(self) -> int:
-        return len(self.tokens)
 
 
 # Of N images: class numbers, int64 (N,); what CLIP says; captions; or nothing.
@@ -221,14 +223,9 @@ def nulled(condition: Condition, null_label: int, where: Tensor | None = None) -
 
 def rows_of(condition: Condition, rows: Tensor) -> Condition:
     """Return the condition of some images, by their rows, int64 (N,)."""
-    if condition is None:
-        return None
-    if isinstance(condition, Tensor):
-        return condition[rows]
-    if isinstance(condition, Captioned):
-        return Captioned(condition.tokens[rows], condition.kept[rows])
-    tokens = None if condition.tokens is None else condition.tokens[rows]
-    return Embedded(condition.vector[rows], tokens, condition.kept[rows])
+    if isinstance(condition, Embedded | Captioned):
+        return condition.mapped(lambda each: each[rows])
+    return None if condition is None else condition[rows]
 
 
 # By the numbers of generated images
@@ -313,7 +310,6 @@ def open_stored(manifest: Mapping[str, Any], split: str, root: Path) -> Embeddin
     found = EmbeddingShards.open_parts(manifest["parts"], split, root)
     if (found.clip, found.normalised) != (manifest["clip"], manifest["normalised"]):
         raise ArtifactError(
-            f"models/generator was trained with the embeddings of another CLIP than {root} holds, or with others of "
-            "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
+            f"models/generator was trained on other embeddings than {root}: run `dvc repro train_generator`."
         )
     return found

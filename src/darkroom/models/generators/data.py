@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from darkroom.data.catalog import Catalog
 from darkroom.data.embeddings import EmbeddingShards, require_same_images
@@ -27,7 +25,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.rng import order
-from darkroom.training.data import Positions, label_numbers, mirrored
+from darkroom.training.data import Positions, StoredLatents, label_numbers
 from darkroom.training.recipe import IndexedDataset
 
 
@@ -55,8 +53,7 @@ class Balanced:
         numbers, counts = np.unique(classes[classes >= 0], return_counts=True)
         if len(numbers) < 2:
             raise DarkroomError(
-                "`train_generator.dit.balance` is of classes, and the images have "
-                f"{'one' if len(numbers) else 'none'}: set it to 0.0, or give the source labels."
+                "`train_generator.dit.balance` needs images of two classes at least: set it to 0.0, or give labels."
             )
         found = [np.flatnonzero(classes < 0)]
         for number, count in zip(numbers, counts, strict=True):
@@ -87,30 +84,6 @@ def repeated(rows: NDArray[np.int64], times: float) -> NDArray[np.int64]:
     whole = int(times)
     rest = round((times - whole) * len(rows))
     return np.concatenate([np.repeat(rows, whole), rows[np.arange(rest) * len(rows) // max(1, rest)]])
-
-
-class StoredLatents:
-    """Stored latents.
-
-    They are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16, as stored: they are widened on
-    the device, where z is sampled; or `codes` int32 (N, H, W). Of the rows whose mirror image was encoded too, half are
-    its latents in training. `seed` is the training's.
-    """
-
-    def __init__(self, shards: LatentShards, seed: int = 0) -> None:
-        self.shards, self.seed = shards, seed
-
-    def __len__(self) -> int:
-        return len(self.shards)
-
-    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the latents of some rows, some of them mirrored where positions are given."""
-        stored = self.shards.__getitems__(rows, mirrored(self.seed, self.shards.mirrors, rows, positions))
-        return {name: _tensor(value, self.shards.form) for name, value in stored.items()}
-
-    def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows, by which a person finds the images."""
-        return self.shards.keys_of(rows)
 
 
 class LabelledLatents(StoredLatents):
@@ -161,21 +134,13 @@ class CaptionedLatents(StoredLatents):
         return {**super().__getitems__(rows), "caption": tokens.astype(np.int64)}
 
 
-def _tensor(stored: NDArray[Any], form: str) -> Tensor:
-    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits, and torch indexes by no uint16."""
-    if form == "codes":
-        return torch.from_numpy(stored.astype(np.int32, copy=False))
-    tensor = torch.from_numpy(stored)
-    return tensor.view(torch.bfloat16) if stored.dtype == np.uint16 else tensor
-
-
 @dataclass(frozen=True)
 class GeneratorData:
     """What a generator is built for.
 
     train, val: the latents that it is trained and validated on.
     asked: what grids and evaluations ask for: classes, or what is stored of the validation split.
-    latents: the shards of the train split, with their statistics, and their codebook where they are codes.
+    latents: the shards of the train split, with their statistics.
     tokenizer: that of the latents, on the training device.
     catalog: the classes.
     embeddings: of the train split, where the condition is read from them.
@@ -274,18 +239,19 @@ def _captioned(
     return rows, asked_captions(shown, catalog.classes, length)
 
 
-def means_of(stored: Mapping[str, Tensor], codebook: Tensor | None = None) -> Tensor:
-    """Return the means of stored latents, or what their codes stand for, float32 (N, C, H, W).
+def drawn_latents(data: Mapping[str, Tensor], normals: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
+    """Return latents, drawn of their distribution where it is stored, and noise, float32 (N, C, H, W) each.
 
     Args:
-        stored: `mean`, float32 or bfloat16 (N, C, H, W), or `codes`, int (N, H, W).
-        codebook: of codes, the vector that each stands for, float32 (K, C).
+        data: of the batch, see `StoredLatents`.
+        normals: standard normal numbers, (N, 2 C H W) or more; the first ones draw the latents.
     """
-    if "codes" not in stored:
-        return stored["mean"].float()  # exact: bfloat16 is a part of float32
-    assert codebook is not None  # it lies beside the codes
-    vectors = functional.embedding(stored["codes"], to_device(codebook, stored["codes"].device))
-    return vectors.permute(0, 3, 1, 2).contiguous()
+    mean = data["mean"].float()  # exact: bfloat16 is a part of float32
+    size = mean[0].numel()
+    posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
+    if "logvar" in data:
+        mean = mean + (0.5 * data["logvar"].float()).exp() * posterior
+    return mean, noise
 
 
 def scale_of(diffusion: DiTDiffusion, latents: LatentShards) -> tuple[list[float], list[float]]:

@@ -1,20 +1,18 @@
 """Distils a transformer's way from noise to data into a few calls of a transformer of the same shape."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from darkroom.device import to_device
 from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.few_calls import FewCalls, student_of
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.types import Denoise
-from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
-from darkroom.models.generators.data import GeneratorData, means_of
+from darkroom.models.generators.conditions import Asked, condition_of, rows_of
+from darkroom.models.generators.data import GeneratorData, drawn_latents
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTGenerated
@@ -27,14 +25,6 @@ from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 
 _COLUMNS = 10  # of the grid, a class or a stored condition each
-
-
-class Drawn(NamedTuple):
-    """Where calls begin: x_t, (B, C, S, S), conditions, and on the CPU the number of each image's call, int64 (B,)."""
-
-    x: Tensor
-    condition: Condition
-    call: NDArray[np.int64]
 
 
 class DistilledRecipe(Recipe):
@@ -68,7 +58,6 @@ class DistilledRecipe(Recipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(self.model.blocks)
         self.train, self.val = data.train, data.val
-        self.codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         self.asked: Asked = data.asked
         self.calls = FewCalls(self.objective, how.solver, how.count, calls)
         self.sampling = few_calls(calls)
@@ -79,46 +68,28 @@ class DistilledRecipe(Recipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss; noise and call follow from each image's place in the training sequence."""
-        return {name: values.mean() for name, values in self._losses(self._drawn(batch, "train")).items()}
+        return {"loss": self._losses(batch, "train")[0].mean()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's loss, and `loss_call_1`, … of the images of each call, from noise on."""
-        drawn = self._drawn(batch, "val")
-        losses = self._losses(drawn)["loss"]
-        return {"loss": losses, **self.calls.of_each(losses, drawn.call)}
+        losses, call = self._losses(batch, "val")
+        return {"loss": losses, **self.calls.of_each(losses, call)}
 
-    def _drawn(self, batch: Batch, stream: str) -> Drawn:
-        mean = means_of(batch.data, self.codebook)
-        size = mean[0].numel()
-        normals, uniforms = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), 2 * size, 1)
+    def _losses(self, batch: Batch, stream: str) -> tuple[Tensor, NDArray[np.int64]]:
+        """Return the loss of each image, (N,), and the number of its call."""
+        condition, count = condition_of(batch.data), 2 * batch.data["mean"][0].numel()
+        normals, uniforms = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), count, 1)
+        latents, noise = drawn_latents(batch.data, normals)
         call = self.calls.drawn(uniforms[:, 0])
-        posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
-        if "logvar" in batch.data:
-            mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        x = self.objective.add_noise(self.teacher.scaler(mean), noise, self.calls.starts(call, mean.device))
-        return Drawn(x, condition_of(batch.data), call)
 
-    def _losses(self, drawn: Drawn) -> dict[str, Tensor]:
-        """Return the losses of each image, (N,)."""
-        target, time = self._target(drawn), self.calls.starts(drawn.call, drawn.x.device)
-        output = self.modules["dit"](drawn.x, self.objective.timesteps(time), drawn.condition)
-        found = self.objective.denoised(output, drawn.x, time)
-        return {"loss": self.calls.losses(found, drawn.x, target, drawn.call)}
-
-    def _target(self, drawn: Drawn) -> Tensor:
-        """Return where the teacher leads each image by the end of its call, (B, C, S, S)."""
+        def network(x: Tensor, timesteps: Tensor) -> Tensor:
+            return self.modules["dit"](x, timesteps, condition)
 
         def denoise_of(rows: Tensor) -> Denoise:
-            return dit_denoiser(
-                self.teacher.model,
-                self.objective,
-                rows_of(drawn.condition, rows),
-                self.teacher.model.null_label,
-                Guidance.of(self.how),
-                self.teacher.weaker,
-            )
+            model, null, guidance = self.teacher.model, self.teacher.model.null_label, Guidance.of(self.how)
+            return dit_denoiser(model, self.objective, rows_of(condition, rows), null, guidance, self.teacher.weaker)
 
-        return self.calls.reached(drawn.x, drawn.call, denoise_of)
+        return self.calls.learned(network, self.teacher.scaler(latents), noise, call, denoise_of), call
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""

@@ -1,19 +1,19 @@
 """Whether the generator fits the tokenizer's latents, and its samples fit it."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.texts import read_texts
-from darkroom.diffusion.fits import require_distillable, require_sampling
-from darkroom.diffusion.settings import Diffusion
+from darkroom.diffusion.settings import Diffusion, require_distillable, require_sampling
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.guides import require_guides
-from darkroom.models.generators.kind_settings import OF_ROWS, READ, TEXTS
-from darkroom.models.generators.settings import CLASSIFIER, NO_GENERATOR
+from darkroom.models.generators.kind_settings import OF_ROWS, READ
+from darkroom.models.generators.settings import CLASSIFIER
 from darkroom.models.kinds import GENERATORS
-from darkroom.params.fits import refuse
+from darkroom.params.fits import refuse, refuse_both, require_stored
 from darkroom.params.section import NO_FILE, PARAMS
 
 
@@ -28,10 +28,8 @@ def fits(params: Any) -> None:
     """
     section, kind = params.train_generator, params.train_generator.kind
     if params.train_distilled.kind not in ("none", kind):
-        refuse(
-            f"`train_distilled.kind` is {params.train_distilled.kind}, and `train_generator.kind` is {kind}, of which "
-            "nothing is distilled: set the former to none."
-        )
+        remedy = "of which nothing is distilled: set the former to none"
+        refuse_both(params, "train_distilled.kind", "train_generator.kind", remedy)
     if not section.generates:
         _require_no_use(params)
         return
@@ -39,7 +37,7 @@ def fits(params: Any) -> None:
     size = params.ingest.image_size // params.train_tokenizer.chosen.factor
     if reason := section.chosen.unfit(size):
         refuse(f"`train_generator.{kind}`: {reason}.")
-    _require_weights(params.sample_generator.common, section)
+    _require_weights(params)
     _require_condition(params)
     _require_bits(params)
     if isinstance(diffusion := getattr(section.chosen, "diffusion", None), Diffusion):
@@ -51,10 +49,8 @@ def fits(params: Any) -> None:
         dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if alone else {}
         _require_guides(f"sample_generator.{kind}", sampling, params, size)
         if alone and section.chosen.condition == "none" and sampling.guidance != 1:
-            refuse(
-                f"`sample_generator.{kind}.guidance` is {sampling.guidance}, and `train_generator.{kind}.model."
-                "condition` is none, so there is nothing that guidance leads away from: set the former to 1.0."
-            )
+            keys = f"sample_generator.{kind}.guidance", f"train_generator.{kind}.model.condition"
+            refuse_both(params, *keys, "so there is nothing that guidance leads away from: set the former to 1.0")
         if weaker is not None:
             _require_average(f"sample_generator.{kind}.weaker_{{}}".format, weaker, sampling.weaker_images, section)
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
@@ -64,27 +60,19 @@ def fits(params: Any) -> None:
 
 def _require_distillable(params: Any) -> None:
     """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
-    this, how = f"`train_distilled.kind` is {params.train_distilled.kind}", params.sample_generator.dit
-    diffusion = params.train_generator.dit.diffusion
-    if diffusion.objective != "flow":
-        refuse(
-            f"{this}, and `train_generator.dit.diffusion.objective` is {diffusion.objective}, and only a flow is "
-            "distilled: set the former to none, or the latter to flow."
-        )
+    source, how, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
+    if params.train_generator.dit.diffusion.objective != "flow":
+        refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
     calls = "train_distilled.calls", params.train_distilled.calls
-    source = "train_generator.dit.diffusion"
-    require_distillable(this, calls, "sample_generator.dit.{}".format, how, source, diffusion)
-    if how.classifier != NO_FILE:
-        refuse(
-            f"{this}, and `sample_generator.dit.classifier` is {how.classifier}: what a classifier guides is not "
-            f"distilled. Set the former to none, or the latter to {NO_FILE}."
-        )
+    diffusion, sampling = params.train_generator.dit.diffusion, params.sample_generator.dit
+    require_distillable(f"`{this}` is dit", calls, f"{how}.{{}}".format, sampling, source, diffusion)
+    if sampling.classifier != NO_FILE:
+        remedy = f"what a classifier guides is not distilled: set the latter to {NO_FILE}"
+        refuse_both(params, this, f"{how}.classifier", remedy)
     for key, plain in (("weights", "ema"), ("checkpoint", None), ("sigma_rel", None)):
-        if (value := getattr(params.sample_generator.common, key)) != plain:
-            refuse(
-                f"{this}, and `sample_generator.common.{key}` is {value}: the averaged weights of the end are what is "
-                f"distilled. Set the former to none, or the latter to {'null' if plain is None else plain}."
-            )
+        if getattr(params.sample_generator.common, key) != plain:
+            remedy = f"and the averaged weights of the end are what is distilled: set the latter to {plain or 'null'}"
+            refuse_both(params, this, f"sample_generator.common.{key}", remedy)
 
 
 def _require_size(section: Any) -> None:
@@ -99,95 +87,76 @@ def _require_size(section: Any) -> None:
         )
 
 
+# Keys that ask for a generator, and their values where nothing is asked for.
+_USES = {
+    "train_generator.training.init.folder": NO_FILE,
+    "train_generator.training.init.url": None,
+    "train_generator.evaluate.every": 0,
+    "sample_generator.common.processes": 1,
+    "sample_generator.common.captions.file": NO_FILE,
+    "sample_generator.dit.weaker": NO_FILE,
+    "sample_generator.dit.classifier": NO_FILE,
+    "score_generator.bits.generator": NO_FILE,
+}
+_WITH = {"score_generator.bits.generator": "latents", "sample_generator.common.captions.file": "clip"}  # set both
+
+
 def _require_no_use(params: Any) -> None:
     """Check that nothing is asked of a generator where there is none."""
-    section, sampled = params.train_generator, params.sample_generator
-    _require_weights(sampled.common, section)
-    asked: list[tuple[str, Any, Any]] = [  # key, value, the value that asks for nothing
-        ("train_generator.training.init.folder", section.training.init.folder, NO_FILE),
-        ("train_generator.training.init.url", section.training.init.url, None),
-        ("train_generator.evaluate.every", section.evaluate.every, 0),
-        ("sample_generator.common.processes", sampled.common.processes, 1),
-        ("sample_generator.common.captions.file", sampled.common.captions.file, NO_FILE),
-        ("sample_generator.dit.weaker", sampled.dit.weaker, NO_FILE),
-        ("sample_generator.dit.classifier", sampled.dit.classifier, NO_FILE),
-        ("score_generator.bits.generator", params.score_generator.bits.generator, NO_FILE),
-    ]
-    beside = {"score_generator.bits.generator": "latents", "sample_generator.common.captions.file": "clip"}
-    for key, value, nothing in asked:
-        if value != nothing:
-            also = f" and `.{beside[key]}`" if key in beside else ""
-            refuse(
-                f"`{key}` is {value}, and {NO_GENERATOR}, so it has no effect: set the former{also} to "
-                f"{'null' if nothing is None else nothing}, or the latter to dit or pretrained."
-            )
+    _require_weights(params)
+    for key, nothing in _USES.items():
+        if attrgetter(key)(params) != nothing:
+            also = f" and `.{_WITH[key]}`" if key in _WITH else ""
+            remedy = f"so it has no effect: set the former{also} to {'null' if nothing is None else nothing}"
+            refuse_both(params, key, "train_generator.kind", f"{remedy}, or the latter to dit or pretrained")
 
 
 def _require_condition(params: Any) -> None:
     """Check that what images are asked to show is stored, and that nothing else is asked for."""
     section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
-    condition = section.chosen.condition
-    if common.captions.given and condition not in OF_ROWS:
-        key = f"`train_generator.{section.kind}.model.condition` is {condition}, which reads no text"
-        if not hasattr(section.chosen, "model"):
-            key = f"`train_generator.kind` is {section.kind}, which reads no text"
-        refuse(
-            f"`sample_generator.common.captions.file` is {common.captions.file}, and {key}: train a dit with the "
-            f"condition caption, text or tokens, or set the former and `.clip` to {NO_FILE}."
-        )
+    condition, captions, file = section.chosen.condition, common.captions, "sample_generator.common.captions.file"
+    has_model = hasattr(section.chosen, "model")
+    this = f"train_generator.{section.kind}.model.condition" if has_model else "train_generator.kind"
+    if captions.given and (condition not in OF_ROWS or condition == "image"):
+        remedy = "which reads no text: train a dit with the condition caption, text or tokens, or set the former and "
+        refuse_both(params, file, this, f"{remedy}`.clip` to {NO_FILE}")
     if condition == "class":
         return
-    this = f"`train_generator.{section.kind}.model.condition` is {condition}"
     if common.labels is not None:
-        labels = common.labels if isinstance(common.labels, str) else "a mapping"
-        refuse(f"`sample_generator.common.labels` is {labels}, and {this}: set the former to null, or leave it out.")
-    captions = common.captions
-    if captions.given and condition in TEXTS and (condition == "caption") != (captions.clip == NO_FILE):
-        refuse(
-            f"`sample_generator.common.captions.file` is {captions.file} and `.clip` {captions.clip}, and {this}: set "
-            f"`.clip` to {NO_FILE if condition == 'caption' else 'models/clip'}."
-        )
-    if condition not in OF_ROWS:
-        return
-    if captions.given and condition == "image":
-        refuse(
-            f"`sample_generator.common.captions.file` is {captions.file}, and {this}, which no text is: set the former "
-            f"and `sample_generator.common.captions.clip` to {NO_FILE}, or the latter to text or tokens."
-        )
+        refuse_both(params, "sample_generator.common.labels", this, "set the former to null, or leave it out")
+    if captions.given and (condition == "caption") != (captions.clip == NO_FILE):
+        remedy = f"set the former to {NO_FILE if condition == 'caption' else 'models/clip'}"
+        refuse_both(params, "sample_generator.common.captions.clip", this, remedy)
     if captions.given:
-        read_texts(Path(captions.file), f"{PARAMS}: `sample_generator.common.captions.file` ({captions.file})")
+        read_texts(Path(captions.file), f"{PARAMS}: `{file}` ({captions.file})")
     if condition not in READ:
         return
     if params.train_clip.source == "none":
-        refuse(f"{this}, and `train_clip.source` is none, so there is no CLIP to read: set the latter to trained.")
+        refuse_both(params, this, "train_clip.source", "so there is no CLIP to read: set the latter to trained")
     if condition == "tokens" and not embed.encodings:
-        refuse(f"{this}, and `embed_clip.encodings` is false: set it to true.")
+        refuse_both(params, this, "embed_clip.encodings", "set the latter to true")
     for split in ("train", "val"):
         if split not in embed.store:
-            refuse(f"{this}, and `embed_clip.store` leaves out {split}: name it there.")
-    if not captions.given and common.split not in embed.store:
-        refuse(
-            f"`sample_generator.common.split` is {common.split}, and `embed_clip.store` leaves it out: name it there."
-        )
+            refuse(f"`{this}` is {condition}, and `embed_clip.store` leaves out {split}: name it there.")
+    if not captions.given:
+        require_stored(params, "sample_generator.common.split", common.split)
 
 
 def _require_bits(params: Any) -> None:
     """Check that the bound which is wanted is that of a generator that has one."""
-    bits, section = params.score_generator.bits, params.train_generator
-    if not bits.wanted:
+    section, key, model = params.train_generator, "score_generator.bits.generator", params.train_generator.kind
+    if not params.score_generator.bits.wanted:
         return
     diffusion = getattr(section.chosen, "diffusion", None)
     if getattr(diffusion, "objective", None) != "gaussian":
         refuse(
-            f"`score_generator.bits.generator` is {bits.generator}, and `train_generator.{section.kind}.diffusion."
-            "objective` is not gaussian, of which alone there is a bound: set the latter to gaussian, or "
-            f"`score_generator.bits.generator` and `.latents` to {NO_FILE}."
+            f"`{key}` is {params.score_generator.bits.generator}, and `train_generator.{model}.diffusion.objective` is "
+            f"not gaussian, of which alone there is a bound: set the latter to gaussian, or `{key}` and `.latents` to "
+            f"{NO_FILE}."
         )
     if section.chosen.condition != "class":
-        refuse(
-            f"`score_generator.bits.generator` is {bits.generator}, and `train_generator.{section.kind}.model."
-            f"condition` is {section.chosen.condition}: bits per dim are measured under the class of each image."
-        )
+        remedy = "and bits per dim are measured under the class of each image: set the former and `.latents` to "
+        refuse_both(params, key, f"train_generator.{model}.model.condition", f"{remedy}{NO_FILE}")
 
 
 def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
@@ -205,21 +174,15 @@ def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
         refuse(f"`train_classifier.model.patch` is {patch}, and must divide the latent's size, {size}.")
 
 
-def _require_weights(common: Any, section: Any) -> None:
+def _require_weights(params: Any) -> None:
     """Check that the weights and classes that samples are asked of will be there."""
+    common, section = params.sample_generator.common, params.train_generator
     if not GENERATORS.has("recipe", section.kind):
-        for key, value, plain in (
-            ("weights", common.weights, "ema"),
-            ("checkpoint", common.checkpoint, None),
-            ("sigma_rel", common.sigma_rel, None),
-            ("labels", "frequency" if common.labels == "frequency" else None, None),
-        ):
-            if value != plain:
-                refuse(
-                    f"`sample_generator.common.{key}` is {value}, and `train_generator.kind` is {section.kind}, which "
-                    f"trains nothing here and has neither raw weights nor averages nor counts of classes: set the "
-                    f"former to {'null' if plain is None else plain}."
-                )
+        for key, plain in (("weights", "ema"), ("checkpoint", None), ("sigma_rel", None), ("labels", None)):
+            value = getattr(common, key)
+            if value != plain and (key, value == "frequency") != ("labels", False):
+                remedy = f"which has no training of its own: set the former to {plain or 'null'}"
+                refuse_both(params, f"sample_generator.common.{key}", "train_generator.kind", remedy)
     elif common.checkpoint is not None and common.checkpoint not in section.own_training.kept_images:
         every = section.own_training.keep_every
         refuse(
@@ -236,14 +199,10 @@ def _require_weights(common: Any, section: Any) -> None:
 
 def _require_average(key: Callable[[str], str], sigma_rel: float, images: int | None, section: Any) -> None:
     """Check that the training keeps what an average is rebuilt from, and that it ends within the training."""
-    training = section.own_training
+    training, where = section.own_training, "train_generator.training"
     if not training.ema_profiles:
         refuse(
-            f"`{key('sigma_rel')}` is {sigma_rel}, and `train_generator.training.ema_profiles` is []: give that widths "
-            "to rebuild it from, say [0.05, 0.1]."
+            f"`{key('sigma_rel')}` is {sigma_rel}, and `{where}.ema_profiles` is []: give that widths, say [0.05, 0.1]."
         )
     if images is not None and images > training.images:
-        refuse(
-            f"`{key('images')}` is {images}, and `train_generator.training.images` is {training.images}: set the "
-            f"former to {training.images} at most."
-        )
+        refuse(f"`{key('images')}` is {images}, and must be at most `{where}.images`, {training.images}.")

@@ -11,6 +11,18 @@ from darkroom.models.generators.settings import CLASSIFIER as OURS
 from darkroom.params.section import NO_FILE
 
 _WITHOUT_VARIANCE = {"variance", "variance_range"}  # the output behind what is guided
+# Facts of the manifests, and how one that differs is told; any other is of `diffusion`.
+_TOLD = {
+    "tokenizer": "on latents of another tokenizer",
+    "latent_shape": "on latents of the shape {theirs}, and the generator's is {ours}",
+    "latent_mean": "on latents of another scale (`diffusion.normalise`, or other data)",
+    "latent_std": "on latents of another scale (`diffusion.normalise`, or other data)",
+    "classes": "on other classes than the generator ({theirs}, and {ours})",
+    "clip": "on embeddings of another CLIP",
+    "context_length": "on captions of {theirs} tokens (`model.context_length`), and the generator on {ours}",
+    "objective": "with the objective {theirs}, and the generator with {ours}",
+    "condition": "with the condition {theirs}, and the generator with {ours}",
+}
 
 
 def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: bool = True) -> None:
@@ -47,36 +59,21 @@ def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any], varian
     found = read_manifest(Path(folder), kind)
     if not found.get("trained", True):
         raise DarkroomError(f"`{key}` is {folder}, which was not trained, because {found['reason']}.")
-    for name, what in (
-        ("tokenizer", "on latents of another tokenizer"),
-        ("latent_shape", "on latents of the shape {theirs}, and the generator's is {ours}"),
-        ("latent_mean", "on latents of another scale (`diffusion.normalise`, or other data)"),
-        ("latent_std", "on latents of another scale (`diffusion.normalise`, or other data)"),
-        ("classes", "on other classes than the generator ({theirs}, and {ours})"),
-        ("clip", "on embeddings of another CLIP"),
-        ("context_length", "on captions of {theirs} tokens (`model.context_length`), and the generator on {ours}"),
-        ("objective", "with the objective {theirs}, and the generator with {ours}"),
-    ):
-        if name in wanted and name in found and found[name] != wanted[name]:
-            told = what.format(theirs=_short(found[name]), ours=_short(wanted[name]))
+    unlike = set() if variance else _WITHOUT_VARIANCE
+    unlike |= {"target", "flow_target"} if kind == CLASSIFIER else set()
+    theirs, ours = _facts(found, unlike), _facts(wanted, unlike)
+    for name in theirs:
+        if name in ours and theirs[name] != ours[name]:
+            what = _TOLD.get(name, f"with `diffusion.{name}` {{theirs}}, and the generator with {{ours}}")
+            told = what.format(theirs=_short(theirs[name]), ours=_short(ours[name]))
             raise DarkroomError(f"`{key}` is {folder}, which was trained {told}: name one that fits, or {NO_FILE}.")
-    conditions = found.get("condition", "class"), wanted.get("condition", "class")
-    if conditions[0] != conditions[1]:
-        raise DarkroomError(
-            f"`{key}` is {folder}, whose condition is {conditions[0]}, and that of the generator is {conditions[1]}: "
-            f"name one that fits, or {NO_FILE}."
-        )
-    theirs, ours = found.get("prediction", {}), wanted.get("prediction", {})
-    if "time_units" in theirs or "time_units" in ours:  # a manifest without it is of thousands
-        theirs, ours = ({"time_units": "thousand", **each} for each in (theirs, ours))
-    apart = set() if variance else _WITHOUT_VARIANCE
-    apart |= {"target", "flow_target"} if kind == CLASSIFIER else set()
-    for name in sorted(theirs.keys() & ours.keys() - apart):
-        if theirs[name] != ours[name]:
-            raise DarkroomError(
-                f"`{key}` is {folder}, which was trained with `diffusion.{name}` {theirs[name]}, and the generator "
-                f"with {ours[name]}: name one that fits, or {NO_FILE}."
-            )
+
+
+def _facts(manifest: Mapping[str, Any], unlike: set[str]) -> dict[str, Any]:
+    """Return what two generators must agree on; a manifest without units of time is of thousands."""
+    predicted = {"time_units": "thousand", **manifest.get("prediction", {})}
+    told = {name: manifest[name] for name in _TOLD if name in manifest}
+    return {"condition": "class", **told, **{name: predicted[name] for name in predicted if name not in unlike}}
 
 
 def _short(value: Any) -> str:

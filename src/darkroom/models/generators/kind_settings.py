@@ -1,6 +1,6 @@
 """What the sections of all kinds of generators share, and those of none."""
 
-from pydantic import model_validator
+from collections.abc import Iterator
 
 from darkroom.params import kinds
 from darkroom.params.section import Section
@@ -37,11 +37,9 @@ class Kind(kinds.Kind):
 class NoGenerator(Kind):
     """No generator: nothing is trained, sampled or scored."""
 
-    @model_validator(mode="after")
-    def _untrained(self) -> "NoGenerator":
+    def _misfits(self) -> Iterator[str]:
         if self.training:
-            raise ValueError("nothing is trained, so `training` is {}")
-        return self
+            yield "nothing is trained, so `training` is {}"
 
 
 class NoSampling(Section):

@@ -24,8 +24,7 @@ from darkroom.models.generators.settings import few_calls
 from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 from darkroom.params.section import NO_FILE
-from darkroom.training.averages import reconstruct
-from darkroom.training.kept import kept_folder
+from darkroom.training.averages import kept_folder, reconstruct
 from darkroom.training.precision import allow_tf32, run_in
 
 TOKENIZER = Path("models/tokenizer")
@@ -58,15 +57,13 @@ def open_generator(
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
     if manifest["tokenizer"] != tokenizer_hash:
         raise ArtifactError(
-            f"{folder} was trained on latents of another tokenizer than {TOKENIZER} holds: "
-            "train it again (`dvc repro train_generator`)."
+            f"{folder} was trained on another tokenizer than {TOKENIZER}: run `dvc repro train_generator`."
         )
     kind = manifest["generator_kind"]
     sampling = getattr(sections, kind, None)
     if sampling is None:
         raise ArtifactError(
-            f"{folder} holds a generator of the kind `{kind}`, and params.yaml chooses another: train it again "
-            "(`dvc repro train_generator`)."
+            f"{folder} is of the kind `{kind}`, and params.yaml chooses another: run `dvc repro train_generator`."
         )
     if isinstance(sampling, Sampling) and (found := misfit(sampling, *stored_diffusion(manifest, "flow"))):
         raise ArtifactError(
@@ -111,13 +108,10 @@ def _open_distilled(
 
     manifest = open_artifact(folder, DISTILLED)
     if not manifest["trained"]:
-        raise ArtifactError(
-            f"{folder} holds nothing distilled, because {manifest['reason']}: `dvc repro train_distilled`."
-        )
+        raise ArtifactError(f"{folder} is empty, because {manifest['reason']}: run `dvc repro train_distilled`.")
     if manifest["generator"] != manifest_hash(generator):
         raise ArtifactError(
-            f"{folder} was distilled from another generator than {generator} holds: distil it again (`dvc repro "
-            "train_distilled`)."
+            f"{folder} was distilled from another generator than {generator}: run `dvc repro train_distilled`."
         )
     sampler = DiTSampler.open(folder, manifest, tokenizer.to(device), "ema", None).to(device)
     allow_tf32(settings.tf32)
@@ -126,11 +120,7 @@ def _open_distilled(
 
 
 def _kept(folder: Path, images: int | None) -> Path:
-    """Return where the weights of so many images seen lie; None: those of the end.
-
-    Raises:
-        ArtifactError: the training kept none of them.
-    """
+    """Return where the weights of so many images seen lie; None: those of the end."""
     if images is None:
         return folder
     if not (place := kept_folder(folder, images)).is_dir():

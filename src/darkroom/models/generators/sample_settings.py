@@ -1,7 +1,7 @@
 """The sections that sampling and scoring a generator read."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
@@ -28,14 +28,9 @@ class BitsSettings(Section):
     seed: Seed = 0
     """Seed of the noise."""
 
-    @model_validator(mode="after")
-    def _both(self) -> "BitsSettings":
+    def _misfits(self) -> Iterator[str]:
         if (self.generator == NO_FILE) != (self.latents == NO_FILE):
-            raise ValueError(
-                f"generator ({self.generator}) and latents ({self.latents}) go together: models/generator and "
-                f"data/latents, or {NO_FILE} both"
-            )
-        return self
+            yield f"generator ({self.generator}) and latents ({self.latents}) go together: set both, or none"
 
     @property
     def wanted(self) -> bool:
@@ -110,11 +105,7 @@ class Captions(Section):
     clip: str = NO_FILE
     """models/clip, which reads the captions of `file`; data/none: no file, or the generator reads them itself."""
 
-    @model_validator(mode="after")
-    def _both(self) -> "Captions":
-        if self.file == NO_FILE != self.clip:
-            raise ValueError(f"clip is {self.clip}, and file names no captions: set both to {NO_FILE}, or file to some")
-        return self
+    READ_WITH = {"clip": ("file",)}
 
     @property
     def given(self) -> bool:
@@ -176,37 +167,28 @@ class Common(Section):
     @classmethod
     def _choice(cls, value: Any) -> Any:
         """Refuse in one sentence what is neither a name nor numbers by class."""
-        if value is None:
-            return None
-        if isinstance(value, str) and value not in ("balanced", "frequency"):
-            near = difflib.get_close_matches(value, ["balanced", "frequency"], n=1)
+        if value in (None, "balanced", "frequency"):
+            return value
+        if not isinstance(value, Mapping) or not value:
+            near = difflib.get_close_matches(str(value), ["balanced", "frequency"], n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             raise ValueError(f"it is balanced, frequency, or a mapping from class names to numbers of images{hint}")
-        if isinstance(value, Mapping):
-            if not value:
-                raise ValueError("it names no class: give a number of images by the name of each class")
-            if all(type(name) is int for name in value):  # so YAML and `dvc exp run -S` read the names of digits
-                value = {str(name): count for name, count in value.items()}
-            for name, count in value.items():
-                if not isinstance(name, str):
-                    raise ValueError(f"the class {name} is a name: put it in quotes")
-                if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                    raise ValueError(f"the number of images of the class {name} is {count}, and must be 1 or more")
-        elif not isinstance(value, str):
-            raise ValueError("it is balanced, frequency, or a mapping from class names to numbers of images")
+        if all(type(name) is int for name in value):  # so YAML and `dvc exp run -S` read the names of digits
+            value = {str(name): count for name, count in value.items()}
+        for name, count in value.items():
+            if not isinstance(name, str):
+                raise ValueError(f"the class {name} is a name: put it in quotes")
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"the number of images of the class {name} is {count}, and must be 1 or more")
         return value
 
-    @model_validator(mode="after")
-    def _agree(self) -> "Common":
+    READ_WITH = {"average_images": ("sigma_rel",)}
+
+    def _misfits(self) -> Iterator[str]:
         if isinstance(self.labels, dict) and self.images != (total := sum(self.labels.values())):
-            raise ValueError(
-                f"images is {self.images}, and labels asks for {total} images: set images to {total}, or to null"
-            )
+            yield f"images is {self.images}, and labels asks for {total} images: set images to {total}, or to null"
         if self.checkpoint is not None and self.sigma_rel is not None:
-            raise ValueError("checkpoint and sigma_rel each name weights: leave one of them empty")
-        if self.average_images is not None and self.sigma_rel is None:
-            raise ValueError("average_images is read with sigma_rel only: give sigma_rel a width, or leave it empty")
-        return self
+            yield "checkpoint and sigma_rel each name weights: leave one of them empty"
 
     def protocol(self) -> dict[str, Any]:
         """Return what the pixels of the samples depend on, for their manifest, without where conditions come from."""

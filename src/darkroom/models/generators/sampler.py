@@ -87,11 +87,7 @@ class Sampler(Protocol):
 
 
 def generate(
-    sampler: Sampler,
-    request: Request,
-    settings: Any,
-    starts: Sequence[int] | None = None,
-    asked: Asked | None = None,
+    sampler: Sampler, request: Request, settings: Any, starts: Sequence[int] | None = None, asked: Asked | None = None
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield images in batches, uint8 (n, C, H, W), n at most `request.batch`.
 

@@ -1,17 +1,17 @@
 """The sections that the trainings of the generator, its classifier and its few calls read."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTGenerated
-from darkroom.models.generators.kind_settings import READ
+from darkroom.models.generators.kind_settings import READ, NoSampling
 from darkroom.models.kinds import GENERATORS
-from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.kinds import of_kinds
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, Fraction, Positive, Rate, Section, Warmup, Weight
-from darkroom.params.training import Schedule, Training
+from darkroom.params.training import EvaluateGenerator, Schedule, Training
 
 NO_GENERATOR = "`train_generator.kind` is none"
 
@@ -47,53 +47,25 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
         """Whether there is a generator: one that is trained here, or whose published weights are imported."""
         return GENERATORS.has("recipe", self.kind) or GENERATORS.has("imported", self.kind)
 
-    @model_validator(mode="after")
-    def _conditioned(self) -> "TrainGenerator":
-        condition, model = self.chosen.condition, hasattr(self.chosen, "model")
-        said = f"{self.kind}.model.condition is {condition}" if model else f"kind is {self.kind}"
-        for key, readers, folder in (
-            ("embeddings", tuple(READ), "data/embeddings"),
-            ("captions", ("caption",), "data/shards"),
-        ):
+    def _misfits(self) -> Iterator[str]:
+        condition, trained = self.chosen.condition, GENERATORS.has("recipe", self.kind)
+        where = (
+            f"{self.kind}.model.condition is {condition}" if hasattr(self.chosen, "model") else f"kind is {self.kind}"
+        )
+        for key, readers, folder in (("embeddings", READ, "data/embeddings"), ("captions", ["caption"], "data/shards")):
             value, name = getattr(self, key), f"train_generator.{key}"
             if condition in readers and value == NO_FILE:
-                raise ValueError(f"{said}, which is read from {folder}, and {name} is {NO_FILE}: set it to {folder}")
+                yield f"{where}, which is read from {folder}, and {name} is {NO_FILE}: set it to {folder}"
             if condition not in readers and value != NO_FILE:
-                other = f", or {self.kind}.model.condition to {', '.join(readers)}" if model else ""
-                raise ValueError(f"{name} is {value}, and {said}, which reads none: set the former to {NO_FILE}{other}")
-        return self
-
-    @model_validator(mode="after")
-    def _guided(self) -> "TrainGenerator":
-        sampling = getattr(self.chosen, "sampling", None)
-        guidance = getattr(sampling, "guidance", 1)
+                yield f"{name} is {value}, and {where}, which reads none: set the former to {NO_FILE}"
+        guidance = getattr(getattr(self.chosen, "sampling", None), "guidance", 1)
         if self.evaluate.every and guidance != 1 and not self.chosen.label_dropout:
-            raise ValueError(
-                f"{self.kind}.sampling.guidance ({guidance}) needs a model that was trained without labels too, and "
-                + (
-                    f"{self.kind}.model.condition is none: set the former to 1.0"
-                    if self.chosen.condition == "none"
-                    else f"{self.kind}.diffusion.label_dropout is 0: give it a fraction, or set the former to 1.0"
-                )
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "TrainGenerator":
+            other = "model.condition is none" if condition == "none" else "diffusion.label_dropout is 0"
+            yield f"{self.kind}.sampling.guidance is {guidance}, and {self.kind}.{other}: set the former to 1.0"
         if getattr(self.chosen, "balance", 0.0) and not self.own_training.shuffle:
-            raise ValueError(
-                f"{self.kind}.balance is an order, and training.shuffle false is another: set balance to 0.0, or "
-                "shuffle to true"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _imported_once(self) -> "TrainGenerator":
-        if not GENERATORS.has("recipe", self.kind) and self.training.processes > 1:
-            raise ValueError(
-                f"kind is {self.kind}, which is not trained: set `train_generator.training.processes` to 1"
-            )
-        return self
+            yield f"{self.kind}.balance is an order, and training.shuffle false is another: set balance to 0.0"
+        if not trained and self.training.processes > 1:
+            yield f"kind is {self.kind}, which is not trained: set `train_generator.training.processes` to 1"
 
 
 class Params(Section):
@@ -126,11 +98,9 @@ class ClassifierModel(Section):
     patch: Positive = 2
     """Latent pixels, height and width, of a token."""
 
-    @model_validator(mode="after")
-    def _divisible(self) -> "ClassifierModel":
+    def _misfits(self) -> Iterator[str]:
         if self.width % self.heads or self.width % 4:
-            raise ValueError(f"width ({self.width}) must be a multiple of heads ({self.heads}) and of 4")
-        return self
+            yield f"width ({self.width}) must be a multiple of heads ({self.heads}) and of 4"
 
 
 class ClassifierTraining(Training):
@@ -165,32 +135,20 @@ class Guided(Section):
     dit: Noise
 
 
-class Guides(Section):
-    """Of the sampling of a DiT, whether a classifier guides it."""
-
-    classifier: str
-
-
-class GuidedSampling(Section):
-    """Of `sample_generator`, that of a DiT."""
-
-    dit: Guides
-
-
 class ClassifierParams(Section):
     """What dvc.yaml gives to `train_classifier`."""
 
     run: Run
     train_classifier: TrainClassifier
     train_generator: Guided
-    sample_generator: GuidedSampling
+    sample_generator: dict[str, Any]  # whether a classifier guides a DiT
 
     @property
     def idle(self) -> str | None:
         """Why nothing is trained; None: samples are guided by this classifier."""
         if self.train_generator.kind != "dit":
             return f"`train_generator.kind` is {self.train_generator.kind}, which no classifier guides"
-        asked = self.sample_generator.dit.classifier
+        asked = self.sample_generator["dit"]["classifier"]
         return None if asked == CLASSIFIER else f"`sample_generator.dit.classifier` is {asked}"
 
 
@@ -216,15 +174,7 @@ class TrainDistilled(Section):
     training: DistilledTraining = DistilledTraining()
     """The keys of `training` that have another value here."""
 
-    @model_validator(mode="after")
-    def _is_read(self) -> "TrainDistilled":
-        if self.kind == "none" and self.calls != type(self).model_fields["calls"].default:
-            raise ValueError(f"calls is {self.calls}, and kind is none: set the latter to dit, or take calls out")
-        if self.kind == "none" and (self.training.init.folder != NO_FILE or self.training.init.url is not None):
-            raise ValueError(
-                f"training.init names weights, and kind is none: set the latter to dit, or init to {NO_FILE}"
-            )
-        return self
+    READ_WITH = {"calls": ("kind", "dit"), "training.init": ("kind", "dit")}
 
 
 class Conditions(Section):
@@ -234,15 +184,11 @@ class Conditions(Section):
     embeddings: str = NO_FILE
 
 
-class Nothing(Section):
-    """The section of no generator."""
-
-
 class TeacherSampling(Section):
     """Of `sample_generator` the section that `kind` names: how the teacher draws."""
 
     dit: DiTGenerated | None = None
-    none: Nothing | None = None
+    none: NoSampling | None = None
 
 
 def few_calls(calls: int) -> DiTGenerated:

@@ -274,9 +274,6 @@ def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> 
         ArtifactError: they do not; says which stage to run.
     """
     if prior.metadata["clip"] != clip:
-        raise ArtifactError(
-            f"{PRIOR_FOLDER} was trained with another CLIP than that of {where}: train it again "
-            "(`dvc repro train_prior`)."
-        )
+        raise ArtifactError(f"{PRIOR_FOLDER} was trained with another CLIP than {where}: run `dvc repro train_prior`.")
     decoder.cascade.require_clip(clip, where)
     decoder.cascade.require_clip(clip, str(PRIOR_FOLDER), prior.normalised)

@@ -56,10 +56,7 @@ def require_texts(rows: CaptionedEmbeddings) -> None:
         DarkroomError: no image has one.
     """
     if not len(rows):
-        raise DarkroomError(
-            "no training image has a caption, and the prior learns from captions: give the source captions (`parts` "
-            "and the source's section in params.yaml), and run `dvc repro`."
-        )
+        raise DarkroomError("no training image has a caption, which the prior learns from: give the source captions.")
     if missing := len(rows.shards) - len(rows):
         print(f"{missing:,} of {len(rows.shards):,} images have no caption and are left out")
 

@@ -1,10 +1,10 @@
 """The sections that the stages of the prior read, and whether they fit CLIP, the decoder and each other."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from darkroom.diffusion.fits import require_sampling
 from darkroom.diffusion.settings import (
     Diffusion,
     ObjectiveName,
@@ -13,11 +13,12 @@ from darkroom.diffusion.settings import (
     Solver,
     Steps,
     Timesteps,
-    require_fit,
+    require_sampling,
+    unfit,
 )
-from darkroom.models.decoder.fits import require_stored
 from darkroom.models.decoder.settings import Decoding, Evaluators, Names
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
+from darkroom.params.fits import require_stored
 from darkroom.params.run import Run
 from darkroom.params.section import Fraction, Positive, Rate, Section, Seed, Warmup
 from darkroom.params.training import Optimizer, Training
@@ -35,13 +36,11 @@ class Model(Section):
     dropout: Fraction = 0.0
     """Fraction of each layer's output dropped in training."""
 
-    @model_validator(mode="after")
-    def _divisible(self) -> "Model":
+    def _misfits(self) -> Iterator[str]:
         if self.width % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide width ({self.width})")
+            yield f"heads ({self.heads}) must divide width ({self.width})"
         if self.width % 2:
-            raise ValueError(f"width ({self.width}) must be even, for the sinusoids of the time")
-        return self
+            yield f"width ({self.width}) must be even, for the sinusoids of the time"
 
 
 class PriorDiffusion(Diffusion):
@@ -56,13 +55,9 @@ class PriorDiffusion(Diffusion):
     text_dropout: Probability = 0.2
     """Fraction of texts replaced by a learned null text, for guidance."""
 
-    @model_validator(mode="after")
-    def _has_one_output(self) -> "PriorDiffusion":
+    def _misfits(self) -> Iterator[str]:
         if self.learns_variance:
-            raise ValueError(
-                f"variance is {self.variance}, which needs a second output, and a prior has one: set it to fixed_small"
-            )
-        return self
+            yield f"variance is {self.variance}, and a prior has one output: set it to fixed_small"
 
 
 class PriorSampling(Sampling):
@@ -77,11 +72,9 @@ class PriorSampling(Sampling):
     batch: Positive = 64
     """Embeddings in a forward pass."""
 
-    @model_validator(mode="after")
-    def _has_no_channels(self) -> "PriorSampling":
+    def _misfits(self) -> Iterator[str]:
         if self.guidance_channels is not None:
-            raise ValueError("guidance_channels are of images, and the prior makes embeddings: leave it empty")
-        return self
+            yield "guidance_channels are of images, and the prior makes embeddings: leave it empty"
 
 
 class Evaluate(PriorSampling):
@@ -119,20 +112,13 @@ class TrainPrior(Section):
     evaluate: Evaluate = Evaluate()
     """Scores of validation images while training, and of `split` when it ends; a change trains anew."""
 
-    @model_validator(mode="after")
-    def _guided(self) -> "TrainPrior":
-        if self.evaluate.guidance != 1 and not self.diffusion.text_dropout:
-            raise ValueError(
-                f"evaluate.guidance ({self.evaluate.guidance}) needs a prior that was trained without text too: give "
-                "diffusion.text_dropout a share, or set it to 1.0"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _sampled(self) -> "TrainPrior":
+    def _misfits(self) -> Iterator[str]:
         timesteps = "diffusion.timesteps", self.diffusion.timesteps
-        require_fit("evaluate", self.evaluate, "diffusion", self.diffusion, timesteps)
-        return self
+        yield from unfit("evaluate", self.evaluate, "diffusion", self.diffusion, timesteps)
+        if self.evaluate.guidance != 1 and not self.diffusion.text_dropout:
+            yield (
+                f"evaluate.guidance is {self.evaluate.guidance}, and diffusion.text_dropout is 0: set the former to 1.0"
+            )
 
 
 class Params(Section):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -152,6 +153,15 @@ class Adversary:
         self.network = PatchDiscriminator(image_shape[0], image_shape[1], settings.channels, settings.norm_groups)
         self.modules = modules
         modules[NAME] = self.network
+
+    @classmethod
+    def of(cls, settings: Adversarial, recipe: Any, image_shape: tuple[int, int, int]) -> "Adversary | None":
+        """Return the adversary of a tokenizer's recipe, which gets its module and its phase; None: it has none."""
+        if not settings.active:
+            return None
+        made = cls(settings, recipe.training, image_shape, recipe.modules)
+        recipe.phases += made.phases
+        return made
 
     @property
     def phases(self) -> tuple[Phase, ...]:

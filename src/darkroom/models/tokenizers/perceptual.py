@@ -195,8 +195,7 @@ def untrained(network: Network, image_size: int) -> FeatureDistance:
     smallest = Perceptual(network=network, weight=1.0).smallest
     if image_size < smallest:
         raise DarkroomError(
-            f"the perceptual loss {network} needs images of {smallest} pixels a side at least, and "
-            f"`ingest.image_size` is {image_size}: take `teacher`, or larger images."
+            f"{network} needs images of {smallest} pixels a side, not {image_size}: take the network `teacher`."
         )
     from torchvision.models import vgg16
 

@@ -151,8 +151,7 @@ def require_shape(images: Tensor, shape: tuple[int, int, int]) -> None:
     """
     if (found := tuple(images.shape[1:])) != shape:
         raise DarkroomError(
-            f"the tokenizer was made for images of shape {shape}, and these are {found}: train it on such images "
-            "(`dvc repro train_tokenizer`)."
+            f"the tokenizer takes images of shape {shape}, not {found}: run `dvc repro train_tokenizer`."
         )
 
 

@@ -86,19 +86,15 @@ def require_fit(kind: str, settings: Kind, training: Training, image_shape: tupl
     factor = settings.factor
     if height != width or height % factor:
         raise DarkroomError(
-            f"`train_tokenizer.{kind}`: one place of the latent stands for {factor} x {factor} pixels, and images of "
-            f"{width} x {height} pixels are not squares whose side is a multiple of {factor}: change "
-            "`ingest.image_size`, or the section."
+            f"`train_tokenizer.{kind}` needs squares whose side is a multiple of {factor}, not {width} x {height}: "
+            "change `ingest.image_size`."
         )
     if reason := settings.unfit(image_shape, training.batch):
         raise DarkroomError(f"`train_tokenizer.{kind}`: {reason}.")
 
 
 def image_losses(
-    compare: Callable[..., Tensor],
-    x: Tensor,
-    output: Tensor,
-    perceptual: Callable[[Tensor, Tensor], Tensor] | None,
+    compare: Callable[..., Tensor], x: Tensor, output: Tensor, perceptual: Callable[[Tensor, Tensor], Tensor] | None
 ) -> dict[str, Tensor]:
     """Return `reconstruction` and, where there is a network, `perceptual` of each image, (N,), without weights.
 

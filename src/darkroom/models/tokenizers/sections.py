@@ -1,9 +1,10 @@
 """The sections that several kinds of tokenizers share: a kind's own, losses, quantisers."""
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from darkroom.params import kinds
 from darkroom.params.section import Fraction, Positive, Section, Weight
@@ -22,6 +23,13 @@ def _countable(codes: int) -> int:
 
 
 Codes = Annotated[int, Field(ge=2), AfterValidator(_countable)]
+
+
+def undivided(groups: int, widths: Sequence[int]) -> Iterator[str]:
+    """Yield which widths of channels the groups of the group norms do not divide."""
+    for width in widths:
+        if width % groups:
+            yield f"norm_groups ({groups}) must divide every width in channels, not {width}"
 
 
 class Kind(kinds.Kind):
@@ -53,16 +61,12 @@ class Kind(kinds.Kind):
             f"({batch} images of {side} x {side}): take a larger `batch`, a smaller codebook, or `kmeans_init: false`"
         )
 
-    def require_untrained(self) -> None:
-        """Check that nothing is asked of a training, which a kind without a recipe has not.
-
-        Raises:
-            ValueError: something is; names the key.
-        """
+    def untrained(self) -> Iterator[str]:
+        """Yield what is asked of a training, which a kind without a recipe has not."""
         if self.training or not self.trained:
-            raise ValueError("nothing is trained, so `training` is {}, and `trained` is not given")
+            yield "nothing is trained, so `training` is {}, and `trained` is not given"
         if self.grid_images != type(self).model_fields["grid_images"].default:
-            raise ValueError("nothing is trained, so there are no grids while training: leave `grid_images` out")
+            yield "nothing is trained, so there are no grids while training: leave `grid_images` out"
 
     @property
     def whole_batch(self) -> bool:
@@ -102,13 +106,11 @@ class Perceptual(Section):
         """Pixels a side of the smallest images that it can compare: one is left after the network's poolings."""
         return SMALLEST.get(self.network, 1)
 
-    @model_validator(mode="after")
-    def _named(self) -> "Perceptual":
+    def _misfits(self) -> Iterator[str]:
         if self.network == "none" and self.weight:
-            raise ValueError("a weight needs a network: teacher, lpips or vgg16; without one it is 0.0")
+            yield "a weight needs a network: teacher, lpips or vgg16; without one it is 0.0"
         if self.network != "none" and not self.weight:
-            raise ValueError(f"network is {self.network}, and does nothing at weight 0.0: raise it, or take none")
-        return self
+            yield f"network is {self.network}, and does nothing at weight 0.0: raise it, or take none"
 
 
 class Adversarial(Section):
@@ -153,12 +155,8 @@ class Adversarial(Section):
         """Pixels a side of the smallest images that the discriminator takes: its last window is left."""
         return int(WINDOW * 2 ** (len(self.channels) - 1))
 
-    @model_validator(mode="after")
-    def _groups(self) -> "Adversarial":
-        for width in self.channels[1:]:  # the first level has no norm
-            if width % self.norm_groups:
-                raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
-        return self
+    def _misfits(self) -> Iterator[str]:
+        yield from undivided(self.norm_groups, self.channels[1:])  # the first level has no norm
 
 
 class Equivariance(Section):
@@ -191,26 +189,17 @@ class Equivariance(Section):
             f"of that scale or more: take {(side - 1) / side:.4} at most, or 1.0 for quarter turns alone"
         )
 
-    @model_validator(mode="after")
-    def _transforms(self) -> "Equivariance":
-        for name in ("scale", "turns"):
-            if not self.active and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(
-                    f"{name} is read where probability is above 0.0 only: give that a number, or take {name} out"
-                )
+    READ_WITH = {"scale": ("probability",), "turns": ("probability",)}
+
+    def _misfits(self) -> Iterator[str]:
         if self.active and self.scale == 1 and not self.turns:
-            raise ValueError("a probability needs transforms: lower scale, or set turns to true")
-        return self
+            yield "a probability needs transforms: lower scale, or set turns to true"
 
 
-def require_fit(perceptual: Perceptual, adversarial: Adversarial) -> None:
-    """Check that the adaptive weight has the term it is computed from; for the kinds' validators.
-
-    Raises:
-        ValueError: it follows from the perceptual loss, and there is none.
-    """
+def unfit_losses(perceptual: Perceptual, adversarial: Adversarial) -> Iterator[str]:
+    """Yield that the adaptive weight follows from the perceptual loss, and there is none."""
     if adversarial.active and adversarial.adaptive == "perceptual" and not perceptual.active:
-        raise ValueError("adversarial.adaptive is perceptual, and there is no perceptual loss: take taming or none")
+        yield "adversarial.adaptive is perceptual, and there is no perceptual loss: take taming or none"
 
 
 # How the gradient passes the quantiser: turned and stretched as the vector was, or as it is.
@@ -269,29 +258,24 @@ class VQ(Section):
         drawn = self.gradient == "directional" or self.orthogonal_reg_max_codes is not None
         return drawn or self.orthogonal_reg_active_codes_only or self.codebook_diversity_loss_weight > 0
 
-    @model_validator(mode="after")
-    def _together(self) -> "VQ":
+    READ_WITH = {
+        "orthogonal_reg_weight": ("learnable_codebook",),
+        "orthogonal_reg_active_codes_only": ("orthogonal_reg_weight",),
+        "orthogonal_reg_max_codes": ("orthogonal_reg_weight",),
+    }
+
+    def _misfits(self) -> Iterator[str]:
         """What vector-quantize-pytorch refuses or overwrites."""
-        if self.cosine and self.learnable_codebook:
-            raise ValueError("learnable_codebook and cosine exclude each other: set cosine to false")
-        if self.cosine and self.affine_param:
-            raise ValueError("affine_param and cosine exclude each other: set cosine to false")
+        for name in ("learnable_codebook", "affine_param"):
+            if self.cosine and getattr(self, name):
+                yield f"{name} and cosine exclude each other: set cosine to false"
         if self.gradient == "directional":
             if not self.learnable_codebook:
-                raise ValueError("gradient: directional trains the codebook: set learnable_codebook to true")
+                yield "gradient: directional trains the codebook: set learnable_codebook to true"
             if not self.dead_below:
-                raise ValueError("gradient: directional needs codes to be replaced: set dead_below above 0")
+                yield "gradient: directional needs codes to be replaced: set dead_below above 0"
             if self.commitment_weight:
-                raise ValueError("gradient: directional has no commitment loss: set commitment_weight to 0.0")
-        if self.orthogonal_reg_weight and not self.learnable_codebook:
-            raise ValueError(
-                "orthogonal_reg_weight trains the codebook, and moving averages would overwrite it: set "
-                "learnable_codebook to true"
-            )
-        for name in ("orthogonal_reg_active_codes_only", "orthogonal_reg_max_codes"):
-            if getattr(self, name) and not self.orthogonal_reg_weight:
-                raise ValueError(f"{name} is read with orthogonal_reg_weight only: raise it, or leave {name} out")
-        return self
+                yield "gradient: directional has no commitment loss: set commitment_weight to 0.0"
 
 
 class SimVQ(Section):

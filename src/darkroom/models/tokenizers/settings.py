@@ -1,19 +1,19 @@
 """The sections that the stages of the tokenizer read, and whether they fit the data and each other."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.sections import SMALLEST, TEACHER, Perceptual
-from darkroom.params.evaluate import EvaluateGenerator
-from darkroom.params.fits import refuse, require_dropout
+from darkroom.params.fits import refuse, refuse_both, require_dropout
 from darkroom.params.kinds import of_kinds
 from darkroom.params.reference_stats import Inception
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, PartNames, Positive, Rate, Section, Seed, Warmup
-from darkroom.params.training import Optimizer, Training
+from darkroom.params.training import EvaluateGenerator, Optimizer, Training
 
 _sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}
 
@@ -48,29 +48,24 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
         found = getattr(self.chosen, "perceptual", None)
         return found if isinstance(found, Perceptual) and found.active else None
 
-    @model_validator(mode="after")
-    def _taught(self) -> "TrainTokenizer":
-        if self.perceptual is None:
-            return self
-        network, key = self.perceptual.network, f"`{self.kind}.perceptual.network` is {self.perceptual.network}"
-        if network == "teacher" and self.teacher == NO_FILE:
-            raise ValueError(f"{key}, and `teacher` names no folder: it is {TEACHER}")
-        if network != "teacher" and self.teacher == TEACHER:
-            raise ValueError(
-                f"{key}, and `teacher` names {TEACHER}: name a file with torchvision's weights of VGG16, or {NO_FILE} "
-                "to download them"
+    def _misfits(self) -> Iterator[str]:
+        loss, game, training = self.perceptual, getattr(self.chosen, "adversarial", None), self.own_training
+        if loss is not None and loss.network == "teacher" and self.teacher == NO_FILE:
+            yield f"`{self.kind}.perceptual.network` is teacher, and `teacher` names no folder: set it to {TEACHER}"
+        if loss is not None and loss.network != "teacher" and self.teacher == TEACHER:
+            yield (
+                f"`{self.kind}.perceptual.network` is {loss.network}, and `teacher` is {TEACHER}: name a file with "
+                f"torchvision's weights of VGG16, or {NO_FILE} to download them"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _begun(self) -> "TrainTokenizer":
-        game = getattr(self.chosen, "adversarial", None)
-        if game is not None and game.active and game.start >= self.own_training.images:
-            raise ValueError(
-                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has "
-                f"{self.own_training.images:,} images: the discriminator would never begin"
+        if game is not None and game.active and game.start >= training.images:
+            yield (
+                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has {training.images:,} images: "
+                "the discriminator would never begin"
             )
-        return self
+        if not self.chosen.trained and training.init.url is None and training.init.folder == NO_FILE:
+            yield f"`{self.kind}.trained` is false: name weights in `train_tokenizer.training.init`, or set it to true"
+        if self.untrained and self.training.processes > 1:
+            yield f"{self.untrained}, and one process does it: set `train_tokenizer.training.processes` to 1"
 
     @property
     def untrained(self) -> str | None:
@@ -78,24 +73,6 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
         if not TOKENIZERS.has("recipe", self.kind):
             return f"`train_tokenizer.kind` is {self.kind}, which is taken as it is"
         return None if self.chosen.trained else f"`train_tokenizer.{self.kind}.trained` is false"
-
-    @model_validator(mode="after")
-    def _given(self) -> "TrainTokenizer":
-        init = self.own_training.init
-        if not self.chosen.trained and init.url is None and init.folder == NO_FILE:
-            raise ValueError(
-                f"`{self.kind}.trained` is false, so the weights must be given: name them in "
-                "`train_tokenizer.training.init`, or set it to true"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _imported_once(self) -> "TrainTokenizer":
-        if self.untrained and self.training.processes > 1:
-            raise ValueError(
-                f"{self.untrained}, and one process does it: set `train_tokenizer.training.processes` to 1"
-            )
-        return self
 
 
 class Params(Section):
@@ -213,15 +190,11 @@ def fits(params: Any) -> None:
     tokenizer, size = params.train_tokenizer, params.ingest.image_size
     kind = tokenizer.chosen
     if params.encode_latents.latents == "codes" and not kind.discrete:
-        refuse(
-            f"`encode_latents.latents` is codes, and the tokenizer `{tokenizer.kind}` has none: set it to continuous, "
-            "or choose a discrete kind."
-        )
+        remedy = "which has none: set the former to continuous, or choose a discrete kind"
+        refuse_both(params, "encode_latents.latents", "train_tokenizer.kind", remedy)
     if size % kind.factor:
-        refuse(
-            f"`ingest.image_size` is {size}, and one position of the latent of the tokenizer `{tokenizer.kind}` stands "
-            f"for {kind.factor} x {kind.factor} pixels: make it a multiple of {kind.factor}."
-        )
+        remedy = f"whose latents are smaller by {kind.factor}: make it a multiple of {kind.factor}"
+        refuse_both(params, "ingest.image_size", "train_tokenizer.kind", remedy)
     if size < SSIM_WINDOW:
         refuse(f"`ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
     require_lpips(params, "score_tokenizer")
@@ -229,7 +202,7 @@ def fits(params: Any) -> None:
         source, guidance = f"train_tokenizer.{tokenizer.kind}.label_dropout", params.sample_tokenizer.guidance
         require_dropout("sample_tokenizer.guidance", guidance, source, kind.label_dropout)
     if tokenizer.evaluate.every:
-        _require_own_images(tokenizer)
+        _require_own_images(params)
     _losses_fit(params)
     channels = len(params.ingest.channels)
     if reason := kind.unfit((channels, size, size), tokenizer.own_training.batch):
@@ -237,18 +210,16 @@ def fits(params: Any) -> None:
     _scales_fit(params)
 
 
-def _require_own_images(tokenizer: Any) -> None:
+def _require_own_images(params: Any) -> None:
     """Check that a tokenizer draws the images that are to be scored while it trains."""
-    kind, every = tokenizer.chosen, f"`train_tokenizer.evaluate.every` is {tokenizer.evaluate.every}"
+    tokenizer, every = params.train_tokenizer, "train_tokenizer.evaluate.every"
     generate = [name for name in TOKENIZERS if TOKENIZERS.has("sample", name)]
     if tokenizer.kind not in generate:
-        refuse(
-            f"{every}, and `train_tokenizer.kind` is {tokenizer.kind}, which draws no images: set the former "
-            f"to 0, or the latter to {' or '.join(generate)}."
-        )
+        remedy = f"which draws no images: set the former to 0, or the latter to {' or '.join(generate)}"
+        refuse_both(params, every, "train_tokenizer.kind", remedy)
     if tokenizer.untrained:
-        refuse(f"{every}, and {tokenizer.untrained}, so it has no effect: set the former to 0.")
-    if getattr(kind, "classes", False):
+        refuse(f"`{every}` is {tokenizer.evaluate.every}, and {tokenizer.untrained}: set the former to 0.")
+    if getattr(kind := tokenizer.chosen, "classes", False):
         key = f"train_tokenizer.{tokenizer.kind}."
         require_dropout(f"{key}sampling.guidance", kind.sampling.guidance, f"{key}label_dropout", kind.label_dropout)
 
@@ -257,10 +228,7 @@ def require_lpips(params: Any, section: str) -> None:
     """Check that images are large enough for LPIPS, where a stage that scores measures it."""
     size, smallest = params.ingest.image_size, SMALLEST["lpips"]
     if getattr(params, section).lpips == "lpips" and size < smallest:
-        refuse(
-            f"`{section}.lpips` needs images of {smallest} pixels at least, and `ingest.image_size` is {size}: set "
-            "it to none."
-        )
+        refuse(f"`{section}.lpips` needs images of {smallest} pixels at least, and they have {size}: set it to none.")
 
 
 def _losses_fit(params: Any) -> None:
@@ -269,17 +237,16 @@ def _losses_fit(params: Any) -> None:
     for key in ("perceptual", "adversarial"):
         loss = getattr(tokenizer.chosen, key, None)
         if loss is not None and loss.active and size < loss.smallest:
+            other = "the network `teacher`" if key == "perceptual" else "fewer levels in its `channels`"
             refuse(
-                f"`ingest.image_size` is {size}, and `train_tokenizer.{tokenizer.kind}.{key}` needs images of "
-                f"{loss.smallest} pixels a side at least: take larger ones, "
-                + ("or the network `teacher`." if key == "perceptual" else "or fewer levels in its `channels`.")
+                f"`ingest.image_size` is {size}, and `train_tokenizer.{tokenizer.kind}.{key}` needs {loss.smallest} "
+                f"pixels a side at least: take larger images, or {other}."
             )
     levels = len(params.train_teacher.model.channels)
     taught = tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher"
     if taught and size < (smallest := 2 ** (levels - 1)):
         refuse(
-            f"`ingest.image_size` is {size}, and `train_teacher.model.channels` has {levels} levels, which need "
-            f"{smallest} pixels a side at least: take larger images or fewer levels."
+            f"`train_teacher.model.channels` has {levels} levels, which need {smallest} pixels, not {size}: take fewer."
         )
 
 
@@ -299,6 +266,6 @@ def _scales_fit(params: Any) -> None:
     if smallest < needed:
         enough = min(1.0, -(-needed // kind.factor) * kind.factor / size)
         refuse(
-            f"{key} is {equivariance.scale}, which makes images of {smallest} pixels a side, and the networks of the "
-            f"losses need {needed}: raise it to {enough:.4}; at 1.0 there are quarter turns alone."
+            f"{key} is {equivariance.scale}, which makes images of {smallest} pixels, and the losses need {needed}: "
+            f"raise it to {enough:.4}; at 1.0 there are quarter turns alone."
         )

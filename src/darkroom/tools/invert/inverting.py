@@ -23,7 +23,6 @@ from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
 from darkroom.metrics.image import psnr
 from darkroom.models.generators.conditions import Condition
-from darkroom.models.generators.data import means_of
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.load import load_weights, open_generator
 from darkroom.models.tokenizers.protocol import Tokenizer, decode_all
@@ -33,6 +32,7 @@ from darkroom.stages.encode_latents import encoder
 from darkroom.terminal.numbers import aligned
 from darkroom.tools.invert.subjects import Conditions, edits, of_files, own_conditions, stored
 from darkroom.tools.sample.classes import MODEL
+from darkroom.training.data import means_of
 
 _BATCH = 4  # images in a forward pass, as `darkroom sample`
 _COLUMNS = ("psnr", "psnr_tokenizer", "latent_error", "noise_std")
@@ -119,11 +119,7 @@ def _guided(sections: Any, kind: str, guidance: float) -> Any:
 
 
 def _solver(request: Namespace, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
-    """Return how images go to noise and back: `sample_generator`'s section with a solver that has a way back.
-
-    Raises:
-        DarkroomError: there is no way back, or the steps do not fit the timesteps.
-    """
+    """Return how images go to noise and back: `sample_generator`'s section with a solver that has a way back."""
     steps = section.steps if request.steps is None else request.steps
     known = REVERSIBLE["gaussian" if isinstance(sampler.objective, Gaussian) else "flow"]
     given = {"solver": request.solver or known[0], "steps": int(steps) if str(steps).isdigit() else steps}
@@ -143,11 +139,9 @@ def _solver(request: Namespace, section: Any, sampler: DiTSampler, manifest: Map
 def _encoded(tokenizer: Tokenizer, images: Tensor, settings: EncodeLatents, device: torch.device) -> Tensor:
     """Return the latents of images as they are stored, without the noise of a distribution, float32 (N, C, H, W)."""
     shape: Any = tuple(images.shape[1:])
-    form, encode_images, codebook = encoder(tokenizer, settings.model_copy(update={"batch": _BATCH}), shape, device)
-    first = torch.from_numpy(encode_images(images)[0])
-    return means_of(
-        {"codes" if form == "codes" else "mean": first}, None if codebook is None else torch.from_numpy(codebook)
-    )
+    _, encode_images, codebook = encoder(tokenizer, settings.model_copy(update={"batch": _BATCH}), shape, device)
+    first = encode_images(images)[0]
+    return torch.from_numpy(first if codebook is None else means_of(first, codebook)).float()
 
 
 def _denoise(sampler: DiTSampler, condition: Condition, how: Any) -> Any:

@@ -143,9 +143,7 @@ def _require_read(
     """Check that a generator reads what the command line gives."""
     for option, given, read in ((of_class, labels, condition == "class"), (of_text, texts, condition in TEXTS)):
         if given and not read:
-            raise DarkroomError(
-                f"{MODEL} was trained with the condition {condition}, so it reads no {option}: omit it."
-            )
+            raise DarkroomError(f"{MODEL} reads no {option} (condition {condition}): omit it.")
 
 
 def _own_class(name: str, label: str | None, classes: Sequence[str]) -> int:
@@ -168,8 +166,6 @@ def _image_embeddings(images: Tensor, manifest: Mapping[str, Any]) -> Tensor:
     """Return CLIP's embeddings of images as `embed_clip` stores them, float16 (N, D)."""
     clip = load_clip()
     if clip.fingerprint != manifest["clip"]:
-        raise ArtifactError(
-            f"{MODEL} was trained with another CLIP than models/clip holds: train it again (`dvc repro`)."
-        )
+        raise ArtifactError(f"{MODEL} was trained with another CLIP than models/clip: run `dvc repro`.")
     vectors = torch.cat([clip.images(one[None]) for one in images])
     return (functional.normalize(vectors, dim=1) if manifest["normalised"] else vectors).half()

@@ -17,11 +17,10 @@ from darkroom.dag.fingerprint.stages import OUT as CODE
 from darkroom.data.layout import SHARDS
 from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
-from darkroom.params.evaluate import EvaluateGenerator
 from darkroom.params.parts import Part, settings_of
 from darkroom.params.section import validate
 from darkroom.params.stage import DVC, given
-from darkroom.params.training import Training
+from darkroom.params.training import EvaluateGenerator, Training
 from darkroom.tools.places import outputs
 
 IMAGES = 2000  # of all parts together, up to which a data set is planned whole

@@ -19,11 +19,10 @@ from darkroom.params.training import Init, Training
 from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.plan.meter import Counter, Meter, clock
 from darkroom.tools.plan.table import StagePlan
-from darkroom.training import evaluation, strip
-from darkroom.training.averages import snapshot_images, write_snapshot
-from darkroom.training.callbacks import write_grids
+from darkroom.training import evaluation
+from darkroom.training.after_step import add_to_strip, points_of_strip, write_grids
+from darkroom.training.averages import snapshot_images, write_kept, write_snapshot
 from darkroom.training.curves import write_curves
-from darkroom.training.kept import write_kept
 from darkroom.training.loop import remaining_batches
 from darkroom.training.optimizer import parameter_groups, state_bytes
 from darkroom.training.precision import autocast
@@ -111,14 +110,13 @@ class Rehearsal:
         self.plan.seconds += first + settings.images // settings.batch * step
         grids = -(-settings.images // run.grid_every) if run.grid_every else 0
         share = self.scale / settings.processes
-        recipe, images, weights = trainer.recipe, trainer.images, partial(evaluation.evaluating, trainer)
         calls: list[tuple[float, Callable[[], Any]]] = [
             (-(-settings.images // settings.validate_every) * share, partial(evaluation.validate, trainer)),
-            (grids, partial(write_grids, recipe, images, logs, weights)),
-            (strip.points(settings.images), partial(strip.draw, trainer.strip, recipe, images, weights)),
+            (grids, partial(write_grids, trainer, logs)),
+            (points_of_strip(settings.images), partial(add_to_strip, trainer)),
         ]
-        for every, scores in recipe.evaluations:
-            each = 1 / settings.processes if scores in recipe.generated else share
+        for every, scores in trainer.recipe.evaluations:
+            each = 1 / settings.processes if scores in trainer.recipe.generated else share
             calls.append((-(-settings.images // every) * each, partial(evaluation.evaluate, trainer, scores)))
         for times, call in calls:
             if times:

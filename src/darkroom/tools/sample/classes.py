@@ -68,8 +68,7 @@ def settings_of(overrides: Overrides) -> Settings:
     kind = str((values.get("train_generator") or {}).get("kind"))
     if kind in GENERATORS and not GENERATORS.has("sampler", kind):
         raise DarkroomError(
-            f"{PARAMS}: {NO_GENERATOR}, so there is no generator: set it to dit or pretrained, and run `dvc repro "
-            "train_generator`."
+            f"{PARAMS}: {NO_GENERATOR}: set it to dit or pretrained, and run `dvc repro train_generator`."
         )
     steps = overrides.steps
     of_kind = {

@@ -24,12 +24,7 @@ _MODELS = {name: f"train_{name}" for name in ("clip", "decoder", "prior", "token
 
 
 def sample(
-    texts: Sequence[str],
-    files: Sequence[str],
-    images: int,
-    seed: int | None,
-    out: str | None,
-    mask: str | None = None,
+    texts: Sequence[str], files: Sequence[str], images: int, seed: int | None, out: str | None, mask: str | None = None
 ) -> str:
     """Write a grid with a row for each text and each file; return a line for the terminal.
 
@@ -118,10 +113,7 @@ def require_models(names: Sequence[str]) -> None:
     for name in names:
         folder = Path("models") / name
         if not any(folder.rglob("manifest.json")):
-            raise DarkroomError(
-                f"{folder} is not there: run `dvc repro {_MODELS[name]}`, or `dvc checkout {folder}` where it was "
-                "trained already."
-            )
+            raise DarkroomError(f"{folder} is not there: run `dvc repro {_MODELS[name]}`, or `dvc checkout {folder}`.")
 
 
 def grid_path(texts: Sequence[str], files: Sequence[str], end: object, out: str | None, place: Path = PLACE) -> Path:

@@ -117,9 +117,7 @@ def _config(folder: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict) or found.get("_class_name") not in _CLASSES:
         return None
     if found.get("norm_type") != "ada_norm_zero":
-        raise DarkroomError(
-            f"{path} describes no DiT: its `norm_type` is {found.get('norm_type')!r}, not ada_norm_zero."
-        )
+        raise DarkroomError(f"{path} describes no DiT: `norm_type` is {found.get('norm_type')!r}, not ada_norm_zero.")
     return found
 
 
@@ -128,9 +126,7 @@ def _weights(folder: Path) -> Path:
     if not any(folder.glob("*.safetensors*")) and pickled.is_file():
         return pickled
     if (found := weights_in(folder)) is None:
-        raise DarkroomError(
-            f"{folder} has a config.json and no diffusion_pytorch_model.safetensors: fetch the weights."
-        )
+        raise DarkroomError(f"{folder} has no diffusion_pytorch_model.safetensors: fetch the weights.")
     return found
 
 

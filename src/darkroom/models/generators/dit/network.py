@@ -283,8 +283,7 @@ class DiT(SavedNetwork):
             )
         if found.heads is not None and found.heads != self.config.heads:
             raise DarkroomError(
-                f"{path} has {found.heads} attention heads, and `train_generator.dit.model.heads` is "
-                f"{self.config.heads}: set it to {found.heads}, or leave it empty for a size by name."
+                f"{path} has {found.heads} heads: set `train_generator.dit.model.heads` to it, not {self.config.heads}."
             )
         width = found.tensors["patches.weight"].shape[0]
         tensors = ours_from_sit(found.tensors, path) if self.sit else found.tensors

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.nn import functional
 
-from darkroom.device import to_device
+from darkroom.device import in_float32, of_all_processes, process_count, to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
@@ -22,11 +23,10 @@ from darkroom.models.generators.conditions import (
     condition_of,
     nulled,
 )
-from darkroom.models.generators.data import Balanced, GeneratorData, means_of, scale_of
+from darkroom.models.generators.data import Balanced, GeneratorData, drawn_latents, scale_of
 from darkroom.models.generators.dit.augment import NUMBERS, Augmentation
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.generators.dit.representation import alignment, dispersive, projector
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.generators.dit.settings import Augment, DiTDiffusion, DiTSampling, Representation
 from darkroom.models.generators.dit.settings import DiT as Settings
@@ -42,6 +42,7 @@ from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 _BANDS = 4  # of the time, in validation
 _BLOCKS = ("dispersive", "alignment", "teacher")
 _COLUMNS = 10  # of the grid, a class or a stored condition each
+_BETA = 0.05  # error at which the alignment turns from squared to linear
 
 
 class Drawn(NamedTuple):
@@ -58,10 +59,9 @@ class DiTRecipe(GeneratorRecipe):
     """The objective's loss of f(x_t, t, y), y the class or another condition, some dropped; by default flow matching.
 
     x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for. While it
-    trains w_d L_disp and w_a L_align of its tokens are added, where they have a weight (`representation.py`).
+    trains w_d L_disp and w_a L_align of its tokens are added, where they have a weight (`dispersive`, `alignment`).
 
     sampling: how grids and evaluations sample.
-    codebook: of codes, the vector that each stands for, float32 (K, C).
     augment: how latents are transformed in training, for which the network then has a condition; None: they are not.
     """
 
@@ -80,7 +80,6 @@ class DiTRecipe(GeneratorRecipe):
         tokenizer: Tokenizer,
         sampling: DiTSampling,
         evaluation: Evaluation | None = None,
-        codebook: Tensor | None = None,
         asked: Asked | None = None,
         augment: Augment | None = None,
         representation: Representation | None = None,
@@ -88,7 +87,7 @@ class DiTRecipe(GeneratorRecipe):
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
         self.train, self.val = train, val
-        self.scaler, self.tokenizer, self.codebook = scaler, tokenizer, codebook
+        self.scaler, self.tokenizer = scaler, tokenizer
         self.modules: dict[str, nn.Module] = {"dit": model}
         self.phases: tuple[Phase, ...] = (Phase("dit", self.loss),)
         self.representation = wanted = representation or Representation()
@@ -132,7 +131,6 @@ class DiTRecipe(GeneratorRecipe):
             model.vector.set_scaler(EmbeddingScaler.of(pooled[pooled.any(axis=1)]))
         if data.captions is not None:
             model.caption.vocabulary.copy_(torch.from_numpy(data.captions.vocabulary))
-        codebook = None if data.latents.codebook is None else torch.from_numpy(data.latents.codebook)
         train = data.train
         if settings.balance:
             train = Balanced(train, data.latents.label_column, settings.balance)
@@ -146,7 +144,6 @@ class DiTRecipe(GeneratorRecipe):
             data.tokenizer,
             settings.sampling,
             evaluation,
-            codebook,
             data.asked,
             settings.augment,
             settings.representation,
@@ -222,24 +219,21 @@ class DiTRecipe(GeneratorRecipe):
 
     def _drawn(self, batch: Batch, stream: str, label_dropout: float, augment: Augment | None = None) -> Drawn:
         """Return what the network is to learn of a batch, with randomness that follows from positions."""
-        mean, condition = means_of(batch.data, self.codebook), condition_of(batch.data)
-        size = mean[0].numel()
+        condition, size = condition_of(batch.data), batch.data["mean"][0].numel()
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
         # and whether the condition drops. The same for all forms of latents, which then train under the same noise.
         normals, uniforms = random_numbers(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
-        posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
-        time = to_device(self.objective.times(uniforms[:, 0], normals[:, -1]), mean.device)
-        dropped = to_device(uniforms[:, 1] < label_dropout, mean.device)
-        if "logvar" in batch.data:
-            mean = mean + (0.5 * batch.data["logvar"].float()).exp() * posterior
-        x0, augmented = self.scaler(mean), None
+        latents, noise = drawn_latents(batch.data, normals)
+        time = to_device(self.objective.times(uniforms[:, 0], normals[:, -1]), noise.device)
+        dropped = to_device(uniforms[:, 1] < label_dropout, noise.device)
+        x0, augmented = self.scaler(latents), None
         if augment is not None and augment.probability:
-            drawn = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), mean.shape[-1]).to(mean.device)
+            drawn = Augmentation.drawn(augment, self.seed, batch.positions.tolist(), noise.shape[-1]).to(noise.device)
             x0, noise, augmented = drawn(x0), drawn(noise), drawn.condition
         if isinstance(condition, Captioned) and stream == "train":
             # A stream of its own: the other numbers stay those of every condition.
             _, hidden = random_numbers(self.seed, "dit/words", batch.positions.tolist(), 0, condition.tokens.shape[1])
-            condition = condition.without(to_device(hidden < self.settings.word_dropout, mean.device))
+            condition = condition.without(to_device(hidden < self.settings.word_dropout, noise.device))
         return Drawn(x0, noise, time, nulled(condition, self.model.null_label, dropped), augmented)
 
     def _losses(self, drawn: Drawn, taps: tuple[int, ...] = ()) -> tuple[dict[str, Tensor], Sequence[Tensor]]:
@@ -304,3 +298,43 @@ def config_of(
         caption_shape=caption_shape,
         augmented=NUMBERS if settings.augment.probability else 0,
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Losses of what a transformer's tokens say of its images, beside that of its prediction
+
+
+def dispersive(tokens: Tensor, tau: float) -> Tensor:
+    """Return log mean_{i,j} exp(-|z_i - z_j|² / (D τ)) of tokens (B, N, W), a scalar, float32; D = N W.
+
+    z_i: all tokens of image i. The mean is over all pairs of the images of all processes, i = j among them.
+    Source: Wang and He, "Diffuse and disperse", 2025, arXiv 2506.09027.
+    """
+    world = process_count()
+    with in_float32(tokens.device):
+        z = tokens.float().flatten(1)  # (B, D)
+        if world > 1:  # those of the other processes are constants here
+            pieces = list(of_all_processes(z.detach()).chunk(world))
+            pieces[distributed.get_rank()] = z
+            z = torch.cat(pieces)
+        z = z - z.detach().mean(dim=0)  # distances stay, and the difference below loses less
+        gram = z @ z.T / z.shape[1]
+        squares = gram.diagonal()
+        loss = (-(squares[:, None] + squares - 2 * gram) / tau).exp().mean().log()
+    # The mean of the gradients over the processes is then that of the loss.
+    return loss.detach() + world * (loss - loss.detach()) if world > 1 else loss
+
+
+def projector(width: int, seed: int) -> nn.Module:
+    """Return the untrained network that maps tokens of a block to those of a later one; it is not saved."""
+    with seeded(seed):
+        return nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+
+
+def alignment(projected: Tensor, target: Tensor) -> Tensor:
+    """Return the smooth L1 distance of tokens (B, N, W) from a teacher's, the mean over elements, a scalar, float32.
+
+    d² / (2 β) where |d| < β, else |d| - β / 2, β = 0.05.
+    Source: Jiang et al., "No other representation component is needed", 2025, arXiv 2505.02831 (SRA).
+    """
+    return functional.smooth_l1_loss(projected.float(), target.float(), beta=_BETA)

@@ -1,6 +1,7 @@
 """Images from a trained transformer: noise, guidance, solver, decoder."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -195,8 +196,5 @@ def _with_null(condition: Condition, null_label: int) -> Condition:
         return None
     if isinstance(condition, Embedded | Captioned):
         kept = torch.cat([condition.kept, torch.zeros_like(condition.kept)])
-        if isinstance(condition, Captioned):
-            return Captioned(torch.cat([condition.tokens] * 2), kept)
-        tokens = None if condition.tokens is None else torch.cat([condition.tokens] * 2)
-        return Embedded(torch.cat([condition.vector] * 2), tokens, kept)
+        return replace(condition.mapped(lambda each: torch.cat([each, each])), kept=kept)
     return torch.cat([condition, torch.full_like(condition, null_label)])

@@ -1,28 +1,18 @@
 """The sections of the generator `dit`: under `train_generator` and under `sample_generator`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from darkroom.diffusion.settings import (
-    Diffusion,
-    ObjectiveName,
-    Sampling,
-    Solver,
-    Steps,
-    Target,
-    Timesteps,
-    require_fit,
-)
+from darkroom.diffusion.settings import Diffusion, ObjectiveName, Sampling, Solver, Steps, Target, Timesteps, unfit
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
 Transform = Literal["mirror", "turn", "translation", "cutout"]  # in the order in which they are taken
 _BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
-_WORD_DROPOUT = 0.05  # enough to learn the unknown token, which no training caption has
 
 # Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
 _SMALL = (6, 192, 6)  # for some thousand images of 32 pixels
@@ -72,23 +62,16 @@ class Model(Section):
         named = zip(("depth", "width", "heads"), sizes, strict=True)
         return {name: getattr(self, name) or of_size for name, of_size in named}
 
-    @model_validator(mode="after")
-    def _divisible(self) -> "Model":
+    READ_WITH = {"context_length": ("condition", "caption")}
+
+    def _misfits(self) -> Iterator[str]:
         width, heads = self.shape["width"], self.shape["heads"]
         if width % heads:
-            raise ValueError(f"heads ({heads}) must divide width ({width})")
+            yield f"heads ({heads}) must divide width ({width})"
         if width % 4:
-            raise ValueError(f"width ({width}) must be a multiple of 4, for the sin-cos positions")
-        if self.context_length is not None and self.condition != "caption":
-            raise ValueError(
-                f"context_length is read with condition caption only, and condition is {self.condition}: take "
-                "context_length out, or set condition to caption"
-            )
+            yield f"width ({width}) must be a multiple of 4, for the sin-cos positions"
         if self.rope and width // heads % 4:
-            raise ValueError(
-                f"rope turns quarters of a head: width ({width}) / heads ({heads}) must be a multiple of 4"
-            )
-        return self
+            yield f"rope turns quarters of a head: width ({width}) / heads ({heads}) must be a multiple of 4"
 
 
 class DiTDiffusion(Diffusion):
@@ -108,19 +91,14 @@ class DiTDiffusion(Diffusion):
     """normalise fixed: the factor of latents; 0.18215 for Stable Diffusion's autoencoder, as published DiTs have it."""
     label_dropout: Fraction = 0.1
     """Fraction of labels, or of other conditions, replaced by the learned null, for guidance."""
-    word_dropout: Fraction = _WORD_DROPOUT
+    word_dropout: Fraction = 0.05  # enough to learn the unknown token, which no training caption has
     """condition caption: fraction of a caption's tokens that is read as the unknown one while training."""
 
-    @model_validator(mode="after")
-    def _is_read(self) -> "DiTDiffusion":
+    READ_WITH = {"latent_scale": ("normalise", "fixed")}
+
+    def _misfits(self) -> Iterator[str]:
         if sentence := self.unread():
-            raise ValueError(sentence)
-        if self.latent_scale != LATENT_SCALE and self.normalise != "fixed":
-            raise ValueError(
-                f"latent_scale is read with normalise fixed only, and normalise is {self.normalise}: take latent_scale "
-                "out, or set normalise to fixed"
-            )
-        return self
+            yield sentence
 
     def scale(self, mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
         """Return mean and deviation by which latents are normalised, of those of the latents, (C,) each.
@@ -146,13 +124,7 @@ class Augment(Section):
     transforms: Annotated[list[Transform], Field(min_length=1)] = list(get_args(Transform))
     """mirror, turn (quarters), translation (up to 1/4 of the side), cutout (a square of half the side)."""
 
-    @model_validator(mode="after")
-    def _is_read(self) -> "Augment":
-        if not self.probability and self.transforms != list(get_args(Transform)):
-            raise ValueError(
-                "transforms is read where probability is above 0.0 only: give that a number, or take transforms out"
-            )
-        return self
+    READ_WITH = {"transforms": ("probability",)}
 
 
 class DiTSampling(Sampling):
@@ -182,17 +154,11 @@ class DiTGenerated(DiTSampling):
     classifier_scale: Annotated[float, Field(ge=0)] = 0.0
     """Factor of its gradient, where guidance is; with guidance: 1.0 it guides alone; 0.0: none."""
 
-    @model_validator(mode="after")
-    def _weaker(self) -> "DiTGenerated":
+    READ_WITH = {"classifier_scale": ("classifier",), "weaker_images": ("weaker_sigma_rel",)}
+
+    def _misfits(self) -> Iterator[str]:
         if self.weaker != NO_FILE and self.weaker_sigma_rel is not None:
-            raise ValueError(
-                f"weaker and weaker_sigma_rel both name a weaker network: set weaker to {NO_FILE}, or the other to null"
-            )
-        if self.classifier_scale and self.classifier == NO_FILE:
-            raise ValueError("classifier_scale needs a classifier: set classifier to models/classifier, or it to 0.0")
-        if self.weaker_images is not None and self.weaker_sigma_rel is None:
-            raise ValueError("weaker_images is read with weaker_sigma_rel only: give that a width, or leave it empty")
-        return self
+            yield f"weaker and weaker_sigma_rel both name a weaker network: set one of them to {NO_FILE} or null"
 
 
 class Representation(Section):
@@ -213,13 +179,13 @@ class Representation(Section):
     noise_gap: Annotated[float, Field(ge=0, le=1)] = 0.2
     """alignment: by how much earlier the averaged weights see an image at most, as a fraction of the time."""
 
-    @model_validator(mode="after")
-    def _is_read(self) -> "Representation":
-        for switch, names in _REPRESENTATION.items():
-            given = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
-            if given and not getattr(self, switch):
-                raise ValueError(f"{given[0]} is read with {switch} only: give that a weight, or take {given[0]} out")
-        return self
+    READ_WITH = {
+        "dispersive_tau": ("dispersive",),
+        "dispersive_block": ("dispersive",),
+        "alignment_block": ("alignment",),
+        "teacher_block": ("alignment",),
+        "noise_gap": ("alignment",),
+    }
 
     def block(self, name: str, depth: int) -> int:
         """Return the number of the block that a key names, of so many."""
@@ -227,10 +193,6 @@ class Representation(Section):
 
 
 _PLACES = {"dispersive_block": 1 / 4, "alignment_block": 1 / 3, "teacher_block": 2 / 3}  # as fractions of the depth
-_REPRESENTATION = {  # which weight reads which keys
-    "dispersive": ("dispersive_tau", "dispersive_block"),
-    "alignment": ("alignment_block", "teacher_block", "noise_gap"),
-}
 
 
 class DiT(Kind):
@@ -252,25 +214,17 @@ class DiT(Kind):
     sampling: DiTSampling = DiTSampling()
     """How evaluations, and the grids while training, are sampled."""
 
-    @model_validator(mode="after")
-    def _sampled(self) -> "DiT":
+    READ_WITH = {"diffusion.word_dropout": ("model.condition", "caption")}
+
+    def _misfits(self) -> Iterator[str]:
         timesteps = "diffusion.timesteps", self.diffusion.timesteps
-        require_fit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
-        if self.diffusion.word_dropout != _WORD_DROPOUT and self.model.condition != "caption":
-            raise ValueError(
-                "diffusion.word_dropout is read with model.condition caption only, and that is "
-                f"{self.model.condition}: take word_dropout out, or set model.condition to caption"
-            )
+        yield from unfit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
         if self.balance and self.model.condition == "none":
-            raise ValueError(
-                "without a condition balance would change how often each class is generated: set balance to 0.0, or "
-                "model.condition to what it reads"
-            )
+            yield "balance changes how often each class is generated, and model.condition is none: set balance to 0.0"
         depth = self.model.shape["depth"]
         for name in _PLACES:
             if self.representation.block(name, depth) > depth:
-                raise ValueError(f"representation.{name} must be one of the model's blocks, 1 to {depth}")
-        return self
+                yield f"representation.{name} must be one of the model's blocks, 1 to {depth}"
 
     def unfit(self, latent_size: int) -> str | None:
         """Return why the section does not fit latents of a height and width; None: it does."""

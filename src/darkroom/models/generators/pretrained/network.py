@@ -50,10 +50,7 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
     path = _path(settings)
     found = read_published(path)
     if found is None:
-        raise DarkroomError(
-            f"{_KEY}: {path} holds no published DiT: name a .pt file, or a folder with diffusers' config.json and "
-            "weights; weights of this repository are taken by `train_generator.training.init.folder`."
-        )
+        raise DarkroomError(f"{_KEY}: {path} holds no published DiT: name a .pt file, or a folder of diffusers.")
     shape = Shape.of(found.tensors)
     sizes = shape.width, shape.depth, shape.patch, shape.channels, shape.outputs, shape.classes, shape.hidden
     if None in sizes:
@@ -140,7 +137,5 @@ def _names(path: Path, count: int, catalog: list[str]) -> list[str]:
     if names and len(names) != count:
         raise DarkroomError(f"{_KEY}: {folder} names {len(names)} classes, and the network has {count}: mend {NAMES}.")
     if not names:
-        print(
-            f"{path} names no classes, and data/catalog has {len(catalog)}, not {count}: they are numbers (or {NAMES})"
-        )
+        print(f"{path} names no classes, and data/catalog has {len(catalog)}, not {count}: they are numbers ({NAMES})")
     return names or [str(number) for number in range(count)]

@@ -1,6 +1,6 @@
 """The sections of the generator `pretrained`: under `train_generator` and under `sample_generator`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -57,28 +57,15 @@ class Pretrained(Kind):
         """The fraction of labels that were dropped in its training."""
         return self.diffusion.label_dropout
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "Pretrained":
-        given = [name for name in ("name", "url") if getattr(self, name) is not None]
-        given += ["folder"] if self.folder != NO_FILE else []
-        if len(given) != 1:
-            raise ValueError(
-                f"give one of name, folder and url, and not {' and '.join(given) or 'none of them'}: without them name "
-                f"and url are null, and folder is {NO_FILE}"
-            )
-        if self.revision is not None and self.name is None:
-            raise ValueError("revision belongs to a name on the Hub: leave it empty")
-        if self.objective == "flow":
-            for name in ("schedule", "variance"):
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} is of Gaussian diffusion, and objective is flow: take {name} out")
-            if self.name is not None:
-                raise ValueError(
-                    "objective is flow, and SiTs are .pt files: name it by folder or url, and name is null"
-                )
+    READ_WITH = {"schedule": ("objective", "gaussian"), "variance": ("objective", "gaussian"), "revision": ("name",)}
+
+    def _misfits(self) -> Iterator[str]:
+        if sum((self.name is not None, self.url is not None, self.folder != NO_FILE)) != 1:
+            yield f"give one of name, folder and url: without them name and url are null, and folder is {NO_FILE}"
+        if self.objective == "flow" and self.name is not None:
+            yield "objective is flow, and SiTs are .pt files: set name to null, and name the file by folder or url"
         if self.training:
-            raise ValueError("nothing is trained, so `training` is {}")
-        return self
+            yield "nothing is trained, so `training` is {}"
 
 
 class PretrainedSampling(DiTSampling):

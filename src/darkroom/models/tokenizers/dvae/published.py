@@ -9,7 +9,7 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.dvae.settings import DVAEConfig
-from darkroom.training.weight_files import read_pickled
+from darkroom.training.weight_files import misfits, read_pickled
 
 # What its constructor takes, and our keys of the section; `normalization` only where it is not its default.
 NAMES = {
@@ -51,8 +51,7 @@ def read(path: Path, config: DVAEConfig) -> dict[str, Tensor]:
         raise DarkroomError(f"{path} is no file of dalle-pytorch's train_vae.py: its weights are not tensors by name.")
     if (size := said.get("image_size", config.image_size)) != config.image_size:
         raise DarkroomError(
-            f"{path} was trained on images of {size} pixels, and here they have {config.image_size}: set "
-            f"`ingest.image_size` to {size}."
+            f"{path} was trained on images of {size} pixels: set `ingest.image_size` to it, not {config.image_size}."
         )
     _require_range(path, said.get("normalization", (_MEAN, _STD)), config)
     return dict(weights)
@@ -83,8 +82,7 @@ def written(config: DVAEConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]
     """
     if config.image_size & (config.image_size - 1):
         raise DarkroomError(
-            f"`ingest.image_size` is {config.image_size}, and dalle-pytorch takes powers of two alone: export "
-            "safetensors."
+            f"`ingest.image_size` is {config.image_size}, and dalle-pytorch takes powers of two: export safetensors."
         )
     hparams: dict[str, Any] = {name: getattr(config, name) for name in ("image_size", *KEYS)}
     means, stds = normalization(config)
@@ -105,12 +103,5 @@ def misfit(weights: Mapping[str, Tensor], config: DVAEConfig) -> str | None:
         found["hidden_dim"], found["channels"] = first.shape[:2]
     found["num_layers"] = len({name for name in weights if re.fullmatch(r"encoder\.\d+\.0\.weight", name)})
     found["num_resnet_blocks"] = len({name for name in weights if re.fullmatch(r"encoder\.\d+\.net\.0\.weight", name)})
-    wrong = [name for name, value in found.items() if value != getattr(config, name)]
-    if not wrong:
-        return None
-    has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
-    return f"has {has}: set {', '.join(f'{KEYS[name]} to {_set(name, found[name])}' for name in wrong)}."
-
-
-def _set(name: str, value: int) -> str:
-    return {1: "L", 3: "RGB", 4: "RGBA"}.get(value, str(value)) if name == "channels" else str(value)
+    channels = {1: "L", 3: "RGB", 4: "RGBA"}.get(found.get("channels", 0), "")
+    return misfits(found, config, KEYS, {"channels": channels})

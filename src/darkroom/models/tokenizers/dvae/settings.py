@@ -1,10 +1,10 @@
 """The section of the tokenizer `dvae`, and the shape of its network."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.models.tokenizers.sections import Codes, Kind
 from darkroom.params.section import Positive, Section
@@ -26,17 +26,14 @@ class Temperature(Section):
     images: Positive | None = 7680
     """cosine: images until the minimum."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "Temperature":
-        """Each rule has what it needs, and no value stands here that nothing reads."""
+    READ_WITH = {"rate": ("rule", "exponential", "compounding"), "images": ("rule", "cosine")}
+
+    def _misfits(self) -> Iterator[str]:
         if self.minimum > self.start:
-            raise ValueError(f"minimum ({self.minimum}) must not be above start ({self.start})")
-        key, other = ("images", "rate") if self.rule == "cosine" else ("rate", "images")
+            yield f"minimum ({self.minimum}) must not be above start ({self.start})"
+        key = "images" if self.rule == "cosine" else "rate"
         if getattr(self, key) is None:
-            raise ValueError(f"rule {self.rule} needs {key}")
-        if getattr(self, other) is not None:
-            raise ValueError(f"{other} is not read by the rule {self.rule}: leave it empty")
-        return self
+            yield f"rule {self.rule} needs {key}"
 
 
 class DVAE(Kind):
@@ -96,21 +93,13 @@ class DVAE(Kind):
                 )
         return None
 
-    @model_validator(mode="after")
-    def _normalised(self) -> "DVAE":
-        if (self.mean is None) != (self.std is None):
-            raise ValueError("mean and std go together: give both, or leave both empty")
-        if self.mean is not None and self.alpha != "signed":
-            raise ValueError("alpha is not read where mean and std are given: leave it at signed")
-        return self
+    READ_WITH = {"reinmax": ("straight_through", True)}
 
-    @model_validator(mode="after")
-    def _hard(self) -> "DVAE":
-        if self.reinmax and not self.straight_through:
-            raise ValueError(
-                "reinmax is a gradient for hard choices: set straight_through to true, or reinmax to false"
-            )
-        return self
+    def _misfits(self) -> Iterator[str]:
+        if (self.mean is None) != (self.std is None):
+            yield "mean and std go together: give both, or leave both empty"
+        if self.mean is not None and self.alpha != "signed":
+            yield "alpha is not read where mean and std are given: leave it at signed"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """The section of the tokenizer `identity`."""
 
+from collections.abc import Iterator
 from typing import ClassVar
-
-from pydantic import model_validator
 
 from darkroom.models.tokenizers.sections import Kind
 
@@ -17,7 +16,5 @@ class Identity(Kind):
         """How many pixels stand behind one place of the latent."""
         return 1
 
-    @model_validator(mode="after")
-    def _untrained(self) -> "Identity":
-        self.require_untrained()
-        return self
+    def _misfits(self) -> Iterator[str]:
+        yield from self.untrained()

@@ -138,11 +138,7 @@ _KEY = "`train_tokenizer.pretrained`"
 
 
 def _source(settings: Pretrained) -> tuple[str, dict[str, Any]]:
-    """Return the folder, or the name on the Hub, and where in it.
-
-    Raises:
-        DarkroomError: the folder is not there, or has no weights in safetensors.
-    """
+    """Return the folder, or the name on the Hub, and where in it."""
     where = {"subfolder": settings.subfolder} if settings.subfolder else {}
     if settings.name is not None:
         return settings.name, {**where, "revision": settings.revision}

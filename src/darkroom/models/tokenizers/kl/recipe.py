@@ -38,9 +38,7 @@ class KLRecipe(TokenizerRecipe):
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
         """Add the discriminator's phase where there is one, and choose the distance."""
         settings = self.settings
-        game = settings.adversarial
-        self.adversary = Adversary(game, self.training, image_shape, self.modules) if game.active else None
-        self.phases += self.adversary.phases if self.adversary else ()
+        self.adversary = Adversary.of(settings.adversarial, self, image_shape)
         self.blocks = [m for m in self.model.modules() if isinstance(m, ResnetBlock2D)]
         compare: dict[str, Callable[..., Tensor]] = {
             "mse": functional.mse_loss,
@@ -56,9 +54,7 @@ class KLRecipe(TokenizerRecipe):
         transform = transform_of(self.settings.equivariance, self.training, batch, self.model.latent_shape[1])
         values, made = self._pass(batch, "train", transform)
         losses = {name: value.mean() for name, value in values.items()}
-        if self.adversary is None:
-            return losses
-        return self.adversary.add(losses, batch, made, self.model.last)
+        return self.adversary.add(losses, batch, made, self.model.last) if self.adversary else losses
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image, without a discriminator's, with noise that follows from its row."""

@@ -1,13 +1,13 @@
 """The sections of the tokenizers `kl` and `pretrained`: a KL autoencoder of one's own, and a published one."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from darkroom.models.tokenizers.sections import Adversarial, Equivariance, Kind, Perceptual, require_fit
+from darkroom.models.tokenizers.sections import Adversarial, Equivariance, Kind, Perceptual, undivided, unfit_losses
 from darkroom.params.section import NO_FILE, Positive
 
 
@@ -53,13 +53,9 @@ class KL(Kind):
         """Return why the latents of images of shape (C, H, W) cannot be transformed; None: they can."""
         return self.equivariance.unfit(image_shape[1] // self.factor)
 
-    @model_validator(mode="after")
-    def _groups(self) -> "KL":
-        for width in self.channels:
-            if width % self.norm_groups:
-                raise ValueError(f"norm_groups ({self.norm_groups}) must divide every width in channels, not {width}")
-        require_fit(self.perceptual, self.adversarial)
-        return self
+    def _misfits(self) -> Iterator[str]:
+        yield from undivided(self.norm_groups, self.channels)
+        yield from unfit_losses(self.perceptual, self.adversarial)
 
 
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model"  # as diffusers names them
@@ -107,10 +103,7 @@ class Pretrained(Kind):
         """Return what is missing in `folder`; None: nothing."""
         folder = Path(self.folder) / (self.subfolder or "")
         if not (folder / CONFIG).is_file():
-            return (
-                f"{self.folder} holds no autoencoder of diffusers' format: give a folder with {CONFIG} and "
-                f"{WEIGHTS}.safetensors, and its `subfolder` if it is a whole pipeline"
-            )
+            return f"{self.folder} holds no {CONFIG} of an autoencoder of diffusers: name its folder and `subfolder`"
         if not any(folder.glob(f"{WEIGHTS}*.safetensors")):
             return f"{folder} has no weights: put {WEIGHTS}.safetensors beside {CONFIG}; other formats are not read"
         return None
@@ -124,14 +117,10 @@ class Pretrained(Kind):
             return self._other_channels(taken, channels)
         factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)
         if factor != self.downsampling:
-            return (
-                f"one place of the latent of {source} stands for {factor} x {factor} pixels: set `downsampling` to "
-                f"{factor}, not {self.downsampling}"
-            )
+            return f"one place of the latent of {source} is {factor} x {factor} pixels: set `downsampling` to {factor}"
         if size % factor:
             return (
-                f"the images have {size} pixels a side, which {factor}, the pixels behind one place of the latent of "
-                f"{source}, does not divide: set `ingest.image_size` to a multiple of {factor}"
+                f"the images have {size} pixels a side: set `ingest.image_size` to a multiple of {factor}, for {source}"
             )
         return None
 
@@ -141,13 +130,9 @@ class Pretrained(Kind):
             "`ingest.channels` accordingly, or take another autoencoder (`image_channels`)"
         )
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "Pretrained":
-        if self.name is None and self.folder == NO_FILE:
-            raise ValueError("neither a name on the Hub nor a folder is given")
-        if self.name is not None and self.folder != NO_FILE:
-            raise ValueError(f"give a name on the Hub or a folder, not both: without a folder it is {NO_FILE}")
-        if self.name is None and self.revision is not None:
-            raise ValueError("a folder has no revision: leave it empty")
-        self.require_untrained()
-        return self
+    READ_WITH = {"revision": ("name",)}
+
+    def _misfits(self) -> Iterator[str]:
+        if (self.name is None) == (self.folder == NO_FILE):
+            yield f"give a name on the Hub or a folder, not both: without a name it is null, without a folder {NO_FILE}"
+        yield from self.untrained()

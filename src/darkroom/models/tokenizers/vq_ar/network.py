@@ -74,7 +74,7 @@ class Pass(NamedTuple):
 
 
 class VQAutoregressive(SavedNetwork):
-    """A trained or training autoencoder behind the tokenizer protocol; `generators.autoregressive` samples from it."""
+    """A trained or training autoencoder behind the tokenizer protocol; `vq_ar.generate` samples from it."""
 
     shape = VQARConfig
     made_by = ("tokenizer", "train_tokenizer")

@@ -1,8 +1,9 @@
 """The section of the tokenizer `vq_ar`."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.models.tokenizers.sections import Codes, Gradient, Iterations, Kind, Smoothing
 from darkroom.params.section import Fraction, Positive, Section, Weight
@@ -75,14 +76,9 @@ class VQAR(Kind):
     sampling: GridSampling = GridSampling()
     """Its own images in the grids and evaluations while training."""
 
-    @model_validator(mode="after")
-    def _foreseen(self) -> "VQAR":
+    def _misfits(self) -> Iterator[str]:
         if self.logits_codebook == "after" and (self.kmeans_init or self.dead_below):
-            raise ValueError(
-                "logits_codebook: after foresees the averages of the codebook alone: take before, or, as genie2, "
-                "kmeans_init: false and dead_below: 0.0"
-            )
-        return self
+            yield "logits_codebook: after needs kmeans_init: false and dead_below: 0.0; or take before"
 
     @property
     def factor(self) -> int:

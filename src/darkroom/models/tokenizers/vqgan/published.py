@@ -15,7 +15,7 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.vqgan.settings import VQGANConfig
-from darkroom.training.weight_files import read_pickled
+from darkroom.training.weight_files import misfits, read_pickled
 
 _KEY = "`train_tokenizer.vqgan.{}`"
 _LINEAR = ("project_in", "project_out")
@@ -90,8 +90,7 @@ def read(path: Path, config: VQGANConfig) -> dict[str, Tensor]:
     theirs = _state(read_pickled(path))
     if "enc_dec.encoders.0.weight" not in theirs:
         raise DarkroomError(
-            f"{path} holds no VQGanVAE: there is no tensor enc_dec.encoders.0.weight in it, as in the files of "
-            "muse-maskgit-pytorch; name the right file."
+            f"{path} holds no VQGanVAE: enc_dec.encoders.0.weight is missing; name a file of muse-maskgit-pytorch."
         )
     shape = _Shape.of(theirs)
     if shape is None or "quantizer.mask" not in theirs or "quantizer.project_in.weight" not in theirs:
@@ -103,9 +102,7 @@ def read(path: Path, config: VQGANConfig) -> dict[str, Tensor]:
             "set it to lfq, or to bsq where its `lfq_kwargs` had `spherical`."
         )
     if config.pixels != "unit":
-        raise DarkroomError(
-            f"{path} holds a VQGanVAE, which sees pixels from 0 to 1: set {_KEY.format('pixels')} to unit."
-        )
+        raise DarkroomError(f"{path} holds a VQGanVAE: set {_KEY.format('pixels')} to unit.")
     found = {"quantiser.signs.mask": theirs["quantizer.mask"]}
     found["quantiser.counts"] = torch.zeros(2 ** len(theirs["quantizer.mask"]))
     for our, name in (shape.names() | shape.discriminator()).items():
@@ -157,13 +154,8 @@ def misfit(tensors: Mapping[str, Tensor], config: VQGANConfig) -> str | None:
         found["width"] = stem.shape[0]
         if stem.shape[1] != config.image_channels:
             return (
-                f"takes images of {stem.shape[1]} channels, and here they have {config.image_channels}: change "
-                "`ingest.channels`."
+                f"takes images of {stem.shape[1]} channels, and not {config.image_channels}: change `ingest.channels`."
             )
     if (mask := tensors.get("quantiser.signs.mask")) is not None:
         found["codebook_size"] = 2 ** len(mask)
-    wrong = [name for name, value in found.items() if value != getattr(config, name)]
-    if not wrong:
-        return None
-    has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
-    return f"has {has}: set {', '.join(f'{_KEY.format(name)} to {found[name]}' for name in wrong)}."
+    return misfits(found, config, {name: _KEY.format(name) for name in found})

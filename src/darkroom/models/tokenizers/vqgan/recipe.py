@@ -31,10 +31,8 @@ class VQGANRecipe(TokenizerRecipe):
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
         """Move the codebook behind each step, and add the discriminator's phase where there is one."""
-        game = self.settings.adversarial
-        self.adversary = Adversary(game, self.training, image_shape, self.modules) if game.active else None
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
-        self.phases += self.adversary.phases if self.adversary else ()
+        self.adversary = Adversary.of(self.settings.adversarial, self, image_shape)
         self.blocks = [m for m in self.model.modules() if isinstance(m, Residual)]
 
     def loss(self, batch: Batch) -> Losses:
@@ -49,9 +47,7 @@ class VQGANRecipe(TokenizerRecipe):
         weights = self.model.quantiser.weights
         extra = [weights[name] * losses[name] for name in quantised.losses if weights[name]]
         losses |= {"loss": torch.stack([made.others, *extra]).sum(), **self.model.quantiser.use()}
-        if self.adversary is None:
-            return losses
-        return self.adversary.add(losses, batch, made, self.model.last_layer)
+        return self.adversary.add(losses, batch, made, self.model.last_layer) if self.adversary else losses
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image: what belongs to a batch, the entropy of all its codes, is not among them."""

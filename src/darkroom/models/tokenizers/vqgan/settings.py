@@ -1,10 +1,11 @@
 """The section of the tokenizer `vqgan`, and the shape of its network."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from darkroom.models.tokenizers.sections import (
     FSQ,
@@ -18,7 +19,7 @@ from darkroom.models.tokenizers.sections import (
     Perceptual,
     Pixels,
     SimVQ,
-    require_fit,
+    unfit_losses,
 )
 from darkroom.params.section import Positive, Section
 
@@ -86,23 +87,15 @@ class VQGAN(Kind):
         too_few = self.too_few(self.codebook_size, image_shape[1], batch) if by_kmeans else None
         return too_few or self.equivariance.unfit(image_shape[1] // self.factor)
 
-    @model_validator(mode="after")
-    def _networks(self) -> "VQGAN":
-        if self.width % self.norm_groups:
-            raise ValueError(f"norm_groups ({self.norm_groups}) must divide width ({self.width})")
-        require_fit(self.perceptual, self.adversarial)
-        return self
-
-    @model_validator(mode="after")
-    def _codebook(self) -> "VQGAN":
+    def _misfits(self) -> Iterator[str]:
         size, name = self.codebook_size, self.quantiser
-        if name in ("lfq", "bsq"):
-            if size & (size - 1):
-                near = 2 ** round(math.log2(size))
-                raise ValueError(f"codebook_size is {size:,}, and {name} needs a power of two: {near:,}, say")
-        elif name == "fsq" and (product := math.prod(self.fsq.levels)) != size:
-            raise ValueError(f"the product of fsq.levels is {product:,}, and must be codebook_size, {size:,}")
-        return self
+        if self.width % self.norm_groups:
+            yield f"norm_groups ({self.norm_groups}) must divide width ({self.width})"
+        yield from unfit_losses(self.perceptual, self.adversarial)
+        if name in ("lfq", "bsq") and size & (size - 1):
+            yield f"codebook_size is {size:,}, and {name} needs a power of two: {2 ** round(math.log2(size)):,}, say"
+        if name == "fsq" and (product := math.prod(self.fsq.levels)) != size:
+            yield f"the product of fsq.levels is {product:,}, and must be codebook_size, {size:,}"
 
 
 @dataclass(frozen=True)

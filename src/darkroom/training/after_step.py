@@ -1,0 +1,151 @@
+"""What follows an optimizer step and changes no weight: log lines, pictures, trackers.
+
+The strip shows a training: the same few images, from the same noise, at each doubling of the images seen. A declared
+output beside the curves, so it follows from parameters alone, not from `run.grid_every`; doublings need no end that is
+known beforehand. What is drawn already lies in the checkpoints: a killed training continues the strip.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from darkroom.artifacts.atomic import write_bytes, write_json
+from darkroom.data.grid import contact_sheet, save_png
+from darkroom.errors import DarkroomError
+from darkroom.training.curves import Record
+from darkroom.training.evaluation import evaluating, passed
+from darkroom.training.journal import Journal
+from darkroom.training.plateau import TITLES
+from darkroom.training.recipe import Recipe
+from darkroom.training.trackers import log_histogram, log_images, log_record
+from darkroom.training.train_state import TrainState
+
+FIRST = 1000  # images seen when the first images of the strip are drawn
+KEPT = 8  # points of the strip: the last doublings, and the end
+_SIDE = 128  # pixels to which larger images are reduced: they lie in every checkpoint
+
+
+def after_step(
+    state: TrainState, logs: Path, journal: Journal | None, before: int, entry: Record | None, decided: bool
+) -> None:
+    """Log, track and draw what is due; a grid, strip or histogram that fails is printed and does not stop a training.
+
+    Args:
+        state: the training after the optimizer step.
+        logs: where histograms and grids go.
+        journal: with the bar and the records; None: another process has it.
+        before: images seen before the step.
+        entry: the record of this step; None: none was due.
+        decided: whether the learning rate falls from here on, because `min_improvement` says so.
+    """
+    processes, images, end = state.processes, state.images, state.settings.images
+    if journal is not None:
+        journal.step(images)
+        if entry is not None:
+            journal.add(entry)
+        if decided:
+            journal.ends_at(end)
+            print(
+                f"{TITLES[state.recipe.judge]} has levelled off, to less than {state.settings.min_improvement:.2g} for "
+                f"twice the images: the learning rate falls from image {images:,}, and the training ends at {end:,}."
+            )
+    if entry is not None:
+        log_record(processes.accelerator, entry)
+        if processes.first:
+            _write_histograms(state, logs)
+    if processes.first or processes.sharded:
+        every = state.run.grid_every
+        if every and (images == end or passed(every, before, images)):
+            for path in write_grids(state, logs):
+                log_images(processes.accelerator, f"grid/{path.stem.partition('-')[2]}", path, images)
+        if strip_is_due(before, images, end):
+            add_to_strip(state)
+
+
+def _write_histograms(state: TrainState, logs: Path) -> None:
+    """Write the counts of an evaluation to the trackers and `histograms/IMAGES-NAME.tsv`, a value and count a line."""
+    for name, counts in state.recipe.histograms.items():
+        lines = ["value\tcount", *(f"{value}\t{count}" for value, count in enumerate(counts.tolist()))]
+        path = logs / "histograms" / f"{state.images:09d}-{name}.tsv"
+        try:
+            write_bytes(path, ("\n".join(lines) + "\n").encode())
+        except OSError as error:
+            print(f"no histogram at image {state.images:,}: {error}")
+        log_histogram(state.processes.accelerator, f"eval/{name}", counts, state.images)
+
+
+@torch.no_grad()
+def write_grids(state: TrainState, logs: Path) -> list[Path]:
+    """Write grids by averaged and by raw weights, `grids/IMAGES-ema.png` and `-raw.png`, and return their paths."""
+    written = []
+    for weights in ("ema", "raw"):
+        try:
+            with evaluating(state, weights == "ema"):
+                pixels = state.recipe.preview()
+            if pixels is not None and state.processes.first:
+                path = logs / "grids" / f"{state.images:09d}-{weights}.png"
+                save_png(path, contact_sheet(np.asarray(pixels), state.recipe.columns))
+                written.append(path)
+        except (RuntimeError, OSError, DarkroomError) as error:
+            print(f"no grid at image {state.images:,}: {error}")
+    return written
+
+
+def strip_is_due(before: int, images: int, end: int) -> bool:
+    """Return whether a doubling of `FIRST` lies in (before, images], or the training ends at `images`."""
+    return images == end or before < _last_doubling(images) <= images
+
+
+def points_of_strip(end: int) -> int:
+    """Return how often a training of so many images adds to its strip."""
+    return (end // FIRST).bit_length() + (_last_doubling(end) != end)
+
+
+def _last_doubling(images: int) -> int:
+    """Return the last doubling of `FIRST` up to `images`, or `FIRST` itself before it."""
+    return FIRST << max(0, (images // FIRST).bit_length() - 1)
+
+
+@torch.no_grad()
+def add_to_strip(state: TrainState) -> None:
+    """Draw the images of the averaged weights as they are, and drop the oldest ones; a recipe without any draws none.
+
+    With sharded weights every process must call it; otherwise the first one.
+    """
+    try:
+        with evaluating(state):
+            pixels = state.recipe.strip()
+    except (RuntimeError, DarkroomError) as error:
+        print(f"nothing in the strip at image {state.images:,}: {error}")
+        return
+    if pixels is not None and state.processes.first:
+        state.strip[state.images] = reduced(np.asarray(pixels))
+        for old in sorted(state.strip)[:-KEPT]:
+            del state.strip[old]
+
+
+def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return images (N, C, H, W), by whole factors reduced to at most 128 pixels a side: means, rounded down."""
+    factor = -(-max(images.shape[2:]) // _SIDE)
+    if factor == 1:
+        return images.copy()
+    height, width = (side // factor for side in images.shape[2:])
+    squares = images[:, :, : height * factor, : width * factor].reshape(
+        *images.shape[:2], height, factor, width, factor
+    )
+    return squares.mean(axis=(3, 5)).astype(np.uint8)
+
+
+def write_strip(folder: Path, drawn: dict[int, NDArray[np.uint8]], recipe: Recipe) -> None:
+    """Write the strip: a row for each point, above them the originals where there are some; nothing without images."""
+    if not drawn:
+        return
+    points = sorted(drawn)
+    originals = recipe.originals()
+    rows = [drawn[images] for images in points]
+    rows = rows if originals is None else [reduced(np.asarray(originals)), *rows]
+    save_png(folder / "strip.png", contact_sheet(np.concatenate(rows), len(rows[0])))
+    facts = {"images": points, "originals": originals is not None, "by_class": recipe.by_class}
+    write_json(folder / "strip.json", facts | ({"captions": list(recipe.captions)} if recipe.captions else {}))

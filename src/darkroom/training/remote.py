@@ -1,0 +1,372 @@
+"""Checkpoints elsewhere: what is pushed to a folder, a URL, a wandb artifact or the Hub, and what is taken from there.
+
+A training is known by STAGE-KEY-CODE, where KEY is a hash of its parameters and inputs, and CODE one of its code:
+another training, or the same with other code, never finds its checkpoints. What leaves the machine is the checkpoint
+folder, and the names STAGE-KEY-CODE and images-N; none of them holds a path or a host. Secrets come from the
+environment (HF_TOKEN, WANDB_API_KEY) or from the login of each program, never from params.yaml.
+"""
+
+# No effect on any output: copies checkpoints elsewhere and back; what comes back is checked by its hashes
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from darkroom.artifacts.atomic import atomic_folder
+from darkroom.artifacts.manifest import NAME, ArtifactError, read_manifest, sha256_file
+from darkroom.errors import DarkroomError
+from darkroom.remote import require_no_password, telling
+from darkroom.training.checkpoint import KIND, verify
+
+_CHECKPOINT = re.compile(r"images-\d+")
+
+
+class Store(Protocol):
+    """Where the checkpoints of one training lie, by the names of their folders."""
+
+    def names(self) -> list[str]:
+        """Return the checkpoints that were stored to their end, oldest first."""
+        ...
+
+    def upload(self, checkpoint: Path) -> None:
+        """Store a checkpoint; a reader sees all of it or nothing, also when this is killed at any instant."""
+        ...
+
+    def download(self, name: str, folder: Path) -> None:
+        """Write the files of a checkpoint into an empty folder; what is missing there raises ArtifactError."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a checkpoint; a reader sees all of it or nothing."""
+        ...
+
+
+class Place:
+    """The checkpoints of one training in a place that params.yaml names.
+
+    Args:
+        store: how that place is read and written.
+        text: what params.yaml calls it, for messages.
+        keep: how many checkpoints stay there, the newest.
+    """
+
+    def __init__(self, store: Store, text: str, keep: int) -> None:
+        self._store, self._text, self._keep = store, text, max(2, keep)
+
+    def push(self, checkpoint: Path) -> None:
+        """Copy a checkpoint folder there, then, and only then, remove older ones.
+
+        Raises:
+            DarkroomError: the place cannot be written; the checkpoints before stay. The training can go on.
+        """
+        with telling(f"cannot copy {checkpoint.name} to {self._text} (`run.checkpoints_to`)"):
+            self._store.upload(checkpoint)
+            for old in self._store.names()[: -self._keep]:
+                self._store.remove(old)
+
+    def fetch(self, state: Path) -> Path | None:
+        """Write the newest whole checkpoint into the folder `state`, and return where; None where there is none.
+
+        A damaged one is skipped with a message and the one before it taken. Each file is checked against the manifest
+        before the checkpoint appears under its name.
+
+        Raises:
+            DarkroomError: the place cannot be read: better no training than one that begins anew in silence.
+        """
+        what = f"cannot look for checkpoints in {self._text} (`run.checkpoints_from`; empty: train without looking)"
+        with telling(what):
+            names = self._store.names()
+        for name in reversed(names):
+            try:
+                with atomic_folder(state / name) as temporary:
+                    with telling(what):
+                        self._store.download(name, temporary)
+                    _verify(temporary, name)
+            except ArtifactError as error:
+                print(f"checkpoint {name} in {self._text} is damaged and left alone: {error}")
+            else:
+                print(f"fetched checkpoint {name} from {self._text}")
+                return state / name
+        print(f"no checkpoint of {state.name} to begin with in {self._text}")
+        return None
+
+
+def open_place(text: str | None, key: str, keep: int) -> Place | None:
+    """Return the place that `text` names for one training's checkpoints, or None where it names none.
+
+    Nothing is read, written or asked over a network yet.
+
+    Args:
+        text: a folder, an fsspec URL, `wandb:PROJECT` or `hub:OWNER/NAME`; None: nowhere.
+        key: the name of the training, STAGE-KEY-CODE.
+        keep: how many checkpoints stay there, at least 2.
+
+    Raises:
+        DarkroomError: `text` names no such place, holds a password, or needs a package that is not installed.
+    """
+    return None if text is None else Place(_store(text, key), text, keep)
+
+
+def _store(text: str, key: str) -> Store:
+    kind, _, name = text.partition(":")
+    if kind == "hub":
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+            raise DarkroomError(f"{text!r} names no repository of the Hub: write hub:OWNER/NAME.")
+        return Hub(name, key)
+    if kind == "wandb":
+        if not re.fullmatch(r"([\w.-]+/)?[\w.-]+", name):
+            raise DarkroomError(f"{text!r} names no project of wandb: write wandb:PROJECT or wandb:ENTITY/PROJECT.")
+        return WandbArtifacts(name, key)
+    require_no_password(text, "run.checkpoints_to` or `run.checkpoints_from")
+    with telling(f"{text} is no place for checkpoints"):
+        return Files(text, key)
+
+
+def _manifest_files(data: bytes) -> list[str]:
+    """Return the names of the files that a checkpoint's manifest lists.
+
+    Raises:
+        ArtifactError: it lists none, or one that lies outside of the checkpoint: whoever wrote to the place wrote it.
+    """
+    try:
+        manifest = json.loads(data)
+    except ValueError as error:
+        raise ArtifactError(f"its {NAME} is no JSON ({error})") from error
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict):
+        raise ArtifactError(f"its {NAME} lists no files")
+    for name in files:
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
+            raise ArtifactError(f"its {NAME} names {name!r}, which is no file of a checkpoint")
+    return sorted(files)
+
+
+def _verify(folder: Path, name: str) -> None:
+    """Check a downloaded checkpoint."""
+    try:
+        names = _manifest_files((folder / NAME).read_bytes())
+    except OSError as error:
+        raise ArtifactError(f"its {NAME} cannot be read ({error})") from error
+    manifest = read_manifest(folder, KIND)
+    if str(manifest.get("images")) != name.removeprefix("images-").lstrip("0"):
+        raise ArtifactError(f"its {NAME} is that of image {manifest.get('images')}")
+    for file in names:
+        path = folder / file
+        if not path.is_file() or sha256_file(path) != manifest["files"][file]:
+            raise ArtifactError(f"{file} is missing or not what its {NAME} says")
+    if "seal" in manifest:
+        verify(folder)
+
+
+class Files:
+    """A store in any file system that fsspec knows: PLACE/KEY/images-N/, the manifest written last.
+
+    A checkpoint without its manifest is not there.
+
+    Args:
+        url: a folder, or a URL. A relative folder is one of the main checkout, also in a queued experiment, whose own
+            copy of the repository is removed afterwards.
+        key: the name of the training.
+    """
+
+    def __init__(self, url: str, key: str) -> None:
+        if "://" not in url:
+            url = str(Path(os.environ.get("DVC_ROOT", ".")).absolute() / Path(url).expanduser())
+        self._fs, self._base = url_to_fs(url)
+        self._root = f"{self._base.rstrip('/')}/{key}"
+
+    def _folders(self) -> list[str]:
+        self._fs.invalidate_cache()  # object stores remember their listings, and other machines write here, too
+        try:
+            paths = self._fs.ls(self._root, detail=False)
+        except FileNotFoundError:
+            if isinstance(self._fs, LocalFileSystem) and not self._fs.isdir(self._base):
+                # Perhaps a disk that is not mounted: then a training would begin anew where it should go on.
+                raise DarkroomError(f"the folder {self._base} does not exist: mount it, or make it.") from None
+            return []
+        names = [path.rstrip("/").rpartition("/")[2] for path in paths]
+        return sorted(name for name in names if _CHECKPOINT.fullmatch(name))
+
+    def names(self) -> list[str]:
+        """Return the checkpoints that have a manifest, oldest first."""
+        return [name for name in self._folders() if self._fs.exists(f"{self._root}/{name}/{NAME}")]
+
+    def upload(self, checkpoint: Path) -> None:
+        """Copy the files, then the manifest, and remove what killed copies left behind of older ones."""
+        target = f"{self._root}/{checkpoint.name}"
+        self.remove(checkpoint.name)
+        files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / NAME)
+        for path in [*files, checkpoint / NAME]:
+            remote = f"{target}/{path.relative_to(checkpoint).as_posix()}"
+            self._fs.makedirs(remote.rpartition("/")[0], exist_ok=True)
+            self._fs.put_file(str(path), remote)
+        whole = set(self.names())
+        for name in self._folders():
+            if name < checkpoint.name and name not in whole:
+                self.remove(name)
+
+    def download(self, name: str, folder: Path) -> None:
+        """Copy the manifest and the files that it lists."""
+        try:
+            data = self._fs.cat_file(f"{self._root}/{name}/{NAME}")
+            (folder / NAME).write_bytes(data)
+            for file in _manifest_files(data):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                self._fs.get_file(f"{self._root}/{name}/{file}", str(folder / file))
+        except FileNotFoundError as error:
+            raise ArtifactError(f"a file of it is missing ({error})") from error
+
+    def remove(self, name: str) -> None:
+        """Remove the manifest, then the rest."""
+        folder = f"{self._root}/{name}"
+        if self._fs.exists(f"{folder}/{NAME}"):
+            self._fs.rm_file(f"{folder}/{NAME}")
+        if self._fs.exists(folder):
+            self._fs.rm(folder, recursive=True)
+
+
+class Hub:
+    """A store in a model repository of the Hugging Face Hub, KEY/images-N/, one commit each.
+
+    The repository is made where it is not there, and then private.
+
+    Args:
+        repository: OWNER/NAME.
+        key: the name of the training.
+    """
+
+    def __init__(self, repository: str, key: str) -> None:
+        from huggingface_hub import HfApi
+
+        self._repository, self._key, self._api = repository, key, HfApi()
+        self._made = False
+
+    def names(self) -> list[str]:
+        """Return the checkpoints of the newest commit, oldest first."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        try:
+            files = set(self._api.list_repo_files(self._repository))
+        except RepositoryNotFoundError as error:
+            raise DarkroomError(
+                f"the Hub shows no repository {self._repository}: make it (`hf repos create {self._repository} "
+                "--private`), or give a token that may read it (HF_TOKEN, or `hf auth login`)."
+            ) from error
+        prefix = f"{self._key}/"
+        names = {file.removeprefix(prefix).partition("/")[0] for file in files if file.startswith(prefix)}
+        return sorted(n for n in names if _CHECKPOINT.fullmatch(n) and f"{prefix}{n}/{NAME}" in files)
+
+    def upload(self, checkpoint: Path) -> None:
+        """Add the folder in one commit: all of it is seen, or nothing."""
+        if not self._made:
+            self._api.create_repo(self._repository, private=True, exist_ok=True)
+            self._made = True
+        path = f"{self._key}/{checkpoint.name}"
+        self._api.upload_folder(
+            repo_id=self._repository, folder_path=checkpoint, path_in_repo=path, commit_message=path.replace("/", ": ")
+        )
+
+    def download(self, name: str, folder: Path) -> None:
+        """Fetch the folder, past the Hub's own cache, which would keep a second copy."""
+        beside, path = folder / ".download", f"{self._key}/{name}"
+        self._api.snapshot_download(self._repository, allow_patterns=[f"{path}/*"], local_dir=beside)
+        if not (beside / path).is_dir():
+            raise ArtifactError("its files are gone")
+        for file in list((beside / path).iterdir()):
+            file.rename(folder / file.name)
+        shutil.rmtree(beside)
+
+    def remove(self, name: str) -> None:
+        """Remove the folder in one commit; the Hub keeps it in the repository's history."""
+        message = f"{self._key}: {name} is replaced by newer ones"
+        self._api.delete_folder(f"{self._key}/{name}", self._repository, commit_message=message)
+
+
+_TYPE = "checkpoint"
+_PRIVATE = {  # wandb sends with each run what it finds of the machine: host, user, paths, packages, git remote
+    "console": "off",
+    "disable_code": True,
+    "disable_git": True,
+    "host": "-",
+    "program": "-",
+    "silent": True,
+    "x_disable_machine_info": True,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+    "x_executable": "-",
+    "x_save_requirements": False,
+}
+
+
+class WandbArtifacts:
+    """A store in a project of Weights & Biases: versions of one artifact, named KEY; their metadata say which is which.
+
+    Args:
+        project: PROJECT, or ENTITY/PROJECT.
+        key: the name of the training.
+    """
+
+    def __init__(self, project: str, key: str) -> None:
+        if importlib.util.find_spec("wandb") is None:
+            raise DarkroomError(f"wandb:{project} needs wandb: install it with `pip install 'darkroom[wandb]'`.")
+        self._project, self._key = project, key
+
+    def _versions(self) -> list[tuple[str, Any]]:
+        """Return (name, artifact) of all versions that are whole on the server, oldest first."""
+        import wandb
+
+        api, path = wandb.Api(), f"{self._project}/{self._key}"
+        if not api.artifact_collection_exists(path, _TYPE):
+            return []
+        versions = [v for v in api.artifacts(_TYPE, path) if v.state == "COMMITTED" and "images" in v.metadata]
+        named = [(f"images-{version.metadata['images']:012d}", version) for version in versions]
+        return sorted(named, key=lambda pair: (pair[0], int(pair[1].version.removeprefix("v"))))
+
+    def names(self) -> list[str]:
+        """Return the checkpoints that have a whole version, oldest first."""
+        return sorted({name for name, _ in self._versions()})
+
+    def upload(self, checkpoint: Path) -> None:
+        """Log the folder as a new version, and wait until the server has all of it."""
+        import wandb
+
+        artifact = wandb.Artifact(self._key, type=_TYPE, metadata={"images": int(checkpoint.name.rpartition("-")[2])})
+        # Immutable: read where it lies. The other policy copies everything first.
+        artifact.add_dir(str(checkpoint), skip_cache=True, policy="immutable")
+        entity, _, project = self._project.rpartition("/")
+        with tempfile.TemporaryDirectory() as folder:
+            run = wandb.init(
+                entity=entity or None,
+                project=project,
+                id=self._key,
+                name=self._key,
+                job_type="checkpoints",
+                resume="allow",
+                reinit="create_new",  # a tracker's run in this process stays what it is
+                mode="online",  # trackers are offline by default; this was asked for by name
+                dir=folder,
+                settings=wandb.Settings(**_PRIVATE),
+            )
+            try:
+                run.log_artifact(artifact).wait()
+            finally:
+                run.finish()
+
+    def download(self, name: str, folder: Path) -> None:
+        """Fetch the files of the newest version of that name."""
+        version = dict(self._versions())[name]
+        version.download(root=str(folder), skip_cache=True)
+
+    def remove(self, name: str) -> None:
+        """Delete all versions of that name, on the server."""
+        for found, version in self._versions():
+            if found == name:
+                version.delete(delete_aliases=True)
