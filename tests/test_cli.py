@@ -7,28 +7,40 @@ from pathlib import Path
 import pytest
 
 from darkroom.cli import main
+from darkroom.commands import COMMANDS, GROUPS
+from darkroom.dag.stages import STAGES
 
 
 @pytest.mark.parametrize(
-    ("given", "near"),
-    [(["tun"], "did you mean tune?"), (["compar"], "mean compare?"), (["sample", "--by", "decode"], "mean decoder?")],
+    ("given", "text"),
+    [
+        ("tun", "No such command 'tun'. Did you mean 'tune'?"),
+        ("xyzzy", "No such command 'xyzzy'."),
+        ("sample --by decode", "'--by': Value error, 'decode' is not one of 'generator',"),
+        ("sample --image 3", "No such option: --image"),
+    ],
 )
-def test_what_is_no_choice_is_answered_with_what_is_near(given, near, capsys):
+def test_a_wrong_word_is_answered_with_what_is_near(given, text, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(given)
-    said = capsys.readouterr().err
-    assert ended.value.code == 2 and near in said and "choose from" not in said
+        main(given.split())
+    assert ended.value.code == 2 and text in capsys.readouterr().err
 
 
-def test_what_is_near_to_nothing_is_answered_with_all(capsys):
-    with pytest.raises(SystemExit):
-        main(["xyzzy"])
-    assert "choose from" in capsys.readouterr().err
+def test_help_lists_the_commands_in_groups_without_stages(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in (*GROUPS, *COMMANDS)) and not any(stage in text for stage in STAGES)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help(name, capsys):
+    assert main([name, "--help"]) == 0
+    assert COMMANDS[name].help.split()[0] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "words",
-    ["sample --labels 3", "compare", "why train_clip", "scores", "show", "init x", "data show", "export", "train_clip"],
+    ["sample --labels 3", "compare", "why train_clip", "scores", "show", "init x", "data", "export", "train_clip"],
 )
 def test_in_a_subfolder_the_root_is_named(words, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "docs"

@@ -162,7 +162,7 @@ def test_too_many_fail_the_catalog_and_another_fraction_reads_nothing_again(
         catalog(share - 0.001)
     assert not Path("data/catalog").exists() and not Path("data/selection").exists()  # which all trainings read
     configure("mess")
-    assert main(["data", "show", "mess", "--quarantine"]) == 0 and "empty" in capsys.readouterr().out
+    assert main(["data", "mess", "--quarantine"]) == 0 and "empty" in capsys.readouterr().out
     catalog(share + 0.001)
     assert Path("data/catalog").is_dir()
     assert {path: path.stat().st_mtime_ns for path in SHARDS.rglob("*")} == before
@@ -233,24 +233,24 @@ def test_the_list_of_a_part_of_which_nothing_is_left_is_shown(
     for number, way in enumerate(("empty", "html", "truncated_png", "empty", "empty", "empty")):
         mess.bad(way, number)
     mess.close()
-    with pytest.raises(DarkroomError, match=r"none of its 6 samples .*\(empty 4, .*data show mess --quarantine"):
+    with pytest.raises(DarkroomError, match=r"none of its 6 samples .*\(empty 4, .*data mess --quarantine"):
         take(mess.root)
     assert not SHARDS.exists()
-    assert main(["data", "show", "mess"]) == 0
+    assert main(["data", "mess"]) == 0
     said = capsys.readouterr().out
     assert "no part was written of mess" in said and said.count("/empty-0000") == 3  # the first of each reason
-    assert main(["data", "show", "mess", "--quarantine", "--json"]) == 0
+    assert main(["data", "mess", "--quarantine", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["failed"]
     assert {one["reason"] for one in found} >= {"empty", "not_an_image", "truncated"}
     assert sum(len(one["first"]) for one in found) == sum(one["samples"] for one in found) == 6
     make_part(SHARDS.parent, "other", 0, 20)
-    assert main(["data", "show"]) == 0
+    assert main(["data"]) == 0
     said = capsys.readouterr().out
     assert "no part was written of mess" in said and "other" in said
     mess.good(1)
     mess.close()
     take(mess.root, most=0.99)
-    assert main(["data", "show", "mess"]) == 0
+    assert main(["data", "mess"]) == 0
     assert "no part was written" not in capsys.readouterr().out and not Path("logs/ingest-mess").exists()
 
 

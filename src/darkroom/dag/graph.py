@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from xml.sax.saxutils import escape, quoteattr
 
 import networkx as nx
+from typer import Option
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.dag.fingerprint.stages import STAGE as CODE
@@ -213,7 +214,7 @@ def _box(graph: Graph, stage: str, left: float, right: float, middle: float) -> 
     return f"<g data-stage={quoteattr(stage)}>{title}{''.join(boxes)}{name}{one}</g>"
 
 
-def dag(write: bool) -> str:
+def dag(write: Annotated[bool, Option("--write", help="draw it")] = False) -> str:
     """Write docs/dag.svg, or check that it is up to date; return a line for the terminal.
 
     Raises:

@@ -5,7 +5,9 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument
 
 from darkroom.dag.fingerprint.stages import OUT, STAGE, Fingerprint, changes
 from darkroom.dag.lock_file import folders
@@ -19,7 +21,9 @@ _DEPS = {"new": "is a dependency since", "deleted": "is missing", "modified": "h
 _OUTS = {"deleted": "is missing", "modified": "is not what the stage wrote", "not in cache": "is not in DVC's cache"}
 
 
-def why(name: str) -> str:
+def why(
+    name: Annotated[str, Argument(metavar="STAGE", help="a stage, or one run of it: STAGE@PART, STAGE@UNET")],
+) -> str:
     """Return what made a stage stale, a line each, with what made those stale that it waits for.
 
     Args:

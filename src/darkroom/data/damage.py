@@ -159,7 +159,7 @@ def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, ex
     raise DarkroomError(
         f"part `{part}`: none of its {seen:,} samples can be used ({_reasons(counted(listed)[Action.QUARANTINE])}). "
         f"The first is {_said(listed[0].source, listed[0].reason, listed[0].detail)}. All are listed in "
-        f"{kept / QUARANTINE}: `darkroom data show {part} --quarantine`. Repair the source; no part was written."
+        f"{kept / QUARANTINE}: `darkroom data {part} --quarantine`. Repair the source; no part was written."
     )
 
 
@@ -185,7 +185,7 @@ def require_few(parts: Iterable[str], most: float, root: Path) -> None:
         lines.append(
             f"part `{part}`: {left_out:,} of {images + left_out:,} samples cannot be used "
             f"({_reasons(found[Action.QUARANTINE])}), and `catalog.max_quarantined` allows a fraction of {most:g}. The "
-            f"first is {_said(first['source'], first['reason'], first['detail'])}. `darkroom data show {part} "
+            f"first is {_said(first['source'], first['reason'], first['detail'])}. `darkroom data {part} "
             "--quarantine` lists all. Repair the source, or raise the fraction: that reads nothing again."
         )
     if lines:

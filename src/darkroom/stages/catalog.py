@@ -84,7 +84,7 @@ def summary(manifest: Mapping[str, Any]) -> str:
         text += f"\nwarning: {line}"
     if left_out := manifest["quarantine"]["quarantine"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())
-        text += f"\nleft out, see `darkroom data show`: {reasons}"
+        text += f"\nleft out, see `darkroom data`: {reasons}"
     if duplicates["images"]:
         text += (
             f"\n{duplicates['images']:,} images are copies of another, {duplicates['across_splits']:,} of one in "

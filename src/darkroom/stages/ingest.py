@@ -70,7 +70,7 @@ def run(params: Params, part: str) -> None:
             logs=failed,
             tars=tars,
         )
-    shutil.rmtree(failed, ignore_errors=True)  # the list of an earlier run, which `darkroom data show` would take up
+    shutil.rmtree(failed, ignore_errors=True)  # the list of an earlier run, which `darkroom data` would take up
     print(summary(manifest))
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import read_params, whole
@@ -130,16 +131,25 @@ pictures of 32 pixels; params.yaml holds what the digits have otherwise.
 """
 
 
-def params(prefix: str | None, everything: bool) -> str:
+def params(
+    prefix: Annotated[str | None, Argument(metavar="KEY", help="a stage, a section or a key; default: all")] = None,
+    everything: Annotated[bool, Option("--all", help="also keys that params.yaml does not set")] = False,
+    is_page: Annotated[bool, Option("--check", help="check that docs/params.md describes all keys")] = False,
+    write: Annotated[bool, Option("--write", help="write docs/params.md")] = False,
+) -> str:
     """Return the keys of params.yaml with value, default, allowed values and description.
 
     Args:
         prefix: a stage, a section or a key: that part alone; None: all.
         everything: also the keys that do not stand in params.yaml, at their defaults.
+        is_page: check docs/params.md instead.
+        write: write docs/params.md instead.
 
     Raises:
         DarkroomError: params.yaml is not valid, or there is no such key; names the nearest.
     """
+    if is_page or write:
+        return write_page(write)
     raw, values = read_yaml(PARAMS), read_params()
     found = [(name, key) for key in keys(whole()) for name in _names(key.name, raw)]
     known = [name for name, _ in found]

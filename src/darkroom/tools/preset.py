@@ -10,7 +10,9 @@ import shlex
 from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
@@ -147,3 +149,16 @@ def apply(name: str, fit: bool = False) -> str:
     write_bytes(PARAMS, text.encode())
     width = max(map(len, found))
     return "\n".join(f"{key:<{width}}  {shown(old)} -> {shown(new)}" for key, (old, new) in found.items())
+
+
+def preset(
+    name: Annotated[str | None, Argument(help="a file of presets/, without .yaml; default: list them")] = None,
+    as_flags: Annotated[bool, Option("--flags", help="print it as `dvc exp run -S …`, and change nothing")] = False,
+    fit: Annotated[
+        bool, Option("--fit", help="fp32 in place of bf16 where this machine is not faster in bf16")
+    ] = False,
+) -> str:
+    """Return the list of presets, or what one changes. Raises as `apply`."""
+    if name is None:
+        return listing()
+    return flags(name) if as_flags else apply(name, fit)

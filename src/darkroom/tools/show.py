@@ -4,10 +4,11 @@ import sys
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from PIL import Image
+from typer import Argument, Option
 
 from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.dag.history import events
@@ -41,7 +42,13 @@ _PICTURES = {
 Bands = list[tuple[str, Images, Images]]  # names, generated images and real ones
 
 
-def show(what: str | None, width: int | None = None) -> str:
+def show(
+    what: Annotated[
+        str | None,
+        Argument(help="an image file, a folder with a grid, or a training: its newest grid; default: a list"),
+    ] = None,
+    width: Annotated[int | None, Option(help="characters in a row; default: those of the terminal")] = None,
+) -> str:
     """Return an image for the terminal and its path; without `what` a list of the available ones.
 
     Args:

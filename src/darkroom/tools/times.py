@@ -3,7 +3,9 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from darkroom.check.check import read_params
 from darkroom.dag.fingerprint.stages import STAGE as CODE
@@ -66,7 +68,9 @@ def _is_needed(body: Body, by: Body, after: Mapping[str, set[str]]) -> bool:
     return other in after.get(stage, ()) and not (item and its and same and item != its)
 
 
-def times(width: int | None = None) -> str:
+def times(
+    width: Annotated[int | None, Option(help="characters in a row; default: those of the terminal")] = None,
+) -> str:
     """Return the last run as a chart, a line a stage.
 
     Args:

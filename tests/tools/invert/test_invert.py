@@ -161,7 +161,7 @@ def test_a_file_is_prepared_as_the_stored_images(clone: Path) -> None:
         pixels = np.pad(shards[row], ((0, 0), (0, 0), (3, 3)))  # wider, so cropped in the middle
         to_pil(pixels).save(f"{place}.png")
     _, stored = invert("--images", "2")
-    rows, files = invert("--from", "0.png", "1.png")
+    rows, files = invert("--from", "0.png", "--from", "1.png")
     assert torch.equal(files["noise"], stored["noise"]) and [row["image"] for row in rows] == ["0.png", "1.png"]
 
 
@@ -223,7 +223,7 @@ def test_a_generator_without_conditions_is_inverted_without(clone: Path, capsys:
     write_generator(FLOW, condition="none")
     assert main(["invert", "--images", "2", "--out", "logs/x.png"]) == 0
     assert main(["invert", "--labels", "3"]) == 1
-    assert "trained with the condition none, so it reads no --labels" in capsys.readouterr().err
+    assert "models/generator reads no --labels (condition none): omit it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ def rows_of(part: str, split: str) -> list[dict[str, Any]]:
 
 
 def said(*words: str) -> tuple[int, str]:
-    """Return the exit code of `darkroom verify …` or `darkroom data show …`, and what it printed."""
+    """Return the exit code of `darkroom verify …` or `darkroom data …`, and what it printed."""
     stream = io.StringIO()
     with redirect_stdout(stream):
-        code = main([*(["data"] if words[0] == "show" else []), *words])
+        code = main(words)
     return code, stream.getvalue()

@@ -24,7 +24,7 @@ from tools.verify.making import configure, said
 
 
 def facts_of(*words: str) -> dict:
-    code, text = said("show", "--json", *words)
+    code, text = said("data", "--json", *words)
     assert code == 0
     return json.loads(text)
 
@@ -38,7 +38,7 @@ def test_counts_of_every_part_and_split(made: Path) -> None:
         assert part["shards"] == len(list((SHARDS / part["name"]).rglob("*.tar")))
         assert part["bytes"] == sum(path.stat().st_size for path in (SHARDS / part["name"]).rglob("*.tar"))
     assert metadata["images"] == 42
-    text = said("show")[1]
+    text = said("data")[1]
     head, _, first, second, _, total = text.splitlines()[:6]
     assert head.split()[:5] == ["part", "source", "train", "val", "test"]
     assert first.split()[:2] == ["first", "noise"] and second.split()[0] == "second"
@@ -55,7 +55,7 @@ def test_embeddings_are_told_where_there_are_any(made: Path) -> None:
     make_embeddings(SHARDS, Path("data/embeddings"), "second", **none)
     (metadata,) = facts_of()["embeddings"]
     assert metadata["part"] == "first" and metadata["splits"] == ["train", "val"] and metadata["dim"] == 4
-    text = said("show")[1]
+    text = said("data")[1]
     assert "embeddings of images and texts and encodings, 4 numbers in float16, train, val: first" in text
 
 
@@ -101,7 +101,7 @@ def test_classes_sizes_and_captions(mess: Path) -> None:
     assert (captions["images"], captions["without"]) == (3, 14)
     assert (captions["words"], captions["characters"]) == ([1, 1, 4], [3, 8, 18])
     assert {one["caption"] for one in captions["examples"]} == {"one", "two of\nthem, schön", "\x1b[31mred"}
-    text = said("show")[1]
+    text = said("data")[1]
     assert "classes: 2, of 5 to 12 images (the largest is 2.4 times the smallest)" in text
     lengths = {line.split()[0]: line.count("#") for line in text.splitlines() if "##" in line}
     assert lengths == {"odd": 40, "even": round(40 * 5 / 12)}
@@ -124,7 +124,7 @@ def test_classes_that_look_wrong_are_warned_of(tmp_path: Path, monkeypatch: pyte
     make_part(SHARDS, "names", 0, 20, source=Names(), split_seed=seed)
     near, alone = facts_of()["class_warnings"]
     assert "'Cat' and 'cat'" in near and "without a training image" in alone and "'lone'" in alone
-    assert f"  {near}" in said("show")[1].splitlines() and f"  {alone}" in said("show")[1].splitlines()
+    assert f"  {near}" in said("data")[1].splitlines() and f"  {alone}" in said("data")[1].splitlines()
     (tmp_path / "catalog").mkdir()
     log = catalog_log(write_catalog(tmp_path / "catalog", ["names"]))
     assert f"warning: {near}" in log and f"warning: {alone}" in log
@@ -136,7 +136,7 @@ def test_what_was_wrong_and_where(mess: Path) -> None:
     assert (left_out["action"], left_out["reason"], left_out["samples"]) == ("quarantine", "truncated", 3)
     assert left_out["first"][0] == {"key": "noise-0003", "source": "noise 3", "detail": "after 3 bytes"}
     assert (mended["action"], mended["reason"], mended["samples"]) == ("repair", "caption_not_utf8", 1)
-    text = said("show")[1]
+    text = said("data")[1]
     assert "left out       truncated" in text and "noise-0009" in text
     assert metadata["duplicates"]["images"] == 1 and "duplicates: 1 stored images repeat an earlier one" in text
     ((one, other),) = metadata["duplicates"]["first"]
@@ -149,10 +149,10 @@ def test_what_was_passed_over(made: Path, monkeypatch: pytest.MonkeyPatch) -> No
             hidden = {"folders": 2, "files": 0, "within": 1500, "images": 900}
             return {"hidden": hidden, "ignored": {".pdf": 3, "\x1b": 1}, "loops": 1}
 
-    assert "passed over" not in said("show")[1]
+    assert "passed over" not in said("data")[1]
     configure("aside")
     make_part(SHARDS, "aside", 0, 20, source=Folder())
-    lines = said("show")[1].splitlines()
+    lines = said("data")[1].splitlines()
     at = lines.index("passed over, in no list:")
     assert lines[at + 1 : at + 4] == [
         "  aside  hidden: 2 folders with 1,500 files; with an image's ending 900",
@@ -174,9 +174,9 @@ def test_the_whole_list_where_that_is_asked_for(tmp_path: Path, monkeypatch: pyt
     configure("half")
     make_part(SHARDS, "half", 0, 20, source=Empty())
     keys = {f"noise-{number:04d}" for number in range(1, 20, 2)}
-    shown = {word for line in said("show", "--images", "0")[1].splitlines() for word in line.split()} & keys
+    shown = {word for line in said("data", "--images", "0")[1].splitlines() for word in line.split()} & keys
     assert shown == {"noise-0001", "noise-0003", "noise-0005"}
-    text = said("show", "--images", "0", "--quarantine")[1]
+    text = said("data", "--images", "0", "--quarantine")[1]
     assert {word for line in text.splitlines() for word in line.split()} & keys == keys
     assert not Path("logs").exists()
 
@@ -192,7 +192,7 @@ def test_the_grid_shows_what_the_lines_name(made: Path) -> None:
             image = reader[reader.keys.index(shown["key"])]
             corner = 2 + x * (6 * scale + 2), 2 + y * (6 * scale + 2)
             assert grid.getpixel(corner) == tuple(image[:, 0, 0])
-    lines = said("show", "first", "--images", "9")[1].splitlines()[-4:]
+    lines = said("data", "first", "--images", "9")[1].splitlines()[-4:]
     assert lines[0].startswith("logs/data/grid.png: 9 images")
     for number, (line, row) in enumerate(zip(lines[1:], metadata["grid"]["rows"], strict=True), start=1):
         assert line.split()[0] == str(number)
@@ -208,17 +208,17 @@ def test_images_without_labels_and_captions(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     configure("bare")
     make_part(SHARDS, "bare", 0, 5, ImageSpec(6, "RGBA", "png"), source=Bare(ImageSpec(6, "RGBA", "png")))
-    text = said("show")[1]
+    text = said("data")[1]
     assert "classes: none, no image has a label" in text and "captions: none" in text
     assert "damage: none" in text and "duplicates: none" in text
     assert Image.open("logs/data/grid.png").mode == "RGB"
 
 
 def test_what_cannot_be_shown(made: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["data", "show", "--images", "-1"]) == 1
+    assert main(["data", "--images", "-1"]) == 1
     assert "--images is -1" in capsys.readouterr().err
     (SHARDS / "first/val/index.parquet").unlink()
-    assert main(["data", "show"]) == 1
+    assert main(["data"]) == 1
     assert "data/shards/first/val/index.parquet is missing" in capsys.readouterr().err
 
 
@@ -236,7 +236,7 @@ def test_where_a_grid_cannot_be_written(small: Path, path: str, reason: str, mon
     monkeypatch.chdir(small)
     Path("folder.png").mkdir(exist_ok=True)
     monkeypatch.setattr("darkroom.tools.verify.show.summary", None)  # refused before anything is read
-    assert main(["data", "show", "--grid", path]) == 1
+    assert main(["data", "--grid", path]) == 1
     printed = capsys.readouterr().err
     assert f"--grid {path}" in printed and reason in printed
 
@@ -244,7 +244,7 @@ def test_where_a_grid_cannot_be_written(small: Path, path: str, reason: str, mon
 def test_left_over_folders_are_named(made: Path) -> None:
     configure("first")
     Path("data/latents/.second.tmp-7193").mkdir()  # of a stage that runs
-    assert said("show")[1].endswith(
+    assert said("data")[1].endswith(
         "data/shards/second, data/latents/second: of no part in params.yaml; nothing reads it, remove it.\n"
     )
     assert facts_of()["left_over"] == ["data/shards/second", "data/latents/second"]

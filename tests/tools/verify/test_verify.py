@@ -22,7 +22,7 @@ from tools.verify.making import ROOT, catalogue, configure, index_in_place, proj
 
 def test_it_answers_without_torch(made: Path) -> None:
     script = (
-        "import sys; from darkroom.cli import main; codes = [main(['verify']), main(['data', 'show'])];"
+        "import sys; from darkroom.cli import main; codes = [main(['verify']), main(['data'])];"
         "sys.exit(3 if 'torch' in sys.modules else any(codes))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -117,7 +117,7 @@ def test_outputs_of_every_stage_or_of_a_part_are_checked(made: Path) -> None:
 
 
 def test_a_part_that_nobody_knows(made: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["data", "verify", "frist"]) == 1
+    assert main(["verify", "frist"]) == 1
     assert "params.yaml has no part `frist`; did you mean `first`?" in capsys.readouterr().err
 
 
@@ -190,9 +190,9 @@ def test_remote_tars_are_read_where_that_is_asked_for(elsewhere: Path) -> None:
 
 def test_what_is_indexed_in_place_is_shown_once(elsewhere: Path) -> None:
     index_in_place("first", elsewhere)
-    code, text = said("show")
+    code, text = said("data")
     assert code == 0 and "read where they lie, not copied: first" in text
-    (part,) = json.loads(said("show", "--json", "--images", "0")[1])["parts"]
+    (part,) = json.loads(said("data", "--json", "--images", "0")[1])["parts"]
     assert (part["shards"], part["bytes"]) == (2, sum(path.stat().st_size for path in elsewhere.glob("*.tar")))
     catalogue("first")
     (part,) = read_manifest(Path("data/catalog"), "catalog")["parts"]

@@ -4,8 +4,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
+from typer import Argument, Option
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.sample_scores import DISTANCES, SPACES
@@ -33,7 +35,17 @@ def _number(value: float, se: float | None, few: str = "") -> str:
     return f"{value:.4g} {few}".rstrip() if se is None else f"{value:.4g} ± {se:.2g}"
 
 
-def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: bool = False) -> str:
+_RUNS = "a commit, branch, tag or experiment, or several that differ in seeds alone: A,B,C"
+_Markdown = Annotated[bool, Option("--md", help="print Markdown")]
+
+
+def table(
+    old: Annotated[str, Argument(help=_RUNS)] = "HEAD",
+    new: Annotated[str, Argument(help=f"{_RUNS}; workspace: the working tree")] = WORKSPACE,
+    markdown: _Markdown = False,
+    seeds: Annotated[bool, Option("--seeds", help="include the experiments that differ in seeds alone")] = False,
+    everything: Annotated[bool, Option("--all", help="also scores that are equal in both, or do not compare")] = False,
+) -> str:
     """Return the scores of two revisions side by side, their difference, and whether it is noise.
 
     Args:
@@ -68,7 +80,10 @@ def table(old: str, new: str, markdown: bool, seeds: bool = False, everything: b
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
-def scores(revision: str, markdown: bool) -> str:
+def scores(
+    revision: Annotated[str, Argument(help="a commit, branch, tag or experiment")] = WORKSPACE,
+    markdown: _Markdown = False,
+) -> str:
     """Return all scores of a revision, a row each, a column for each file of metrics that holds any, and their notes.
 
     Raises:

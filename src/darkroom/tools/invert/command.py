@@ -1,6 +1,5 @@
 """`darkroom invert`: checks a request before torch is imported, inverts the images, and writes what comes of it."""
 
-from argparse import Namespace
 from pathlib import Path
 
 from darkroom.artifacts.models import generator_manifest
@@ -10,6 +9,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
+from darkroom.tools.invert.request import Request
 from darkroom.tools.places import require_no_output
 from darkroom.tools.sample.classes import MODEL, Overrides, settings_of
 from darkroom.tools.sample.command import grid_path, require_models
@@ -17,7 +17,7 @@ from darkroom.tools.sample.command import grid_path, require_models
 PLACE = Path("logs/invert")
 
 
-def invert(request: Namespace) -> str:
+def invert(request: Request) -> str:
     """Invert images, write a grid, a table and the noise, and return the table for the terminal.
 
     `request` holds the options of the command line, which `darkroom invert --help` describes.

@@ -1,6 +1,5 @@
 """Images to noise and back, and what was lost on the way."""
 
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from darkroom.models.tokenizers.settings import EncodeLatents
 from darkroom.params.section import validate
 from darkroom.stages.encode_latents import encoder
 from darkroom.terminal.numbers import aligned
+from darkroom.tools.invert.request import Request
 from darkroom.tools.invert.subjects import Conditions, edits, of_files, own_conditions, stored
 from darkroom.tools.sample.classes import MODEL
 from darkroom.training.data import means_of
@@ -55,7 +55,7 @@ class Inverted:
 
 
 def inverted(
-    request: Namespace, manifest: Mapping[str, Any], sections: Any, run: Any, latents: EncodeLatents
+    request: Request, manifest: Mapping[str, Any], sections: Any, run: Any, latents: EncodeLatents
 ) -> Inverted:
     """Invert what is asked for.
 
@@ -118,7 +118,7 @@ def _guided(sections: Any, kind: str, guidance: float) -> Any:
     return sections.model_copy(update={kind: section.model_copy(update={"guidance": guidance})})
 
 
-def _solver(request: Namespace, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
+def _solver(request: Request, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
     """Return how images go to noise and back: `sample_generator`'s section with a solver that has a way back."""
     steps = section.steps if request.steps is None else request.steps
     known = REVERSIBLE["gaussian" if isinstance(sampler.objective, Gaussian) else "flow"]

@@ -63,7 +63,7 @@ def _row(key: str, known: Sequence[str], split: str) -> int:
     if key in known:
         return known.index(key)
     near = difflib.get_close_matches(key, known, n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else "`darkroom data show` lists what is stored."
+    hint = f"did you mean {', '.join(near)}?" if near else "`darkroom data` lists what is stored."
     raise DarkroomError(f"--key names {key}, and the split {split} holds no such image; {hint}")
 
 

@@ -10,7 +10,9 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 from darkroom.check.check import check, read_params
 from darkroom.dag.fingerprint.stages import STAGE as CODE
@@ -287,9 +289,14 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     return Planned(plans, whole, {name: run.seconds for name, run in last.items()}, assumed, dag.needs, jobs)
 
 
-def plan(names: Sequence[str] = (), everything: bool = False, in_json: bool = False, history: bool = True) -> str:
+def plan(
+    stages: Annotated[list[str] | None, Argument(help="stages to plan, stale or not; default: the stale ones")] = None,
+    everything: Annotated[bool, Option("--all", help="all stages, stale or not")] = False,
+    in_json: Annotated[bool, Option("--json", help="print JSON")] = False,
+    history: Annotated[bool, Option(help="take times from earlier runs here")] = True,
+) -> str:
     """Return what `planned` finds as a table or as JSON. Raises as it."""
-    found = planned(names, everything, history)
+    found = planned(stages or (), everything, history)
     if found is None and not in_json:
         return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
     found = found or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), {}, [], {}, {})

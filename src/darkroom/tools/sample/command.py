@@ -3,7 +3,9 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Option
 
 from darkroom.data.texts import read_texts
 from darkroom.environment import choose_device, set_threads
@@ -13,7 +15,7 @@ from darkroom.models.prior.settings import SampleParams
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.tools.places import require_picture
-from darkroom.tools.sample.classes import Overrides, class_pictures, condition, text_pictures
+from darkroom.tools.sample.classes import Overrides, class_pictures, condition, reads_texts, text_pictures
 
 if TYPE_CHECKING:
     from darkroom.tools.bands import Named
@@ -21,6 +23,76 @@ if TYPE_CHECKING:
 PLACE = Path("logs/sample")
 _NAME = 60  # maximum characters of a text in the name of its file
 _MODELS = {name: f"train_{name}" for name in ("clip", "decoder", "prior", "tokenizer", "generator")}
+
+
+_OVERRIDES = "Of models/generator, in place of `sample_generator` in params.yaml"
+
+
+def command(
+    text: Annotated[list[str] | None, Option(help="a text to sample images of; may be repeated")] = None,
+    text_file: Annotated[
+        list[str] | None, Option(metavar="FILE", help="a file of texts, a line each; may be repeated")
+    ] = None,
+    by: Annotated[
+        Literal["generator", "decoder"] | None,
+        Option(
+            help="the model for texts: models/generator, or prior and decoder; default: the former if it reads texts"
+        ),
+    ] = None,
+    embedding_of: Annotated[
+        list[str] | None, Option(metavar="FILE", help="an image to sample variations of; may be repeated")
+    ] = None,
+    mask: Annotated[
+        str | None,
+        Option(metavar="FILE", help="with --embedding-of: an image, white where the others are filled in (RePaint)"),
+    ] = None,
+    labels: Annotated[
+        list[str] | None, Option(metavar="CLASS,…", help="classes, by name or number; may be repeated")
+    ] = None,
+    images: Annotated[int, Option(help="images of each")] = 4,
+    seed: Annotated[int | None, Option(help="of all noise; default: the seed in params.yaml")] = None,
+    steps: Annotated[str | None, Option(help="steps of the solver", rich_help_panel=_OVERRIDES)] = None,
+    guidance: Annotated[float | None, Option(help="scale of guidance; 1: none", rich_help_panel=_OVERRIDES)] = None,
+    solver: Annotated[
+        str | None, Option(help="the solver; it must fit the training", rich_help_panel=_OVERRIDES)
+    ] = None,
+    weights: Annotated[
+        str | None,
+        Option(
+            help="ema, raw, a .safetensors file, or a folder with a model or a checkpoint", rich_help_panel=_OVERRIDES
+        ),
+    ] = None,
+    sigma_rel: Annotated[
+        float | None, Option(help="width of the average, rebuilt from snapshots", rich_help_panel=_OVERRIDES)
+    ] = None,
+    out: Annotated[
+        str | None, Option(metavar="FILE.png", help="where the grid is written; default: logs/sample/")
+    ] = None,
+) -> str:
+    """Write the grid, and return a line for the terminal. Raises DarkroomError: see `sample` and `sample_generator`."""
+    overrides = Overrides(seed, steps, guidance, solver, weights, sigma_rel)
+    texts, files = texts_of(text or [], text_file or []), embedding_of or []
+    if labels:
+        if texts or files or mask:
+            raise DarkroomError(
+                "--labels are of classes, --text of texts, --embedding-of and --mask of the decoder: one call each."
+            )
+        return sample_generator("class", labels, images, out, overrides)
+    texts_alone = texts and not (files or mask)
+    if texts_alone and (by == "generator" or (by is None and reads_texts())):
+        return sample_generator("text", texts, images, out, overrides)
+    if by == "generator":
+        raise DarkroomError("--by generator draws texts: give --text, and not --embedding-of, which the decoder draws.")
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, value in overrides._asdict().items()
+        if value is not None and name != "seed"
+    ]
+    if given:
+        raise DarkroomError(
+            f"{', '.join(given)}: read with --labels or --by generator only; the decoder has `sample_decoder`."
+        )
+    return sample(texts, files, images, seed, out, mask)
 
 
 def sample(

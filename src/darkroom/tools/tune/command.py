@@ -3,7 +3,9 @@
 import os
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
@@ -23,11 +25,14 @@ _HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all u
 _WIDTHS = (len(label("activation_checkpointing", False)), 9, 12, 8, 8, 8, 11)
 
 
-def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
+def tune(
+    stages: Annotated[list[str] | None, Argument(help="stages that train; default: all trainings")] = None,
+    write: Annotated[bool, Option("--write", help="set in params.yaml what is faster")] = False,
+) -> Iterator[str]:
     """Yield what was found of trainings, line after line, and at last what to set.
 
     Args:
-        names: of stages that train; without: all that this DAG trains.
+        stages: names of stages that train; None: all that this DAG trains.
         write: whether params.yaml gets the settings that pay.
 
     Raises:
@@ -37,7 +42,7 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
         yield "Others use this machine now, which may favour some settings: try again when it is quiet."
     found: list[Tuned] = []
     idle: set[str] = set()
-    with trials(names, _LOG) as on:
+    with trials(stages or (), _LOG) as on:
         for stage in on.chosen:
             if stage in on.lacks:
                 lacking = on.lacks[stage]
@@ -49,7 +54,7 @@ def tune(names: Sequence[str] = (), write: bool = False) -> Iterator[str]:
                 found.append(tuned)
             elif tuned.why == NOTHING:
                 idle.add(stage)
-            if tuned.why and (names or stage not in idle):
+            if tuned.why and (stages or stage not in idle):
                 yield f"{stage}: {tuned.why}."
     yield from _end(found, [name for name in on.known if name not in idle], write)
 

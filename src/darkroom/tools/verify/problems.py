@@ -1,4 +1,4 @@
-"""The errors that `darkroom verify` reports, and the parts of params.yaml that it and `darkroom data show` take."""
+"""The errors that `darkroom verify` reports, and the parts of params.yaml that it and `darkroom data` take."""
 
 import difflib
 from collections import Counter

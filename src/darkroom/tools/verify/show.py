@@ -1,4 +1,4 @@
-"""`darkroom data show`: a summary of the data, as text or JSON, and a grid of images.
+"""`darkroom data`: a summary of the data, as text or JSON, and a grid of images.
 
 The summary is computed from columns of the indexes alone.
 """
@@ -7,12 +7,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from typer import Argument, Option
 
 from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.data.catalog import class_warnings
@@ -47,11 +48,22 @@ _EXAMPLES = 5  # number of captions shown
 _FIRST = 3  # number of samples shown for each reason
 
 
-def show(names: Sequence[str], split: str | None, grid: Path, images: int, every_row: bool, as_json: bool) -> str:
+def show(
+    names: Annotated[
+        list[str] | None, Argument(metavar="PART", help="parts of params.yaml; default: all of them")
+    ] = None,
+    split: Annotated[Literal["train", "val", "test"] | None, Option(help="images of this split alone")] = None,
+    grid: Annotated[Path, Option(help="where the grid is written")] = Path("logs/data/grid.png"),
+    images: Annotated[int, Option(help="images in the grid; 0: no grid")] = 36,
+    every_row: Annotated[
+        bool, Option("--quarantine", help="list every sample that was quarantined or repaired")
+    ] = False,
+    as_json: Annotated[bool, Option("--json", help="print JSON")] = False,
+) -> str:
     """Return a summary of some parts of the data, and write a grid of their images.
 
     Args:
-        names: the names of the parts; empty: all parts in params.yaml.
+        names: the names of the parts; None: all parts in params.yaml.
         split: the split of the images; None: all splits.
         grid: the path of the PNG.
         images: the maximum number of images in the grid; 0: no grid.
@@ -66,7 +78,7 @@ def show(names: Sequence[str], split: str | None, grid: Path, images: int, every
         raise DarkroomError(f"--images is {images}, and must be 0 or more.")
     if images:
         require_picture(f"--grid {grid}", grid)
-    known, wanted = read_parts(names)
+    known, wanted = read_parts(names or [])
     failed = [part for part in wanted if _failed(part)]
     parts = [part for part in wanted if part not in failed]
     splits = [split] if split else list(SPLITS)

@@ -1,4 +1,4 @@
-"""The text that `darkroom data show` prints."""
+"""The text that `darkroom data` prints."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+from typer import Argument, Option
 
 from darkroom.remote import is_remote
 from darkroom.terminal.numbers import counted
@@ -10,16 +13,22 @@ from darkroom.tools.verify.problems import Problem, left_over, lines, read_parts
 from darkroom.tools.verify.tars import check_in_place, in_place
 
 
-def verify(names: Sequence[str], also_remote: bool = False) -> bool:
+def verify(
+    names: Annotated[
+        list[str] | None, Argument(metavar="PART", help="parts of params.yaml; default: all, and all outputs")
+    ] = None,
+    also_remote: Annotated[bool, Option("--remote", help="also read tars behind URLs")] = False,
+) -> bool:
     """Check the outputs and the tars that are indexed in place, and print the errors; return whether there is none.
 
     Args:
-        names: the names of the parts; empty: all parts in params.yaml, and the outputs of all stages.
+        names: the names of the parts; None: all parts in params.yaml, and the outputs of all stages.
         also_remote: whether to read remote tars.
 
     Raises:
         DarkroomError: params.yaml is not valid, or has no such part.
     """
+    names = names or []
     parts, chosen = read_parts(names)
     faults = _check_outputs([each for each in recorded_outputs() if not names or each.stage.partition("@")[2] in names])
     for name in chosen:

@@ -1,0 +1,112 @@
+"""The commands of `darkroom`, by the groups of its help. Each is a function next to its code."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from typer import Typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+
+class Command(NamedTuple):
+    """A command of the command line. Places are MODULE:FUNCTION."""
+
+    place: str
+    help: str  # one sentence
+    body: str | None = None  # is called with what `place` returns, the options; imported then, since it loads torch
+
+
+GROUPS: Mapping[str, Mapping[str, Command]] = {
+    "Data": {
+        "init": Command(
+            "tools.init.request:request",
+            "Inspect a dataset, benchmark this machine, and write params.yaml.",
+            "tools.init.command:init",
+        ),
+        "data": Command(
+            "tools.verify.show:show", "Show counts, classes, sizes, captions and damage, and write a grid."
+        ),
+        "verify": Command("tools.verify.verify:verify", "Check the data and every output in dvc.lock byte by byte."),
+    },
+    "Train": {
+        "check": Command("tools.check:check", "Validate params.yaml, dvc.yaml and the data folders; repair dvc.lock."),
+        "params": Command("tools.params:params", "List the keys of params.yaml: value, default, description."),
+        "preset": Command("tools.preset:preset", "List the presets, or lay one over params.yaml."),
+        "plan": Command("tools.plan.plan:plan", "Estimate memory, disk and time of the stale stages in seconds."),
+        "tune": Command("tools.tune.command:tune", "Find settings that are faster at equal loss on this machine."),
+        "why": Command("dag.why:why", "Show which parameter, input or function made a stage stale."),
+        "times": Command("tools.times:times", "Show when each stage of the last run began, and how long it took."),
+    },
+    "Sample": {
+        "sample": Command(
+            "tools.sample.command:command", "Sample images of texts or classes, or variations of images."
+        ),
+        "invert": Command(
+            "tools.invert.request:request",
+            "Map images to noise by reversed DDIM or the reversed flow, and back.",
+            "tools.invert.command:invert",
+        ),
+        "show": Command("tools.show:show", "Show an image in the terminal, or list the available ones."),
+        "export": Command("tools.export.command:command", "Write the generator or the tokenizer for other programs."),
+    },
+    "Score and compare": {
+        "score": Command(
+            "tools.score.options:request",
+            "Score any two folders of images, or .npz files as others publish.",
+            "tools.score.command:score",
+        ),
+        "scores": Command("tools.compare.table:scores", "Show all scores of a revision, with their standard errors."),
+        "compare": Command("tools.compare.table:table", "Compare two revisions: does the difference exceed noise?"),
+    },
+    "Environment": {
+        "doctor": Command("tools.doctor.examine:doctor", "Check the installation and this clone, and say what to do."),
+        "dag": Command("dag.graph:dag", "Check that docs/dag.svg shows the stages of dvc.yaml, or draw it."),
+    },
+}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+
+
+def _function(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"darkroom.{module}"), name)
+    return function
+
+
+class _Group(TyperGroup):
+    """Imports the module of a command when it is called, not for the list in `--help`."""
+
+    result: Any = None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        app = Typer(add_completion=False)
+        app.command(help=COMMANDS[str(name)].help)(_function(COMMANDS[str(name)].place))
+        return name, get_command(app), rest
+
+    def invoke(self, ctx: Any) -> None:
+        """Run the command, and keep what it returns."""
+        result = super().invoke(ctx)
+        body = COMMANDS[ctx.invoked_subcommand].body
+        self.result = result if body is None else _function(body)(result)
+
+
+def run(words: Sequence[str]) -> Any:
+    """Run a command and return what it returns; None for `--help`.
+
+    Raises:
+        SystemExit: the command or an option is not valid, or it was interrupted.
+    """
+    listed = [
+        TyperCommand(name, help=command.help, rich_help_panel=title)
+        for title, commands in GROUPS.items()
+        for name, command in commands.items()
+    ]
+    text = "Train image generators as one reproducible DAG."
+    group = _Group(name="darkroom", commands=listed, help=text, no_args_is_help=True)
+    try:
+        group.main(args=words, prog_name="darkroom")
+    except SystemExit as end:
+        if end.code:
+            raise
+    return group.result
