@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from darkroom.metrics.building import build_reference, held_out_reference
+from darkroom.metrics.feature_metrics import distances
 from darkroom.metrics.frechet import covariance_root, frechet_distance
 from darkroom.metrics.moments import Moments
-from darkroom.metrics.reference import Reference, distances, moments_of
+from darkroom.metrics.reference import Reference, moments_of
 from darkroom.metrics.sample_scores import ENOUGH, held_out_names
 from darkroom.metrics.table import scores
 

@@ -11,7 +11,6 @@ the value falls below 0.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -145,22 +144,13 @@ def kernel_jackknife(
 SUBSETS, SIZE, SEED = 100, 1000, 2020  # torch-fidelity's; clean-fid and the authors take as many
 
 
-class Subsets(NamedTuple):
-    """The mean over the subsets, and their standard deviation.
-
-    The latter is not a standard error of the mean: it follows from the size of the subsets.
-    """
-
-    mean: float
-    spread: float
-
-
 def kernel_subsets(
     features: Tensor, reference: Tensor, subsets: int = SUBSETS, size: int = SIZE, seed: int = SEED
-) -> Subsets:
-    """Return the kernel distance as torch-fidelity takes it, from the subsets that it draws for `seed`.
+) -> tuple[float, float]:
+    """Return the mean kernel distance of subsets that torch-fidelity draws for `seed`, and their standard deviation.
 
-    Bińkowski et al., 2018. For a comparison with published values alone: `kernel_jackknife` takes every pair once.
+    Bińkowski et al., 2018. For a comparison with published values alone: `kernel_jackknife` takes every pair once. The
+    deviation is no standard error of the mean: it follows from the size of the subsets.
 
     Args:
         features: of generated images, (n, D) float32.
@@ -185,7 +175,7 @@ def kernel_subsets(
         xx, yy = cubic(x, x), cubic(y, y)
         same = (xx.sum() - xx.trace() + yy.sum() - yy.trace()) / (size * (size - 1))
         values.append(float(same - 2 * cubic(x, y).mean()))
-    return Subsets(float(np.mean(values)), float(np.std(values)))
+    return float(np.mean(values)), float(np.std(values))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

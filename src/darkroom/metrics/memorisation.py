@@ -230,24 +230,15 @@ def _kernel(made: Tensor, reference: Tensor) -> float:
     return float(within(made) + within(reference) - 2 * mixed)
 
 
-@dataclass(frozen=True)
-class Gap:
-    """A difference of two distances, and its standard error."""
-
-    value: float
-    se: float
-
-
-def gap(distance: Distance, made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> Gap:
-    """Return how much nearer (below 0) images lie to training images than to as many held-out ones.
+def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
+    """Return `fd_gap` and `kid_gap`: how much nearer (below 0) images lie to training images than to held-out ones.
 
     distance(made, train) - distance(made, held_out). Both references have the same number of images, so the bias of a
     Fréchet distance, which depends on it and on the number of made images, is that of both terms and cancels. The
-    error is the root of the sum of three squared jackknife errors: over blocks of made, of training and of held-out
-    images; where all three are of one distribution it is up to half too large.
+    error, `fd_gap_se`, is the root of the sum of three squared jackknife errors: over blocks of made, of training and
+    of held-out images; where all three are of one distribution it is up to half too large.
 
     Args:
-        distance: the distance.
         made: features of the images, (n, D) float32.
         train: of training images drawn at random, (m, D) float32.
         held_out: of held-out images, (m, D) float32, in random order.
@@ -260,27 +251,18 @@ def gap(distance: Distance, made: Tensor, train: Tensor, held_out: Tensor, block
         raise DarkroomError(f"{len(train)} training images and {len(held_out)} held-out ones give no gap without bias.")
     if min(len(made), len(train)) < 2 * blocks:
         raise DarkroomError(f"{len(made)} images and {len(train)} others are too few for {blocks} blocks of a gap.")
-
-    def difference(made: Tensor, train: Tensor, held_out: Tensor) -> float:
-        return distance(made, train) - distance(made, held_out)
-
-    value = difference(made, train, held_out)
-    squares = 0.0
-    for place, of in enumerate((made, train, held_out)):
-        block = assign_blocks(len(of), blocks)
-        sets = [made, train, held_out]
-        without = []
-        for number in range(blocks):
-            sets[place] = of[block != number]
-            without.append(difference(*sets))
-        squares += (jackknife(value, without).se or 0.0) ** 2
-    return Gap(value, math.sqrt(squares))
-
-
-def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
-    """Return `fd_gap`, `kid_gap` and their standard errors; arguments as of `gap`."""
     found: dict[str, float] = {}
     for name, distance in {"fd_gap": frechet_between, "kid_gap": _kernel}.items():
-        one = gap(distance, made, train, held_out, blocks)
-        found |= {name: one.value, f"{name}_se": one.se}
+        whole = [made, train, held_out]
+        value, squares = _difference(distance, whole), 0.0
+        for place, of in enumerate(whole):
+            block = assign_blocks(len(of), blocks)
+            others = ([*whole[:place], of[block != number], *whole[place + 1 :]] for number in range(blocks))
+            squares += (jackknife(value, [_difference(distance, sets) for sets in others]).se or 0.0) ** 2
+        found |= {name: value, f"{name}_se": math.sqrt(squares)}
     return found
+
+
+def _difference(distance: Distance, sets: Sequence[Tensor]) -> float:
+    made, train, held_out = sets
+    return distance(made, train) - distance(made, held_out)

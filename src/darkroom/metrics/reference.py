@@ -13,19 +13,10 @@ from torch import Tensor
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Views
-from darkroom.metrics.frechet import covariance_root, frechet_distance, frechet_of_two, frechet_scores
-from darkroom.metrics.inception_score import inception_scores
-from darkroom.metrics.kernel import cmmd, kernel_jackknife, within
-from darkroom.metrics.matching import (
-    BALANCED,
-    FREQUENCY,
-    Distribution,
-    class_weights,
-    count_classes,
-    shares_of,
-)
+from darkroom.metrics.frechet import covariance_root, frechet_distance, frechet_of_two
+from darkroom.metrics.kernel import within
+from darkroom.metrics.matching import BALANCED, FREQUENCY, Distribution, class_weights, count_classes, shares_of
 from darkroom.metrics.moments import Moments, WeightedMoments, block_sums, require_finite
-from darkroom.metrics.uncertainty import assign_blocks
 
 _ROWS = 4096  # features in one float64 copy
 
@@ -213,50 +204,3 @@ def frechet_between(features: Tensor, others: Tensor) -> float:
         return frechet_of_two(features, others)
     reference = moments_of(others)
     return frechet_distance(reference, covariance_root(reference.cov), moments_of(features))
-
-
-def distances(
-    features: Tensor | Views, reference: Reference, blocks: int, classes: Tensor | None = None
-) -> dict[str, float]:
-    """Return the distances of generated images from a reference, from their features (N, D) float32.
-
-    Args:
-        features: of the generated images; of Inception also those of sFID.
-        reference: `matched` to the distribution of classes that they were asked to have.
-        blocks: of the jackknife, at most: see `count_blocks`.
-        classes: class number of each image, (N,) int64, which are spread evenly over the blocks; None: of no class.
-
-    Returns:
-        `fd`: Fréchet distance at exactly N, comparable with others at that N; `fd_debiased`: without its bias in 1/N;
-        `fd_se`: its standard error; `kid`, `kid_se`: kernel distance, unbiased, and its standard error; `sfid`,
-        `sfid_debiased`, `sfid_se`: as `fd`, where both sides have the features of sFID. Of too few samples for a
-        standard error, the plain values alone.
-
-    Raises:
-        DarkroomError: fewer than 2 samples, another number of features, values that are not finite.
-    """
-    seen = features if isinstance(features, Views) else Views(features)
-    pool = seen.pool.cpu()
-    block = assign_blocks(len(pool), blocks, classes)
-    found = frechet_scores("fd", reference.moments, reference.root, pool, block)
-    if reference.kid_within is not None:
-        kid = kernel_jackknife(reference.kid_features, reference.kid_within, pool, block, weights=reference.kid_weights)
-        found |= kid.named("kid")
-    if seen.spatial is not None and reference.spatial is not None:
-        places = reference.spatial
-        found |= frechet_scores("sfid", places.moments, places.root, seen.spatial.cpu(), block)
-    return found
-
-
-def scores_alone(seen: Views, reference: Reference, blocks: int) -> dict[str, float]:
-    """Return `inception_score` of Inception, `cmmd` of CLIP, with their errors; of other extractors nothing.
-
-    Args:
-        seen: features of the images.
-        reference: `matched` to the distribution of classes that they were asked to have.
-        blocks: of the jackknife.
-    """
-    found = {} if seen.logits is None else inception_scores(seen.logits, blocks)
-    if reference.extractor == "clip":
-        found |= cmmd(seen.pool, reference.kid_features, blocks, reference.kid_weights)
-    return found

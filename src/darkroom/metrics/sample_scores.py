@@ -1,11 +1,10 @@
 """The scores of generated images by name: distances, manifolds, diversity, memorisation. Loads no torch."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from darkroom.metrics.score import Samples, Score
+from darkroom.metrics.score import Score
 
 # In the in-domain extractor's space, and then in Inception's: FID is Inception's, and nobody else's.
 _distance = partial(Score, group="distances")
@@ -33,26 +32,45 @@ FRECHET, DEBIASED, KERNEL = (
         error="as fd_se",
     ),
 )
-DISTANCES = (
-    FRECHET,
-    DEBIASED,
-    KERNEL,
-    replace(
-        FRECHET,
-        name="fid",
-        meaning="The Fréchet distance in the features of the Inception network. No other network's is called FID.",
-    ),
-    replace(DEBIASED, name="fid_debiased", meaning="fid without its bias of order 1/n, so that it compares across n."),
-    replace(KERNEL, name="inception_kid", meaning="The kernel distance in the features of the Inception network."),
-    *(
-        replace(score, name=f"{base}_{extractor}{'_debiased' if score is DEBIASED else ''}", title=title, meaning=text)
-        for extractor, network in (("dinov2", "DINOv2"), ("clip", "CLIP"), ("tokenizer", "the tokenizer's encoder"))
-        for score, base, title, text in (
-            (FRECHET, "fd", "", f"The Fréchet distance in the features of {network}."),
-            (DEBIASED, "fd", "", f"fd_{extractor} without its bias of order 1/n, so that it compares across n."),
-            (KERNEL, "kid", "", f"The kernel distance in the features of {network}."),
+_NETWORKS = {
+    "in_domain": "the in-domain extractor",
+    "inception": "the Inception network",
+    "dinov2": "DINOv2",
+    "clip": "CLIP",
+    "tokenizer": "the tokenizer's encoder",
+}
+
+
+def name_in(extractor: str, name: str) -> str:
+    """Return the name of a score, or of its error, in the features of an extractor: in_domain's is the plain one.
+
+    Fréchet and kernel distance: `fid`, `inception_kid`, `fd_dinov2`, `fd_dinov2_debiased`, …; `clip`'s of a `spread` is
+    `spread_clip`, its error `spread_clip_se`. sFID, the Inception Score and CMMD are of one extractor.
+    """
+    if extractor == "in_domain":
+        return name
+    first, _, rest = name.partition("_")
+    inception = {"fd": "fid", "kid": "inception_kid"} if extractor == "inception" else {}
+    return "_".join(filter(None, (inception.get(first, f"{first}_{extractor}"), rest)))
+
+
+def in_all_features(*scores: Score) -> tuple[Score, ...]:
+    """Return scores under their names in the features of each extractor."""
+    return tuple(
+        score
+        if extractor == "in_domain"
+        else replace(
+            score,
+            name=name_in(extractor, score.name),
+            title="",
+            meaning=f"{score.title or score.name} in the features of {network}.",
         )
-    ),
+        for extractor, network in _NETWORKS.items()
+        for score in scores
+    )
+
+
+SPATIAL = (
     replace(
         FRECHET,
         name="sfid",
@@ -67,6 +85,7 @@ DISTANCES = (
         title="sFID, debiased",
     ),
 )
+DISTANCES = (*in_all_features(FRECHET, DEBIASED, KERNEL), *SPATIAL)
 
 # The same from held-out images, where these are enough for a reference: it rewards no copy of a training image.
 HELD_OUT = tuple(
@@ -82,16 +101,11 @@ HELD_OUT = tuple(
 
 
 def score_names(extractor: str, distances: Mapping[str, float]) -> dict[str, float]:
-    """Return the distances of an extractor under the names of the metrics file.
-
-    In the in-domain extractor's space they are `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se`; in Inception's `fid`,
-    `fid_debiased`, `fid_se`, `inception_kid`, `inception_kid_se`; in another's `fd_dinov2`, `fd_dinov2_debiased`, …
-    Other names stay as they are.
-    """
-    if extractor == "in_domain":
-        return dict(distances)
-    for_fd, for_kid = ("fid", "inception_kid") if extractor == "inception" else (f"fd_{extractor}", f"kid_{extractor}")
-    return {re.sub("^kid", for_kid, re.sub("^fd", for_fd, name)): value for name, value in distances.items()}
+    """Return the distances of an extractor under the names of the metrics file, see `name_in`; others keep theirs."""
+    own = ("fd", "kid")
+    return {
+        name_in(extractor, name) if name.partition("_")[0] in own else name: value for name, value in distances.items()
+    }
 
 
 _manifold = partial(Score, group="manifold", higher_is_better=True)
@@ -126,7 +140,7 @@ MANIFOLD = (
     ),
 )
 
-FEATURE_SCORES = (
+SUBSETS = (
     _distance(
         "inception_kid_subsets",
         "The kernel distance as it is published: the mean over 100 random subsets of 1,000 images.",
@@ -140,6 +154,8 @@ FEATURE_SCORES = (
         title="KID, spread of subsets",
         compared=False,
     ),
+)
+INCEPTION_SCORE = (
     _distance(
         "inception_score",
         "Inception Score of all images: how surely Inception sees one class in each image, and how evenly all classes. "
@@ -149,6 +165,8 @@ FEATURE_SCORES = (
         title="Inception Score",
         higher_is_better=True,
     ),
+)
+SPLITS = (
     _distance(
         "inception_score_splits",
         "The mean Inception Score of splits of the images, as it is published.",
@@ -157,6 +175,8 @@ FEATURE_SCORES = (
         title="Inception Score, splits",
         higher_is_better=True,
     ),
+)
+CMMD = (
     _distance(
         "cmmd",
         "CMMD: the squared maximum mean discrepancy of CLIP's embeddings of generated and reference images, with a "
@@ -168,23 +188,10 @@ FEATURE_SCORES = (
     ),
 )
 
+FEATURE_SCORES = (*SUBSETS, *INCEPTION_SCORE, *SPLITS, *CMMD)
+
 # What one extractor alone has, beside the distances that all have.
 ALONE = {"inception": ("sfid", "sfid_debiased", "inception_score"), "clip": ("cmmd",)}
-
-
-class ManifoldMetric:
-    """Precision, recall, density and coverage in the in-domain extractor's features."""
-
-    scores = MANIFOLD
-
-    def measure(self, samples: Samples) -> Mapping[str, float]:
-        """Return the four with their errors; nothing without real images, or with fewer than 6 of either."""
-        from darkroom.metrics.manifold import LEAST, manifold
-
-        if samples.real is None or min(len(samples.real), samples.count) < LEAST:
-            return {}
-        return manifold(samples.features, samples.real, weights=samples.real_weights)
-
 
 # What `diversity.py` measures.
 _PAIRS = "over drawn pairs of samples of one class (of any images where one has no class), each sample in one pair"

@@ -5,7 +5,8 @@ the grid of samples; of fewer than two classes, as many images in a row. Beside 
 that the captions are of.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,10 @@ from darkroom.data.draw import drawn
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
-from darkroom.metrics.cards import Further
 from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
+from darkroom.metrics.measure import Further, Samples
 from darkroom.metrics.memorisation import Near, Panel, memorisation
-from darkroom.metrics.sample_scores import SPACES
-from darkroom.models.evaluators.load import FeatureNetwork
+from darkroom.metrics.sample_scores import MEMORISATION, SPACES
 from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.sample_settings import ScoreGenerator
 from darkroom.stages.empty import NEAREST
@@ -38,115 +38,114 @@ TRAIN = "train"
 _COLUMNS = ("set", "key", *(f"{space}_{what}" for space in SPACES for what in ("d1", "d2", "nearest")))
 
 
-def find_copies(
-    folder: Path,
-    samples: Mapping[str, Any],
-    settings: ScoreGenerator,
-    network: FeatureNetwork,
-    held_out: str,
-    device: torch.device,
-) -> Further:
-    """Look for the samples in `folder` among the training images, and write the closest pairs.
+@dataclass(frozen=True)
+class Copies:
+    """Looks for the samples in `folder` among the training images, and writes the closest pairs.
 
-    Args:
-        folder: of the samples.
-        samples: their manifest.
-        settings: of the stage that scores them.
-        network: the in-domain extractor.
-        held_out: the split of real images that no training saw.
-        device: where networks and distances are computed.
+    folder: of the samples.
+    manifest: theirs.
+    settings: of the stage that scores them.
+    held_out: the split of real images that no training saw.
     """
-    out = NEAREST / folder.name
-    made, catalog = ImageShards.open_folder(folder, "samples"), load_catalog()
-    parts = list(catalog.parts)
-    train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, held_out))
-    columns = columns_of(made.labels, catalog.classes)
 
-    def draw_beside(folder: Path) -> dict[str, str]:
+    folder: Path
+    manifest: Mapping[str, Any]
+    settings: ScoreGenerator
+    held_out: str
+    scores, needs = MEMORISATION, ("classifier",)
+
+    def measure(self, samples: Samples, reference: object) -> Further:
+        """Return the scores of `MEMORISATION`, and write `samples/nearest/NAME/`; without `copies.images` no score."""
+        made, catalog = ImageShards.open_folder(self.folder, "samples"), load_catalog()
+        parts = list(catalog.parts)
+        train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, self.held_out))
+        columns = columns_of(made.labels, catalog.classes)
+        with atomic_folder(NEAREST / self.folder.name) as out:
+            beside = self._draw_real(out, made, train, parts, columns)
+            if not self.settings.copies.images:
+                facts, found = {"images": 0, "reason": "`copies.images` is 0"}, Further()
+            else:
+                panel = self._panel(samples, made, unseen, train, catalog.classes)
+                facts, found = self._write_pairs(out, panel, made, unseen, train, columns)
+            facts |= beside | {"samples": manifest_hash(self.folder), "columns": columns}
+            write_manifest(out, "nearest", **facts, files=file_hashes(out))
+        return found
+
+    @property
+    def _conditioned(self) -> bool:
+        """Whether the samples were made of held-out images: they are then near to these, and gaps say nothing."""
+        return self.manifest.get("condition", "class") not in ("class", "none") or "split" in self.manifest
+
+    def _draw_real(
+        self, out: Path, made: ImageShards, train: ImageShards, parts: list[str], columns: list[str]
+    ) -> dict[str, str]:
         """Draw real images; return their split where they are those of the samples' captions, for the manifest."""
-        split = samples["sampler"].get("split") if samples.get("condition") in TEXTS else None
-        if split and draw_originals(folder / REAL, made, ImageShards.open_parts(parts, split)):
+        split = self.manifest["sampler"].get("split") if self.manifest.get("condition") in TEXTS else None
+        if split and draw_originals(out / REAL, made, ImageShards.open_parts(parts, split)):
             return {"originals": split}
-        draw_real(folder / REAL, train, columns)
+        draw_real(out / REAL, train, columns)
         return {}
 
-    if not settings.copies.images:
-        with atomic_folder(out) as temporary:
-            beside = draw_beside(temporary)
-            _describe(temporary, folder, columns, **beside, images=0, reason="`copies.images` is 0")
-        return Further()
-    network = network.to(device).eval()
+    def _panel(
+        self, samples: Samples, made: ImageShards, unseen: ImageShards, train: ImageShards, classes: Sequence[str]
+    ) -> Panel:
+        batch, device = self.settings.batch, samples.device or torch.device("cpu")
+        network = samples.classifier.to(device).eval()
 
-    def features(images: Tensor) -> Tensor:
-        return torch.cat(list(batched(network.features, [images], settings.batch, device)))
+        def features(images: Tensor) -> Tensor:
+            return torch.cat(list(batched(network.features, [images], batch, device)))
 
-    def progress(batches: Iterator[Tensor]) -> Iterator[Tensor]:
-        return with_progress(batches, len(train), "training images")
+        def classes_of(images: ImageShards, rows: Sequence[int]) -> Tensor:
+            return class_numbers([images.labels[row] for row in rows], classes)
 
-    def alike(images: ImageShards, as_many: Tensor) -> list[int]:
-        """Return drawn rows of real images with the classes of others; any where those are not there."""
-        numbers = class_numbers(images.labels, catalog.classes)
-        rows, _ = alike_rows(numbers, as_many, samples.get("distribution", FREQUENCY))
-        return rows if len(rows) > 1 else drawn(len(images), len(as_many))
+        def alike(images: ImageShards, as_many: Tensor) -> list[int]:
+            """Return drawn rows of real images with the classes of others; any where those are not there."""
+            numbers = class_numbers(images.labels, classes)
+            rows, _ = alike_rows(numbers, as_many, self.manifest.get("distribution", FREQUENCY))
+            return rows if len(rows) > 1 else drawn(len(images), len(as_many))
 
-    rows = drawn(len(made), settings.copies.images)
-    held_out_rows = alike(unseen, class_numbers(_of(made.labels, rows), catalog.classes))
-    wanted = class_numbers(_of(unseen.labels, held_out_rows), catalog.classes)
-    conditioned = samples.get("condition", "class") not in ("class", "none") or "split" in samples
-    panel = memorisation(
-        (made, rows),
-        (unseen, held_out_rows),
-        train,
-        alike(train, wanted),
-        features,
-        batch=settings.batch,
-        blocks=settings.blocks,
-        with_gaps=not conditioned,
-        device=device,
-        progress=progress,
-    )
-    scores, times = dict(panel.scores), None
-    if samples.get("images_seen"):
-        scores["times_seen"] = times = samples["images_seen"] / len(train)
-    sets = {"generated": (made, panel.made), held_out: (unseen, panel.held_out)}
-    with atomic_folder(out) as temporary:
-        write_bytes(temporary / "distances.tsv", _table(sets, train).encode())
-        for space in SPACES:
-            _draw(temporary / f"{space}.png", space, sets, train, settings.copies.pairs)
-        beside = draw_beside(temporary)
-        _describe(
-            temporary,
-            folder,
-            columns,
-            **beside,
-            neighbours=draw_neighbours(temporary / NEIGHBOURS, made, panel.made, train, columns),
-            images=len(panel.made.rows),
-            held_out={"split": held_out, "images": len(panel.held_out.rows)},
-            train=len(train),
-            scores=scores,
-            floor=panel.floor,
-            nearer=panel.nearer,
+        rows = drawn(len(made), self.settings.copies.images)
+        held_out = alike(unseen, classes_of(made, rows))
+        return memorisation(
+            (made, rows),
+            (unseen, held_out),
+            train,
+            alike(train, classes_of(unseen, held_out)),
+            features,
+            batch=batch,
+            blocks=self.settings.blocks,
+            with_gaps=not self._conditioned,
+            device=device,
+            progress=lambda batches: with_progress(batches, len(train), "training images"),
         )
-    counts = {"n": len(panel.made.rows), "n_held_out": len(panel.held_out.rows), "n_train": len(train)}
-    notes = ["fd_gap and kid_gap are left out: the samples were made of held-out images"] if conditioned else []
-    print(_line(panel, times))
-    return Further(scores, {"copies": counts}, notes, {"copies": panel.floor})
 
-
-def _describe(out: Path, samples: Path, columns: list[str], **facts: Any) -> None:
-    """Write the manifest: of which samples, the classes of the columns of the pictures for people, and `facts`."""
-    write_manifest(out, "nearest", samples=manifest_hash(samples), columns=columns, **facts, files=file_hashes(out))
-
-
-def _of(labels: Sequence[str | None], rows: Sequence[int]) -> list[str | None]:
-    return [labels[row] for row in rows]
-
-
-def _line(panel: Panel, times: float | None) -> str:
-    shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
-    floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
-    seen = "" if times is None else f"; each training image was seen {times:,.0f} times on average"
-    return f"copies of training images: {shares}; of held-out images: {floor}{seen}"
+    def _write_pairs(
+        self, out: Path, panel: Panel, made: ImageShards, unseen: ImageShards, train: ImageShards, columns: list[str]
+    ) -> tuple[dict[str, Any], Further]:
+        """Write the distances and the pictures of the closest pairs; return facts for the manifest, and scores."""
+        scores = dict(panel.scores)
+        if self.manifest.get("images_seen"):
+            scores["times_seen"] = self.manifest["images_seen"] / len(train)
+        sets = {"generated": (made, panel.made), self.held_out: (unseen, panel.held_out)}
+        write_bytes(out / "distances.tsv", _table(sets, train).encode())
+        for space in SPACES:
+            _draw(out / f"{space}.png", space, sets, train, self.settings.copies.pairs)
+        facts = {
+            "neighbours": draw_neighbours(out / NEIGHBOURS, made, panel.made, train, columns),
+            "images": len(panel.made.rows),
+            "held_out": {"split": self.held_out, "images": len(panel.held_out.rows)},
+            "train": len(train),
+            "scores": scores,
+            "floor": panel.floor,
+            "nearer": panel.nearer,
+        }
+        shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
+        floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
+        print(f"copies of training images: {shares}; of held-out images: {floor}")
+        counts = {"n": len(panel.made.rows), "n_held_out": len(panel.held_out.rows), "n_train": len(train)}
+        left_out = "fd_gap and kid_gap are left out: the samples were made of held-out images"
+        notes = [left_out] if self._conditioned else []
+        return facts, Further(scores, {"copies": counts}, notes, {"copies": panel.floor})
 
 
 def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> str:

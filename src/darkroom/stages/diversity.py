@@ -1,6 +1,7 @@
 """What the stages that score generated images do to measure their diversity, beside that of held-out images."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,12 +10,11 @@ from torch import Tensor
 
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
-from darkroom.metrics.cards import Further
 from darkroom.metrics.diversity import SEED, Labels, Pairs, alike_pairs, classes_of, distances_of, pairs
 from darkroom.metrics.image import Measure
-from darkroom.metrics.sample_scores import listed
+from darkroom.metrics.measure import Further, Samples
+from darkroom.metrics.sample_scores import DIVERSITY, listed
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
-from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.pairs import in_domain_measure, perceptual_measure
 from darkroom.terminal.terminal import with_progress
 
@@ -28,46 +28,52 @@ class Vgg16(NamedTuple):
     key: str
 
 
-def find_diversity(
-    made: ImageShards, most: int, network: Classifier, lpips: Vgg16 | None, held_out: str, device: torch.device
-) -> Further:
-    """Measure how different samples of one class are, and held-out images of the same classes.
+@dataclass(frozen=True)
+class Diversity:
+    """Measures how different samples of one class are, and held-out images of the same classes.
 
-    Args:
-        made: the samples.
-        most: pairs of them, at most; 0: none, and no score.
-        network: the in-domain extractor.
-        lpips: for LPIPS too; None: without.
-        held_out: the split of real images that no training saw.
-        device: where networks run.
+    made: the samples.
+    most: pairs of them, at most; 0: none, and no score.
+    lpips: for LPIPS too; None: without.
+    held_out: the split of real images that no training saw.
     """
-    if not most:
-        return Further()
-    real = ImageShards.open_parts(list(load_catalog().parts), held_out)
-    labels, of_real = _labels(made, real)
-    chosen = pairs(labels, most)
-    if not len(chosen):
-        return Further(notes=[f"{OWN} is left out: no two samples are of one class"])
-    classes = classes_of(labels, chosen)
-    others, weights = alike_pairs(of_real, classes)
-    measures = {OWN: in_domain_measure(network, device)}
-    protocol: dict[str, Any] = {"diversity": {"pairs": len(chosen), "pairs_held_out": len(others), "seed": SEED}}
-    if lpips is not None:
-        measures[LPIPS], protocol["lpips"] = perceptual_measure(lpips.weights, made.image_shape, lpips.key, device)
-    scores: dict[str, float] = {}
-    baseline: dict[str, float] = {"n": len(others)}
-    # Classes of the samples of which no two held-out images are.
-    without = set(classes) - set(classes_of(of_real, others))
-    kept = torch.tensor([name not in without for name in classes])
-    notes: list[str] = []
-    for name, measure in measures.items():
-        values = _values(measure, made, chosen, name)
-        scores |= mean_and_error(name, values.tolist())
-        if len(others):
-            baseline |= weighted_mean_and_error(name, _values(measure, real, others, f"{name}, real"), weights)
-        if without:
-            notes.append(_of_others(name, sorted(map(str, without)), held_out, values[kept]))
-    return Further(scores, protocol, notes, {"diversity": baseline} if len(others) else {})
+
+    made: ImageShards
+    most: int
+    lpips: Vgg16 | None
+    held_out: str
+    scores, needs = DIVERSITY, ("classifier",)
+
+    def measure(self, samples: Samples, reference: object) -> Further:
+        """Return `diversity` and `lpips_diversity` with their errors, and those of real images as a baseline."""
+        if not self.most:
+            return Further()
+        made, real = self.made, ImageShards.open_parts(list(load_catalog().parts), self.held_out)
+        labels, of_real = _labels(made, real)
+        chosen = pairs(labels, self.most)
+        if not len(chosen):
+            return Further(notes=[f"{OWN} is left out: no two samples are of one class"])
+        classes, device = classes_of(labels, chosen), samples.device or torch.device("cpu")
+        others, weights = alike_pairs(of_real, classes)
+        measures = {OWN: in_domain_measure(samples.classifier, device)}
+        protocol: dict[str, Any] = {"diversity": {"pairs": len(chosen), "pairs_held_out": len(others), "seed": SEED}}
+        if self.lpips is not None:
+            lpips = perceptual_measure(self.lpips.weights, made.image_shape, self.lpips.key, device)
+            measures[LPIPS], protocol["lpips"] = lpips
+        scores: dict[str, float] = {}
+        baseline: dict[str, float] = {"n": len(others)}
+        # Classes of the samples of which no two held-out images are.
+        without = set(classes) - set(classes_of(of_real, others))
+        kept = torch.tensor([name not in without for name in classes])
+        notes: list[str] = []
+        for name, measure in measures.items():
+            values = _values(measure, made, chosen, name)
+            scores |= mean_and_error(name, values.tolist())
+            if len(others):
+                baseline |= weighted_mean_and_error(name, _values(measure, real, others, f"{name}, real"), weights)
+            if without:
+                notes.append(_of_others(name, sorted(map(str, without)), self.held_out, values[kept]))
+        return Further(scores, protocol, notes, {"diversity": baseline} if len(others) else {})
 
 
 def _labels(made: ImageShards, real: ImageShards) -> tuple[Labels, Labels]:

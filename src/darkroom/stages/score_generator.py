@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from darkroom.data.reader import ImageShards
-    from darkroom.metrics.cards import Further
+    from darkroom.metrics.measure import Further
 
 SAMPLES, METRICS, CARD = Path("samples/generator"), Path("metrics/generator.json"), Path("cards/generator.json")
 BITS, TABLE = Path("curves/bits"), "bits.tsv"
@@ -56,7 +56,7 @@ def _write_table(lines: list[str]) -> None:
 
 def _bits(settings: BitsSettings, model: str, device: torch.device) -> tuple[Further, list[str]]:
     """Return bits per dim with their terms, and the rows of their table."""
-    from darkroom.metrics.cards import Further
+    from darkroom.metrics.measure import Further
     from darkroom.models.generators.bits import measure_bits  # not wanted by default
 
     scores, terms, count = measure_bits(settings, model, device)

@@ -18,8 +18,8 @@ from darkroom.data.draw import original_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.scenes.attributes import require_scenes, rightness
 from darkroom.data.scenes.captions import Description
-from darkroom.metrics.cards import Further
 from darkroom.metrics.image import Measure, image_scores, psnr
+from darkroom.metrics.measure import Further
 from darkroom.metrics.uncertainty import mean_and_error
 from darkroom.models.clip.load import open_clip
 from darkroom.models.clip.network import Clip

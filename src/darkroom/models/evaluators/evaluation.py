@@ -16,10 +16,11 @@ from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images
 from darkroom.metrics.building import build_reference
+from darkroom.metrics.feature_metrics import distances
 from darkroom.metrics.image import psnr
 from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.matching import Distribution
-from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.reference import Reference
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
 from darkroom.params.evaluate import Evaluate, EvaluateGenerator
 from darkroom.training.recipe import Gather
@@ -28,6 +29,11 @@ _BLOCKS = 10
 
 # From the numbers that batches begin with to their images, uint8 (n, C, H, W) each, in the same order.
 Make = Callable[[Sequence[int]], Iterable[Images]]
+
+
+def _distances(features: Tensor, reference: Reference, classes: Tensor | None = None) -> dict[str, float]:
+    found = distances(features, reference, min(_BLOCKS, len(features) // 2), classes)
+    return {name: found[name] for name in ("fd", "fd_debiased", "kid")}
 
 
 class Evaluation:
@@ -100,8 +106,7 @@ class Evaluation:
         features = extract(self.judge.network, make(mine), batch, device) if mine else torch.zeros(0)
         features = gather(features)
         classes = None if numbers is None else torch.from_numpy(numbers)
-        found = distances(features, self.reference, min(_BLOCKS, len(features) // 2), classes)
-        scores = {name: found[name] for name in ("fd", "fd_debiased", "kid")}
+        scores = _distances(features, self.reference, classes)
         if numbers is None:
             return scores
         labels = [self.classes[number] for number in numbers.tolist()]
@@ -170,16 +175,11 @@ class UNetEvaluation:
         features = gather(self._features(found for found, _ in pairs) if pairs else torch.zeros(0))
         ratios = [psnr(wanted.cpu(), found.cpu()) for found, wanted in pairs]  # in float64, which not all devices have
         close = gather(torch.cat(ratios) if ratios else torch.zeros(0))
-        found = distances(features, self._reference(real, total), min(_BLOCKS, len(features) // 2))
-        return {**{name: found[name] for name in ("fd", "fd_debiased", "kid")}, "psnr": close.double().mean().item()}
-
-    def _reference(self, real: Real, total: int) -> Reference:
-        """Return the statistics of real images; they are taken once."""
-        if self._real is None:
-            rows, size = drawn(total, _REAL), self.settings.batch
-            features = self._features(real(rows[at : at + size]) for at in range(0, len(rows), size))
-            self._real = build_reference("in_domain", "", [features], len(features), len(features))
-        return self._real
+        if self._real is None:  # taken once
+            rows = drawn(total, _REAL)
+            of_real = self._features(real(rows[at : at + size]) for at in range(0, len(rows), size))
+            self._real = build_reference("in_domain", "", [of_real], len(of_real), len(of_real))
+        return _distances(features, self._real) | {"psnr": close.double().mean().item()}
 
     def _features(self, images: Iterable[Tensor]) -> Tensor:
         from darkroom.models.decoder.sample import upsampled  # of diffusers: only a U-Net's training needs it
