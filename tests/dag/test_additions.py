@@ -41,7 +41,7 @@ LINES = [
     ("diffusion/objectives.py", "from darkroom.diffusion.flow", "from darkroom.diffusion.arc import Arc\n"),
     ("diffusion/settings.py", '"flow": ("euler", "heun", "euler_maruyama", "dpm")', '"arc": ("euler",),\n    '),
     ("metrics/table.py", "    ClassMetric(),\n", "    Brightness(),\n"),
-    ("metrics/table.py", "    CmmdMetric(),\n", "    Spread(),\n"),
+    ("metrics/table.py", "    CMMD_METRIC,\n", "    Spread(),\n"),
     ("metrics/table.py", "from darkroom.metrics.score import", "from darkroom.metrics.spread import Spread\n"),
     ("metrics/table.py", "from darkroom.metrics.labels", "from darkroom.metrics.brightness import Brightness\n"),
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from darkroom.metrics.measure import Metric, Samples, measure
 from darkroom.metrics.sample_scores import (
@@ -16,6 +17,7 @@ from darkroom.metrics.sample_scores import (
     SPATIAL,
     in_all_features,
 )
+from darkroom.metrics.score import Score
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,88 +26,72 @@ if TYPE_CHECKING:
     from darkroom.metrics.reference import Reference
 
 
-class FrechetMetric:
-    """Fréchet distance of the features: `fd`, `fd_debiased`, `fd_se`."""
+@dataclass(frozen=True)
+class FeatureMetric:
+    """A metric of features by the function that measures it."""
 
-    scores, needs = in_all_features(FRECHET, DEBIASED), ("statistics",)
-
-    def measure(self, samples: Samples, reference: Reference) -> Mapping[str, float]:
-        """Return `fd` at exactly N, `fd_debiased` and `fd_se`; of too few samples for an error `fd` alone."""
-        from darkroom.metrics.frechet import frechet_scores
-
-        return frechet_scores("fd", reference.moments, reference.root, samples.features, samples.block)
+    scores: tuple[Score, ...]
+    needs: tuple[str, ...]
+    measure: Callable[[Samples, Reference], Mapping[str, float]]
 
 
-class KernelMetric:
-    """Kernel distance of the features, over all pairs: `kid`, `kid_se`."""
+def _frechet(samples: Samples, reference: Reference) -> Mapping[str, float]:
+    from darkroom.metrics.frechet import frechet_scores
 
-    scores, needs = in_all_features(KERNEL), ("real",)
-
-    def measure(self, samples: Samples, reference: Reference) -> Mapping[str, float]:
-        """Return `kid` and its error."""
-        from darkroom.metrics.kernel import kernel_jackknife
-
-        if reference.kid_within is None:
-            return {}
-        real, weights = reference.kid_features, reference.kid_weights
-        kid = kernel_jackknife(real, reference.kid_within, samples.features, samples.block, weights=weights)
-        return kid.named("kid")
+    return frechet_scores("fd", reference.moments, reference.root, samples.features, samples.block)
 
 
-class SpatialMetric:
-    """sFID: `sfid`, `sfid_debiased`, `sfid_se`, where both sides have the features of sFID."""
+def _kernel(samples: Samples, reference: Reference) -> Mapping[str, float]:
+    from darkroom.metrics.kernel import kernel_jackknife
 
-    scores, needs = SPATIAL, ("spatial",)
-
-    def measure(self, samples: Samples, reference: Reference) -> Mapping[str, float]:
-        """Return the three; of too few samples for an error `sfid` alone."""
-        from darkroom.metrics.frechet import frechet_scores
-
-        places: Any = reference.spatial
-        return frechet_scores("sfid", places.moments, places.root, samples.seen.spatial.cpu(), samples.block)  # type: ignore[union-attr]
+    if reference.kid_within is None:
+        return {}
+    real, weights = reference.kid_features, reference.kid_weights
+    found = kernel_jackknife(real, reference.kid_within, samples.features, samples.block, weights=weights)
+    return found.named("kid")
 
 
-class InceptionScoreMetric:
-    """The Inception Score of all images, which needs no reference."""
+def _spatial(samples: Samples, reference: Reference) -> Mapping[str, float]:
+    from darkroom.metrics.frechet import frechet_scores
 
-    scores, needs = INCEPTION_SCORE, ("logits",)
-
-    def measure(self, samples: Samples, reference: object) -> Mapping[str, float]:
-        """Return `inception_score` and its error."""
-        from darkroom.metrics.inception_score import inception_scores
-
-        return inception_scores(samples.seen.logits, samples.blocks)  # type: ignore[arg-type]
+    features, places = samples.seen.spatial, reference.spatial
+    assert features is not None and places is not None  # they are needed
+    return frechet_scores("sfid", places.moments, places.root, features.cpu(), samples.block)
 
 
-class CmmdMetric:
-    """CMMD, in CLIP's features alone."""
+def _inception_score(samples: Samples, reference: object) -> Mapping[str, float]:
+    from darkroom.metrics.inception_score import inception_scores
 
-    scores, needs = CMMD, ("real",)
-
-    def measure(self, samples: Samples, reference: Reference) -> Mapping[str, float]:
-        """Return `cmmd` and its error; nothing in another extractor's features."""
-        from darkroom.metrics.kernel import cmmd
-
-        if samples.extractor != "clip":
-            return {}
-        return cmmd(samples.features, reference.kid_features, samples.blocks, reference.kid_weights)
+    assert samples.seen.logits is not None  # they are needed
+    return inception_scores(samples.seen.logits, samples.blocks)
 
 
-class ManifoldMetric:
-    """Precision, recall, density and coverage: the stages measure them in the in-domain extractor's features."""
+def _cmmd(samples: Samples, reference: Reference) -> Mapping[str, float]:
+    """Return nothing in another network's features than CLIP's."""
+    from darkroom.metrics.kernel import cmmd
 
-    scores, needs = MANIFOLD, ("real",)
-
-    def measure(self, samples: Samples, reference: Reference) -> Mapping[str, float]:
-        """Return the four with their errors; nothing with fewer than 6 images on a side."""
-        from darkroom.metrics.manifold import LEAST, manifold
-
-        if min(len(reference.kid_features), len(samples.seen)) < LEAST:
-            return {}
-        return manifold(samples.features, reference.kid_features, weights=reference.kid_weights)
+    if samples.extractor != "clip":
+        return {}
+    return cmmd(samples.features, reference.kid_features, samples.blocks, reference.kid_weights)
 
 
-DISTANCE_METRICS: tuple[Metric, ...] = (FrechetMetric(), KernelMetric(), SpatialMetric())
+def _manifold(samples: Samples, reference: Reference) -> Mapping[str, float]:
+    """Return nothing with fewer than 6 images on a side."""
+    from darkroom.metrics.manifold import LEAST, manifold
+
+    if min(len(reference.kid_features), len(samples.seen)) < LEAST:
+        return {}
+    return manifold(samples.features, reference.kid_features, weights=reference.kid_weights)
+
+
+DISTANCE_METRICS: tuple[Metric, ...] = (
+    FeatureMetric(in_all_features(FRECHET, DEBIASED), ("statistics",), _frechet),
+    FeatureMetric(in_all_features(KERNEL), ("real",), _kernel),
+    FeatureMetric(SPATIAL, ("spatial",), _spatial),
+)
+INCEPTION_METRIC = FeatureMetric(INCEPTION_SCORE, ("logits",), _inception_score)
+CMMD_METRIC = FeatureMetric(CMMD, ("real",), _cmmd)
+MANIFOLD_METRIC = FeatureMetric(MANIFOLD, ("real",), _manifold)
 
 
 def distances(

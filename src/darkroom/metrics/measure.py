@@ -90,10 +90,10 @@ class Metric(Protocol):
         """What it is left out without: see `given`."""
         ...
 
-    def measure(self, samples: Samples, reference: Reference) -> Mapping[str, float] | Further:
+    def measure(self, samples: Samples, reference: Any, /) -> Mapping[str, float] | Further:
         """Return values by the names of `scores`, and their standard errors as NAME_se.
 
-        `reference` is None for a metric that does not need `statistics`.
+        `reference` is a `Reference`; it may be None for a metric that needs neither `statistics` nor `real`.
         """
         ...
 
@@ -126,6 +126,6 @@ def measure(samples: Samples, reference: Reference | None, metrics: Iterable[Met
     there, found = given(samples, reference), Further()
     for metric in metrics:
         if there.issuperset(metric.needs):
-            one = metric.measure(samples, reference)  # type: ignore[arg-type]
+            one = metric.measure(samples, reference)
             found |= one if isinstance(one, Further) else Further(dict(one))
     return found

@@ -7,7 +7,7 @@ know it from here.
 
 from collections.abc import Mapping
 
-from darkroom.metrics.feature_metrics import DISTANCE_METRICS, CmmdMetric, InceptionScoreMetric, ManifoldMetric
+from darkroom.metrics.feature_metrics import CMMD_METRIC, DISTANCE_METRICS, INCEPTION_METRIC, MANIFOLD_METRIC
 from darkroom.metrics.labels import ClassMetric
 from darkroom.metrics.measure import Metric
 from darkroom.metrics.pair_scores import BITS, CODES, IMAGES, PAIRS, PRIOR, RETRIEVAL
@@ -19,12 +19,12 @@ COUNT = "n"  # of images, in a metrics file
 # Measured in the features of each extractor, of generated images and of real ones beside them.
 FEATURE_METRICS: tuple[Metric, ...] = (
     *DISTANCE_METRICS,
-    InceptionScoreMetric(),
-    CmmdMetric(),
+    INCEPTION_METRIC,
+    CMMD_METRIC,
 )
 # Measured of all generated images, with the features of the in-domain extractor.
 SAMPLE_METRICS: tuple[Metric, ...] = (
-    ManifoldMetric(),
+    MANIFOLD_METRIC,
     ClassMetric(),
 )
 

@@ -16,6 +16,7 @@ from darkroom.metrics.measure import Further, Samples
 from darkroom.metrics.sample_scores import DIVERSITY, listed
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 from darkroom.models.evaluators.pairs import in_domain_measure, perceptual_measure
+from darkroom.models.generators.sample_settings import ScoreGenerator
 from darkroom.terminal.terminal import with_progress
 
 OWN, LPIPS = "diversity", "lpips_diversity"
@@ -33,24 +34,24 @@ class Diversity:
     """Measures how different samples of one class are, and held-out images of the same classes.
 
     made: the samples.
-    most: pairs of them, at most; 0: none, and no score.
+    settings: of the stage that scores them; with 0 `diversity.pairs` there is no score.
     lpips: for LPIPS too; None: without.
     held_out: the split of real images that no training saw.
     """
 
     made: ImageShards
-    most: int
+    settings: ScoreGenerator
     lpips: Vgg16 | None
     held_out: str
     scores, needs = DIVERSITY, ("classifier",)
 
     def measure(self, samples: Samples, reference: object) -> Further:
         """Return `diversity` and `lpips_diversity` with their errors, and those of real images as a baseline."""
-        if not self.most:
+        if not (most := self.settings.diversity.pairs):
             return Further()
         made, real = self.made, ImageShards.open_parts(list(load_catalog().parts), self.held_out)
         labels, of_real = _labels(made, real)
-        chosen = pairs(labels, self.most)
+        chosen = pairs(labels, most)
         if not len(chosen):
             return Further(notes=[f"{OWN} is left out: no two samples are of one class"])
         classes, device = classes_of(labels, chosen), samples.device or torch.device("cpu")

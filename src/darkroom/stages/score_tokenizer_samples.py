@@ -5,15 +5,16 @@ from pathlib import Path
 from darkroom.models.tokenizers.settings import ScoreSamplesParams
 from darkroom.stages.empty import unscored
 
-SAMPLES = Path("samples/tokenizer")
-METRICS, CARD = Path("metrics/tokenizer_samples.json"), Path("cards/tokenizer_samples.json")
+NAME = "tokenizer_samples.json"
+PATHS = SAMPLES, METRICS, CARD = Path("samples/tokenizer"), Path("metrics") / NAME, Path("cards") / NAME
 
 
 def run(params: ScoreSamplesParams) -> None:
     """Score the samples and write how it was done; without samples, write that there is nothing to tell."""
-    if unscored(SAMPLES, METRICS, CARD):
+    if unscored(*PATHS):
         return
+    from darkroom.metrics.measure import Further
     from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
 
     settings, networks = params.score_tokenizer_samples, params.reference_stats
-    score(SAMPLES, settings, networks, params.run.device, METRICS, CARD)
+    score(PATHS, settings, networks, params.run.device, None, lambda *_: Further())

@@ -15,6 +15,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics import table
 from darkroom.metrics.baselines import Floor, floor_baselines, noise_floor, notes_on_classes
+from darkroom.metrics.batches import Views
 from darkroom.metrics.building import held_out_reference
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.feature_metrics import DISTANCE_METRICS
@@ -33,29 +34,9 @@ from darkroom.terminal.terminal import with_progress
 REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
+Paths = tuple[Path, Path, Path]  # of samples, metrics and card
 # From the samples, what their manifest says, and the device, to further scores.
 Measured = Callable[[ImageShards, Mapping[str, Any], torch.device], Further]
-
-
-class Opened(NamedTuple):
-    """The samples in a folder, what their manifest says, and what scores them."""
-
-    folder: Path
-    manifest: dict[str, Any]
-    images: ImageShards
-    judge: Evaluator
-    reference: dict[str, Any]
-    settings: ScoreGenerator
-    device: torch.device
-
-    def see(self, network: FeatureNetwork, name: str) -> Samples:
-        """Return the samples in the features of an extractor called `name`."""
-        seen = extract_views(network, self.batches(name), self.settings.batch, self.device)
-        return Samples(name, seen, self.settings.blocks, labels=self.images.labels)
-
-    def batches(self, work: str) -> Iterator[NDArray[np.uint8]]:
-        """Yield the samples, uint8 (n, C, H, W); `work`: for the progress line."""
-        return with_progress(self.images.batches(self.settings.batch), len(self.images), work)
 
 
 class Compared(NamedTuple):
@@ -68,58 +49,73 @@ class Compared(NamedTuple):
 
 
 def score(
-    folder: Path,
-    settings: ScoreGenerator,
-    networks: Networks,
-    device: str,
-    metrics: Path,
-    card: Path,
-    measured: Measured | None = None,
-    lpips: Vgg16 | None = None,
+    paths: Paths, settings: ScoreGenerator, networks: Networks, device: str, lpips: Vgg16 | None, measured: Measured
 ) -> None:
-    """Score the samples in `folder` through every extractor of the reference, and write how it was done.
+    """Score samples through every extractor of the reference, and write how it was done.
 
     Samples that were not asked to be of a class have no label accuracy. `measured` gives scores beside these, `lpips`
     the network of LPIPS, for diversity.
     """
-    opened = _open(folder, settings, device)
-    images, manifest, reference, held_out = (
-        opened.images,
-        opened.manifest,
-        opened.reference,
-        opened.reference["held_out"],
-    )
+    folder, metrics, card = paths
+    where, batch = set_up_device(settings.threads, device), settings.batch
+    manifest, images = read_manifest(folder, "samples"), ImageShards.open_folder(folder, "samples")
+    judge, reference = _judge(images)
+    held_out = reference["held_out"]
     extractors = {name: open_configured(name, EXTRACTOR, networks) for name in reference["extractors"]}
-    found = measured(images, manifest, opened.device) if measured is not None else Further()
-    own, through = opened.see(opened.judge.network, "in_domain"), {}
+    found = measured(images, manifest, where)
+
+    def batches(work: str) -> Iterator[NDArray[np.uint8]]:
+        return with_progress(images.batches(batch), len(images), work)
+
+    def see(network: FeatureNetwork, name: str) -> Views:
+        return extract_views(network, batches(name), batch, where)
+
+    own = Samples("in_domain", see(judge.network, "in_domain"), settings.blocks, labels=images.labels, device=where)
+    through: dict[str, Compared] = {}
     for name, extractor in extractors.items():
-        seen = own if name == "in_domain" else opened.see(extractor.network, name)
-        through[name] = _compare(seen, extractor, manifest, held_out)
-        found |= through[name].found
-    of_stage = (
-        Copies(folder, manifest, settings, held_out),
-        Diversity(images, settings.diversity.pairs, lpips, held_out),
-    )
+        seen = own.seen if name == "in_domain" else see(extractor.network, name)
+        through[name] = _compare(replace(own, extractor=name, seen=seen), extractor, manifest, held_out)
+    recognised = (reference["evaluator"] or {}).get("by_class")
+    own = replace(own, images=batches, classifier=judge.network, classes=judge.classes, recognised=recognised)
+    of_stage = Copies(folder, manifest, settings, held_out), Diversity(images, settings, lpips, held_out)
     real = through["in_domain"].real if "in_domain" in through else None
-    of_own = measure(_of_in_domain(own, opened), real, (*table.SAMPLE_METRICS, *of_stage))
-    scores = found.scores | of_own.scores | {"n": len(images)}
+    found = _together(found, through, measure(own, real, (*table.SAMPLE_METRICS, *of_stage)), len(images))
+    write_json(metrics, found.scores)
+    facts = score_card(
+        scores=found.scores,
+        extractors={name: each.facts for name, each in through.items()},
+        reference_id=manifest_hash(REFERENCE),
+        reference_split=reference["split"],
+        n_fake=len(images),
+        classes=manifest.get("distribution", FREQUENCY),
+        blocks=settings.blocks,
+        sampler=manifest["sampler"],
+        samples=manifest_hash(folder),
+        protocol=found.protocol,
+        baselines=found.baselines,
+        more_notes=found.notes,
+    )
+    write_json(card, facts)
+    print("  ".join(f"{name} {value:.4g}" for name, value in found.scores.items()))
+
+
+def _together(found: Further, through: Mapping[str, Compared], of_own: Further, count: int) -> Further:
+    """Return all that was found of `count` samples, with the noise floors, and each note once."""
+    for each in through.values():
+        found |= each.found
+    scores = found.scores | of_own.scores | {"n": count}
     baselines = floor_baselines({name: each.floors for name, each in through.items()})
     baselines |= found.baselines | of_own.baselines
-    notes = [*found.notes, *label_notes(scores, baselines), *of_own.notes]
-    facts = {name: each.facts for name, each in through.items()}
-    write_json(metrics, scores)
-    _write_card(card, opened, facts, Further(scores, found.protocol | of_own.protocol, notes, baselines))
-    print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+    notes = dict.fromkeys([*found.notes, *label_notes(scores, baselines), *of_own.notes])
+    return Further(scores, found.protocol | of_own.protocol, list(notes), baselines)
 
 
-def _open(folder: Path, settings: ScoreGenerator, device: str) -> Opened:
-    """Open what is scored and what scores it.
+def _judge(images: ImageShards) -> tuple[Evaluator, dict[str, Any]]:
+    """Return the in-domain extractor, and the manifest of the reference that it made.
 
     Raises:
         ArtifactError: the extractor does not know the classes of the images, or another made the reference.
     """
-    where = set_up_device(settings.threads, device)
-    manifest, images = read_manifest(folder, "samples"), ImageShards.open_folder(folder, "samples")
     judge = open_evaluator(EXTRACTOR, images.image_shape)
     if any(label is not None for label in images.labels):
         require_known(images.labels, judge.classes)
@@ -128,19 +124,7 @@ def _open(folder: Path, settings: ScoreGenerator, device: str) -> Opened:
         raise ArtifactError(
             f"{REFERENCE} was made with another extractor than {EXTRACTOR} holds: make it again (`dvc repro`)."
         )
-    return Opened(folder, manifest, images, judge, reference, settings, where)
-
-
-def _of_in_domain(own: Samples, opened: Opened) -> Samples:
-    """Return the samples in the in-domain extractor's features, with all that a metric may need of them."""
-    return replace(
-        own,
-        images=opened.batches,
-        classifier=opened.judge.network,
-        classes=opened.judge.classes,
-        recognised=(opened.reference["evaluator"] or {}).get("by_class"),
-        device=opened.device,
-    )
+    return judge, reference
 
 
 def _compare(samples: Samples, extractor: Extractor, manifest: Mapping[str, Any], split: str) -> Compared:
@@ -166,21 +150,3 @@ def _compare(samples: Samples, extractor: Extractor, manifest: Mapping[str, Any]
     notes = notes_on_classes(whole, distribution, len(samples.seen), floors["held_out"], split)
     print(f"{name}: {len(samples.seen):,} samples against {real.n:,} real images")
     return Compared(real, Further(scores, notes=notes), floors, facts)
-
-
-def _write_card(path: Path, opened: Opened, facts: Mapping[str, Mapping[str, Any]], found: Further) -> None:
-    card = score_card(
-        scores=found.scores,
-        extractors=facts,
-        reference_id=manifest_hash(REFERENCE),
-        reference_split=opened.reference["split"],
-        n_fake=len(opened.images),
-        classes=opened.manifest.get("distribution", FREQUENCY),
-        blocks=opened.settings.blocks,
-        sampler=opened.manifest["sampler"],
-        samples=manifest_hash(opened.folder),
-        protocol=found.protocol,
-        baselines=found.baselines,
-        more_notes=list(dict.fromkeys(found.notes)),
-    )
-    write_json(path, card)

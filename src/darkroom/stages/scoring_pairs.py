@@ -29,7 +29,7 @@ from darkroom.models.evaluators.scene_reader import SceneReader, open_scene_read
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.section import NO_FILE
 from darkroom.stages.diversity import Vgg16
-from darkroom.stages.scoring import score
+from darkroom.stages.scoring import Paths, score
 from darkroom.terminal.terminal import with_progress
 
 VGG16 = "score_decoder.vgg16"
@@ -139,16 +139,7 @@ def measure_pairs(
     return found if reader is None else found | _attributes(pairs, reader, asked)
 
 
-def score_pairs(
-    folder: Path,
-    settings: ScoreGenerator,
-    judges: Evaluators,
-    networks: Networks,
-    device: str,
-    metrics: Path,
-    card: Path,
-) -> None:
-    """Score the samples in `folder`, and write how it was done."""
-    measured = partial(measure_pairs, judges, settings.batch, folder)
+def score_pairs(paths: Paths, settings: ScoreGenerator, judges: Evaluators, networks: Networks, device: str) -> None:
+    """Score samples, also against their originals and captions, and write how it was done."""
     lpips = Vgg16(Path(judges.vgg16), VGG16) if judges.lpips == "lpips" else None
-    score(folder, settings, networks, device, metrics, card, measured, lpips)
+    score(paths, settings, networks, device, lpips, partial(measure_pairs, judges, settings.batch, paths[0]))

@@ -280,10 +280,10 @@ def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) 
             npz("dim.npz", mu=np.zeros(7), sigma=np.eye(7)),
             r"dim\.npz holds statistics `mu` of 7 features, and inception",
         ),
-        (npz("nan.npz", mu=np.full(12, np.nan), sigma=np.eye(12)), r"nan\.npz holds values in `mu` .* not finite"),
+        (npz("nan.npz", mu=np.full(12, np.nan), sigma=np.eye(12)), r"nan\.npz holds `mu` .* not finite"),
         (npz("text.npz", mu=np.array(["a"] * 12), sigma=np.eye(12)), r"text\.npz holds `mu` .* and not real numbers"),
         (npz("complex.npz", mu=np.zeros(12), sigma=np.eye(12) * 1j), r"complex\.npz holds .* complex128, and not real"),
-        (npz("minus.npz", mu=np.zeros(12), sigma=-np.eye(12)), r"minus\.npz holds `sigma`, .* no covariance: .* -1;"),
+        (npz("minus.npz", mu=np.zeros(12), sigma=-np.eye(12)), r"minus\.npz holds `mu` and `sigma`, .* no covariance: .* -1:"),
         (npz("odd.npz", mu=np.zeros(12), sigma=np.eye(3)), r"odd\.npz holds `mu` of shape \(12,\) and a covariance"),
         (
             npz("s.npz", mu=np.zeros(12), sigma=np.eye(12), mu_s=np.zeros(5), sigma_s=np.eye(5)),
@@ -386,7 +386,7 @@ def test_features_that_are_not_finite_name_the_image(
 def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     made, real = folder("made", pixels(0, 20)), folder("real", pixels(1, 20))
     for options, words in (
-        (["--limit", "5"], "--limit is 5, and scores with their errors need 20 images"),
+        (["--limit", "5"], "--limit is 5, and must be at least 20"),
         (["--size", "0"], "--size is 0"),
         (["--limit", "0"], "--limit is 0"),
         (["--extractor", "resnet"], "neither inception, dinov2, clip nor a folder"),
@@ -423,8 +423,6 @@ def test_tars_beside_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     Path("score").rename("kept")
     text = error(capsys, "samples", "--against", reference)
     assert "samples holds tars, as samples/00000.tar, beside 31 image files, as samples/grid.png" in text
-    write_manifest(Path("samples"), "samples")
-    assert run("samples", "--against", reference)["scores"] == expected
 
 
 def test_size_makes_any_images_one_set(capsys: pytest.CaptureFixture[str]) -> None:

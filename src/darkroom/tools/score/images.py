@@ -1,6 +1,5 @@
 """The images that a person names, in a folder of files or in tars, all of one size."""
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import FORMATS, open_image
 from darkroom.data.draw import drawn
 from darkroom.data.images import ImageSpec
-from darkroom.data.layout import KIND as SHARDS
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
@@ -202,7 +199,7 @@ def in_folder(folder: Path, size: int | None = None) -> Files:
     pictures = [Entry(str(path), path) for path in paths if path.suffix.lower()[1:] in ENDINGS]
     tars = [path for path in paths if path.suffix == ".tar"]
     entries = [entry for path in tars for entry in in_tar(path)] or pictures
-    if entries is not pictures and len(pictures) >= _MANY and not _of_darkroom(folder):
+    if entries is not pictures and len(pictures) >= _MANY:
         raise DarkroomError(
             f"{folder} holds tars, as {tars[0]}, beside {len(pictures)} image files, as {pictures[0].name}: name one "
             "of them, or take the others away."
@@ -210,14 +207,6 @@ def in_folder(folder: Path, size: int | None = None) -> Files:
     if not entries:
         raise DarkroomError(f"{folder} holds no image: none of its files ends as {', '.join(sorted(ENDINGS))}, or tar.")
     return Files(entries, size)
-
-
-def _of_darkroom(folder: Path) -> bool:
-    """Return whether a folder is Darkroom's samples or shards, whose images lie in tars."""
-    try:
-        return json.loads((folder / MANIFEST).read_text())["kind"] in ("samples", SHARDS)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def _hidden(path: Path, folder: Path) -> bool:

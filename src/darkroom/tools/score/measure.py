@@ -18,7 +18,7 @@ from darkroom.metrics.moments import Moments
 from darkroom.metrics.reference import Reference, moments_of
 from darkroom.metrics.sample_scores import score_names
 from darkroom.models.colours import to_rgb
-from darkroom.models.evaluators.load import Extractor, stream, views, whole
+from darkroom.models.evaluators.load import Extractor, stream_views
 from darkroom.terminal.terminal import with_progress
 from darkroom.tools.score.images import Images, Pixels
 
@@ -44,7 +44,6 @@ def see(images: Images, extractor: Extractor, batch: int, device: torch.device, 
     Raises:
         DarkroomError: an image cannot be read, or its features are not finite; names it.
     """
-    network = extractor.network
     found = hashlib.sha256()
     each: list[bytes] = []
 
@@ -55,16 +54,17 @@ def see(images: Images, extractor: Extractor, batch: int, device: torch.device, 
                 each.append(hashlib.blake2b(str(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest())
             yield group
 
-    rows = torch.empty(len(images), sum(getattr(network, "widths", (extractor.dim,))))
+    seen: list[Views] = []
     done = 0
-    for outputs in stream(whole(network), hashed(), batch, device):
-        if not (finite := outputs.isfinite().all(dim=1)).all():
-            bad = images.name(done + int((~finite).int().argmax()))
-            raise DarkroomError(f"the features of {bad} are not finite: the weights of the extractor are damaged.")
-        rows[done : done + len(outputs)] = outputs
-        done += len(outputs)
-    parts = views(network, rows)
-    return Seen(parts.pool, parts.spatial, parts.logits, found.hexdigest(), tuple(each))
+    for group in stream_views(extractor.network, hashed(), batch, device):
+        for part in group.parts:
+            if part is not None and not (finite := part.isfinite().all(dim=1)).all():
+                bad = images.name(done + int((~finite).int().argmax()))
+                raise DarkroomError(f"the features of {bad} are not finite: the weights of the extractor are damaged.")
+        seen.append(group)
+        done += len(group)
+    whole = Views.joined(seen)
+    return Seen(whole.pool, whole.spatial, whole.logits, found.hexdigest(), tuple(each))
 
 
 def measure(made: Samples, real: Reference, metrics: Sequence[Metric]) -> dict[str, float]:

@@ -103,11 +103,8 @@ def read_npz(path: Path, size: int | None = None) -> tuple[Stored | None, dict[s
     """
     with _archive(path) as archive:
         keys = {name.removesuffix(".npy") for name in archive.namelist()}
-        found = {
-            mean: (_read(archive, mean), _read(archive, cov))
-            for mean, cov in _STATISTICS.items()
-            if {mean, cov} <= keys
-        }
+        pairs = {mean: (mean, cov) for mean, cov in _STATISTICS.items() if {mean, cov} <= keys}
+        found = {mean: [_read(archive, name) for name in pair] for mean, pair in pairs.items()}
     if "arr_0" not in keys and "mu" not in found:
         raise DarkroomError(
             f"{path} holds {', '.join(sorted(keys)) or 'nothing'}, and neither images, `arr_0`, nor statistics, `mu` "
@@ -128,20 +125,18 @@ def _moments(path: Path, name: str, mean: NDArray[Any], cov: NDArray[Any]) -> Mo
     Raises:
         DarkroomError: they are no real numbers, not finite, of other shapes, or the covariance is none.
     """
+    wrong = ""
     if mean.ndim != 1 or cov.shape != (len(mean), len(mean)):
-        raise DarkroomError(f"{path} holds `{name}` of shape {mean.shape} and a covariance of shape {cov.shape}.")
-    if not {mean.dtype.kind, cov.dtype.kind} <= set("fiu"):
-        raise DarkroomError(
-            f"{path} holds `{name}` or its covariance as {mean.dtype} and {cov.dtype}, and not real numbers."
-        )
-    if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
-        raise DarkroomError(f"{path} holds values in `{name}` or its covariance that are not finite.")
-    wide = torch.from_numpy(cov.astype(np.float64))
-    wide = (wide + wide.T) / 2
-    values = torch.linalg.eigvalsh(wide)
-    if values[0] < -_NEGATIVE * values.abs().max():
-        raise DarkroomError(
-            f"{path} holds `{_STATISTICS[name]}`, which is no covariance: it has the eigenvalue {values[0]:.3g}; fetch "
-            "it again."
-        )
-    return Moments(0, torch.from_numpy(mean.astype(np.float64)), wide)
+        wrong = f"of shape {mean.shape} and a covariance of shape {cov.shape}"
+    elif not {mean.dtype.kind, cov.dtype.kind} <= set("fiu"):
+        wrong = f"or its covariance as {mean.dtype} and {cov.dtype}, and not real numbers"
+    elif not (np.isfinite(mean).all() and np.isfinite(cov).all()):
+        wrong = "or its covariance with values that are not finite"
+    else:
+        wide = torch.from_numpy(cov.astype(np.float64))
+        wide = (wide + wide.T) / 2
+        values = torch.linalg.eigvalsh(wide)
+        if values[0] >= -_NEGATIVE * values.abs().max():
+            return Moments(0, torch.from_numpy(mean.astype(np.float64)), wide)
+        wrong = f"and `{_STATISTICS[name]}`, which is no covariance: it has the eigenvalue {values[0]:.3g}"
+    raise DarkroomError(f"{path} holds `{name}` {wrong}: fetch it again.")
