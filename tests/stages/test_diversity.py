@@ -16,7 +16,6 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.metrics.batches import Views
-from darkroom.metrics.diversity import pairs
 from darkroom.metrics.measure import Further, Samples
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.pairs import in_domain_measure
@@ -24,7 +23,7 @@ from darkroom.models.generators import sample_settings
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.stages import diversity, reference_stats, score_generator
-from darkroom.stages.diversity import Diversity
+from darkroom.stages.diversity import Diversity, pairs
 from data.making import Noise, make_part
 from helpers import run
 

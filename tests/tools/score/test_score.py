@@ -283,7 +283,10 @@ def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) 
         (npz("nan.npz", mu=np.full(12, np.nan), sigma=np.eye(12)), r"nan\.npz holds `mu` .* not finite"),
         (npz("text.npz", mu=np.array(["a"] * 12), sigma=np.eye(12)), r"text\.npz holds `mu` .* and not real numbers"),
         (npz("complex.npz", mu=np.zeros(12), sigma=np.eye(12) * 1j), r"complex\.npz holds .* complex128, and not real"),
-        (npz("minus.npz", mu=np.zeros(12), sigma=-np.eye(12)), r"minus\.npz holds `mu` and `sigma`, .* no covariance: .* -1:"),
+        (
+            npz("minus.npz", mu=np.zeros(12), sigma=-np.eye(12)),
+            r"minus\.npz holds `mu` and .* no covariance: .* -1",
+        ),
         (npz("odd.npz", mu=np.zeros(12), sigma=np.eye(3)), r"odd\.npz holds `mu` of shape \(12,\) and a covariance"),
         (
             npz("s.npz", mu=np.zeros(12), sigma=np.eye(12), mu_s=np.zeros(5), sigma_s=np.eye(5)),

@@ -25,8 +25,17 @@ from darkroom.report.numbers import Number, number
 from darkroom.report.scores import error_of
 from darkroom.terminal.numbers import aligned
 from darkroom.tools.cores import core_count
-from darkroom.tools.score.conventions import CONVENTIONS, Convention
-from darkroom.tools.score.measure import BLOCKS, LEAST, Seen, measure, noise_floor, reference_of, see
+from darkroom.tools.score.measure import (
+    BLOCKS,
+    CONVENTIONS,
+    LEAST,
+    Convention,
+    Seen,
+    measure,
+    noise_floor,
+    reference_of,
+    see,
+)
 from darkroom.tools.score.options import Request
 from darkroom.tools.score.page import NEIGHBOURS, Head, Row, neighbours, page
 from darkroom.tools.score.sides import Side, fitting, open_side, size
