@@ -97,19 +97,10 @@ def build_reference(
 
     Memory does not grow with `total`: sums, and the features of min(kid_images, total) images, drawn, in the order in
     which they come, and of eight images of each class at least. Of Inception the same images are also held in the
-    features of sFID, without a kernel distance.
-
-    Args:
-        extractor: its name.
-        sha256: of its weights.
-        batches: the features.
-        total: images there are.
-        kid_images: those whose features are kept, at most.
-        labels: class numbers of all, (total,) int64, -1: none; None: they are of no class.
-        classes: their names.
+    features of sFID, without a kernel distance. `labels` are class numbers, (total,) int64, -1: none.
 
     Raises:
-        DarkroomError: fewer than 2 images, or another number than `total`.
+        DarkroomError: another number of images than `total`, fewer than 2, or features that are not finite.
     """
     if total < 2:
         raise DarkroomError(
@@ -133,13 +124,9 @@ def build_reference(
 
 
 def with_held_out(reference: Reference, seen: Views, labels: Tensor, most: int) -> Reference:
-    """Return a reference with images that are not its own, for noise floors.
+    """Return a reference with other images than its own, for noise floors: at most `most` drawn ones of `seen`, (H, …).
 
-    Args:
-        reference: of other images.
-        seen: the features of the held-out images, (H, …).
-        labels: their class numbers, (H,) int64, -1: none.
-        most: images whose features are kept, at most, drawn: their classes are as frequent as in the split.
+    `labels` are class numbers, (H,) int64, -1: none; classes are as frequent among the drawn images as in the split.
     """
     rows = sorted(drawn(len(seen), most))
     kept, numbers, spatial = seen.take(rows), labels[rows], reference.spatial

@@ -98,12 +98,12 @@ def kernel_jackknife(
     """Return the kernel distance with its error over the blocks of the generated images.
 
     Args:
-        reference: features of real images, shape (m, D), float32.
+        reference: features of real images, (m, D) float32.
         reference_within: `within(reference)`, of the same kernel and weights.
-        features: of generated images, shape (n, D), float32.
-        block: shape (n,), int64, from `assign_blocks`.
+        features: of generated images, (n, D) float32.
+        block: of each, (n,) int64, from `assign_blocks`.
         kernel: k.
-        weights: of the real images, shape (m,), float64 of sum 1; None: all have the same.
+        weights: of the real images, (m,) float64 of sum 1; None: all have the same.
 
     Returns:
         The U-statistic (it may be below 0), the same debiased (it has no bias, so nearly equal), its standard error.
@@ -150,14 +150,8 @@ def kernel_subsets(
     """Return the mean kernel distance of subsets that torch-fidelity draws for `seed`, and their standard deviation.
 
     Bińkowski et al., 2018. For a comparison with published values alone: `kernel_jackknife` takes every pair once. The
-    deviation is no standard error of the mean: it follows from the size of the subsets.
-
-    Args:
-        features: of generated images, (n, D) float32.
-        reference: of real images, (m, D) float32.
-        subsets: how many are drawn, each without repetition.
-        size: images in a subset, of either set.
-        seed: of NumPy's RandomState, whose numbers stay the same between releases.
+    deviation is no standard error of the mean: it follows from the size of the subsets, which are drawn without
+    repetition of generated and real features, (n, D) and (m, D) float32, by NumPy's RandomState.
 
     Raises:
         DarkroomError: fewer images than a subset has.

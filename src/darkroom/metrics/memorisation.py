@@ -193,16 +193,12 @@ def copied(found: Found, space: str) -> dict[str, float]:
 
 
 def data_copying(made: Tensor, real: Tensor) -> float:
-    """Return C_T: the Mann-Whitney z of distances to the nearest training image, of made images against real ones.
+    """Return C_T: the Mann-Whitney z of distances to the nearest training image, of m made images against n real ones.
 
     z = (U - mn/2) / sqrt(mn/12 ((m + n + 1) - Σ (t³ - t) / ((m + n)(m + n - 1)))), U the number of pairs in which the
     made image lies further away, a tie half a pair, t the sizes of the ties. Near 0 (its deviation is 1) where made and
     real images lie equally near; far below 0 where made ones lie nearer, as copies do; far above 0 where they lie
     further away, as bad images do. It grows with the root of the number of images.
-
-    Args:
-        made: distances of m made images, (m,) float64.
-        real: of n real images that are not in the train split, (n,) float64.
     """
     m, n = len(made), len(real)
     _, group, sizes = torch.cat([made, real]).unique(return_inverse=True, return_counts=True)
@@ -233,16 +229,11 @@ def _kernel(made: Tensor, reference: Tensor) -> float:
 def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
     """Return `fd_gap` and `kid_gap`: how much nearer (below 0) images lie to training images than to held-out ones.
 
-    distance(made, train) - distance(made, held_out). Both references have the same number of images, so the bias of a
-    Fréchet distance, which depends on it and on the number of made images, is that of both terms and cancels. The
-    error, `fd_gap_se`, is the root of the sum of three squared jackknife errors: over blocks of made, of training and
-    of held-out images; where all three are of one distribution it is up to half too large.
-
-    Args:
-        made: features of the images, (n, D) float32.
-        train: of training images drawn at random, (m, D) float32.
-        held_out: of held-out images, (m, D) float32, in random order.
-        blocks: of the jackknife.
+    distance(made, train) - distance(made, held_out), of features (n, D) and twice (m, D) float32, in random order. Both
+    references have the same number of images, so the bias of a Fréchet distance, which depends on it and on the number
+    of made images, is that of both terms and cancels. The error, `fd_gap_se`, is the root of the sum of three squared
+    jackknife errors: over blocks of made, of training and of held-out images; where all three are of one distribution
+    it is up to half too large.
 
     Raises:
         DarkroomError: the references differ in size, or there are fewer than two images a block.

@@ -204,10 +204,7 @@ def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
 def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
     """Draw the real images that the captions of the first samples are of, in the places of these; return whether.
 
-    Args:
-        path: the PNG.
-        made: the samples.
-        images: the split of the captions.
+    `images` are those of the split of the captions.
     """
     captions = [caption or "" for caption in made.captions[:CAPTIONED]]
     rows = originals(captions, images)

@@ -58,10 +58,7 @@ def pairs(labels: Labels, most: int, seed: int = SEED) -> Pairs:
 def alike_pairs(labels: Labels, wanted: Labels, seed: int = SEED) -> tuple[Pairs, Tensor]:
     """Return pairs of real images with the classes of other pairs, and what each pair counts.
 
-    Args:
-        labels: the class of each real image, (H,).
-        wanted: the class of each of the other pairs, (P,).
-        seed: of the draw.
+    From the class of each real image, (H,), and of each of the other pairs, (P,).
 
     Returns:
         pairs (M, 2), of a class as many as are wanted or as there are; weights (M,) float64 of sum 1: each class counts

@@ -87,11 +87,7 @@ class Entry(NamedTuple):
 
 
 def decode(entry: Entry, size: int | None = None) -> Pixels:
-    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, 3 of all others.
-
-    Args:
-        entry: where it is.
-        size: RGB of so many pixels a side, see `prepared`; None: as it is.
+    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, 3 of all others; see `Files` for `size`.
 
     Raises:
         DarkroomError: it cannot be read, is damaged, or has more than 8 bits a channel; names the file.
@@ -184,13 +180,9 @@ class Files(Images):
 
 
 def in_folder(folder: Path, size: int | None = None) -> Files:
-    """Return the images below a folder, by their paths, or those in the tars below it.
+    """Return the images below a folder, by their paths, or those in the tars below it; see `Files` for `size`.
 
     Beside tars a few pictures are no images of the set, as the grid beside Darkroom's samples.
-
-    Args:
-        folder: of Darkroom's samples or shards, of tars, or of image files.
-        size: see `Files`.
 
     Raises:
         DarkroomError: there is no image, there are tars beside many image files, or a tar is damaged or hostile.

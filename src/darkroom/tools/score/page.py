@@ -51,11 +51,7 @@ class Neighbours(NamedTuple):
 def neighbours(images: Images, features: Tensor, others: Images, reference: Tensor) -> Neighbours:
     """Return the samples that lie nearest to a reference image, and some drawn ones, each with its 5 nearest ones.
 
-    Args:
-        images: samples, N.
-        features: theirs, (N, D).
-        others: reference images, M, at least 6.
-        reference: their features, (M, D).
+    From N samples and M reference images, at least 6, and their features, (N, D) and (M, D).
     """
     real, made = centred(reference, features)
     squares, which = nearest(made, real, NEIGHBOURS)

@@ -191,14 +191,8 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
 def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequence[int] | None) -> Side:
     """Return the reference as the extractor called `name` compares with it.
 
-    Statistics beside images are Inception's, as ADM publishes them: for another network they are left out.
-
-    Args:
-        made: the samples.
-        real: the reference.
-        name: of the extractor.
-        extractor: it.
-        shape: (C, H, W) of the images that it was trained on; None: it resizes images.
+    Statistics beside images are Inception's, as ADM publishes them: for another network they are left out. `shape`,
+    (C, H, W), is that of the images that the extractor was trained on; None: it resizes images.
 
     Raises:
         DarkroomError: grey images beside colour ones, images of another shape than the extractor's, or statistics of
