@@ -31,6 +31,11 @@ _BLOCKS = 10
 Make = Callable[[Sequence[int]], Iterable[Images]]
 
 
+def _own(starts: Sequence[int], rank: int, count: int) -> list[int]:
+    """Return where the batches of one of `count` processes start: one after the other."""
+    return [starts[int(number)] for number in np.array_split(np.arange(len(starts)), count)[rank]]
+
+
 def _distances(features: Tensor, reference: Reference, classes: Tensor | None = None) -> dict[str, float]:
     found = distances(features, reference, min(_BLOCKS, len(features) // 2), classes)
     return {name: found[name] for name in ("fd", "fd_debiased", "kid")}
@@ -101,8 +106,7 @@ class Evaluation:
             gather: puts their rows together.
         """
         images, batch = self.settings.images, self.settings.batch
-        starts = range(0, images, batch)
-        mine = [starts[int(number)] for number in np.array_split(np.arange(len(starts)), count)[rank]]
+        mine = _own(range(0, images, batch), rank, count)
         features = extract(self.judge.network, make(mine), batch, device) if mine else torch.zeros(0)
         features = gather(features)
         classes = None if numbers is None else torch.from_numpy(numbers)
@@ -169,9 +173,7 @@ class UNetEvaluation:
             gather: puts their rows together.
         """
         chosen, size = drawn(images, self.settings.images), self.settings.batch
-        batches = [chosen[start : start + size] for start in range(0, len(chosen), size)]
-        mine = np.array_split(np.arange(len(batches)), count)[rank]
-        pairs = [made(batches[int(number)]) for number in mine]
+        pairs = [made(chosen[at : at + size]) for at in _own(range(0, len(chosen), size), rank, count)]
         features = gather(self._features(found for found, _ in pairs) if pairs else torch.zeros(0))
         ratios = [psnr(wanted.cpu(), found.cpu()) for found, wanted in pairs]  # in float64, which not all devices have
         close = gather(torch.cat(ratios) if ratios else torch.zeros(0))

@@ -37,7 +37,7 @@ from darkroom.tools.score.measure import (
     see,
 )
 from darkroom.tools.score.options import Request
-from darkroom.tools.score.page import NEIGHBOURS, Head, Row, neighbours, page
+from darkroom.tools.score.page import NEIGHBOURS, Head, neighbours, page
 from darkroom.tools.score.sides import Side, fitting, open_side, size
 
 _NAMED = ("inception", "dinov2", "clip")
@@ -94,11 +94,11 @@ def score(request: Request) -> str:
         if floor is not None:
             heads.append(Head(title, f"{floor[of]['n']:,}", f"{floor[of]['n_reference']:,}"))
             columns.append(floor[of])
-    rows = _rows(*columns)
+    rows = [(one, [_number(one.name, column) for column in columns]) for one in known().values() if one.name in scores]
     write_bytes(request.out / "index.html", page(request, heads, rows, result, pictures).encode())
     lines = [["", *(head.title for head in heads)], ["images", *(head.made for head in heads)]]
     lines.append(["against", *(head.real for head in heads)])
-    lines += [[row.name, *(_cell(one) for one in row.cells)] for row in rows]
+    lines += [[one.name, *map(_cell, cells)] for one, cells in rows]
     text = [*aligned(lines), *(f"note: {note}" for note in card["notes"])]
     if pictures is not None:
         text.append(
@@ -108,14 +108,8 @@ def score(request: Request) -> str:
     return "\n".join([*text, str(request.out / "index.html")])
 
 
-def _rows(*columns: Mapping[str, float]) -> list[Row]:
-    """Return the rows of the table, in the order of the table of scores."""
-    found = []
-    for name, score in known().items():
-        if name in columns[0]:
-            cells = [number(one[name], one.get(error_of(name))) if name in one else None for one in columns]
-            found.append(Row(name, score.title or name, cells, score.meaning))
-    return found
+def _number(name: str, scores: Mapping[str, float]) -> Number | None:
+    return number(scores[name], scores.get(error_of(name))) if name in scores else None
 
 
 def _cell(one: Number | None) -> str:

@@ -19,6 +19,7 @@ from darkroom.artifacts.atomic import json_bytes
 from darkroom.data.draw import drawn
 from darkroom.data.grid import captioned_grid
 from darkroom.metrics.manifold import centred, nearest
+from darkroom.metrics.score import Score
 from darkroom.report.numbers import Number
 from darkroom.tools.score.images import Images, Pixels
 
@@ -118,19 +119,10 @@ class Head(NamedTuple):
     real: str
 
 
-class Row(NamedTuple):
-    """A score: its name in the JSON file, its title, its value in each column, and its meaning."""
-
-    name: str
-    title: str
-    cells: Sequence[Number | None]
-    meaning: str
-
-
 def page(
     request: "Request",
     heads: Sequence[Head],
-    rows: Sequence[Row],
+    rows: Sequence[tuple[Score, Sequence[Number | None]]],
     result: Mapping[str, Any],
     pictures: Neighbours | None,
 ) -> str:
@@ -140,7 +132,7 @@ def page(
         request: what was asked for.
         heads: the columns of the table: all samples and, where there is a floor, as many samples as real images, and
             these.
-        rows: the scores.
+        rows: the scores, each with its value in each column.
         result: the content of scores.json.
         pictures: samples with their nearest reference images; None: there are no reference images.
     """
