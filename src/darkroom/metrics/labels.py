@@ -37,23 +37,21 @@ class ClassMetric:
     scores = (
         _label(
             "label_accuracy",
-            "Label accuracy: the fraction of generated images whose most likely class, for a classifier "
-            "trained on real images, is the class that was requested. Higher is better.",
+            "Fraction of generated images that the in-domain extractor takes for the requested class. Higher is "
+            "better.",
             formula="share of samples whose most likely class in the in-domain extractor is the class asked for",
             title="label accuracy",
         ),
         _label(
             "confident",
-            "The fraction of generated images whose most likely class, for the same classifier, has a "
-            "probability of at least 0.9: images that it knows. Higher is better.",
+            "Fraction of generated images with a most likely class of probability 0.9 or more. Higher is better.",
             formula="share of samples whose most likely class in the in-domain extractor has a probability of 0.9 "
             "or more",
             title="confident fraction",
         ),
         _label(
             "rarest_class",
-            "The fraction of generated images that are taken for the rarest class: near 0 where a class is "
-            "never made, at most one by the number of classes.",
+            "Fraction of generated images taken for the rarest class: near 0 where a class is never made.",
             formula="share of samples that the in-domain extractor takes for the class it takes the fewest for",
             title="rarest class",
         ),
