@@ -56,84 +56,82 @@ class Copies:
 
     def measure(self, samples: Samples, reference: object) -> Further:
         """Return the scores of `MEMORISATION`, and write `samples/nearest/NAME/`; without `copies.images` no score."""
-        made, catalog = ImageShards.open_folder(self.folder, "samples"), load_catalog()
-        parts = list(catalog.parts)
-        train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, self.held_out))
-        columns = columns_of(made.labels, catalog.classes)
+        made, classes = ImageShards.open_folder(self.folder, "samples"), load_catalog().classes
+        train, columns = self._split(TRAIN), columns_of(made.labels, classes)
         with atomic_folder(NEAREST / self.folder.name) as out:
-            beside = self._draw_real(out, made, train, parts, columns)
-            if not self.settings.copies.images:
-                facts, found = {"images": 0, "reason": "`copies.images` is 0"}, Further()
+            facts: dict[str, Any] = {"images": 0, "reason": "`copies.images` is 0"}
+            found, split = Further(), None
+            if self.manifest.get("condition") in TEXTS:
+                split = self.manifest["sampler"].get("split")
+            if self.settings.copies.images:
+                sets = {"generated": made, self.held_out: self._split(self.held_out)}
+                panel = self._panel(samples, sets, train, classes)
+                facts, found = self._write_pairs(out, panel, sets, train, columns)
+            if split and draw_originals(out / REAL, made, self._split(split)):
+                facts["originals"] = split
             else:
-                panel = self._panel(samples, made, unseen, train, catalog.classes)
-                facts, found = self._write_pairs(out, panel, made, unseen, train, columns)
-            facts |= beside | {"samples": manifest_hash(self.folder), "columns": columns}
+                draw_real(out / REAL, train, columns)
+            facts |= {"samples": manifest_hash(self.folder), "columns": columns}
             write_manifest(out, "nearest", **facts, files=file_hashes(out))
         return found
 
+    def _split(self, name: str) -> ImageShards:
+        return ImageShards.open_parts(list(load_catalog().parts), name)
+
     @property
-    def _conditioned(self) -> bool:
+    def _of_held_out(self) -> bool:
         """Whether the samples were made of held-out images: they are then near to these, and gaps say nothing."""
         return self.manifest.get("condition", "class") not in ("class", "none") or "split" in self.manifest
 
-    def _draw_real(
-        self, out: Path, made: ImageShards, train: ImageShards, parts: list[str], columns: list[str]
-    ) -> dict[str, str]:
-        """Draw real images; return their split where they are those of the samples' captions, for the manifest."""
-        split = self.manifest["sampler"].get("split") if self.manifest.get("condition") in TEXTS else None
-        if split and draw_originals(out / REAL, made, ImageShards.open_parts(parts, split)):
-            return {"originals": split}
-        draw_real(out / REAL, train, columns)
-        return {}
-
     def _panel(
-        self, samples: Samples, made: ImageShards, unseen: ImageShards, train: ImageShards, classes: Sequence[str]
+        self, samples: Samples, sets: Mapping[str, ImageShards], train: ImageShards, classes: Sequence[str]
     ) -> Panel:
         batch, device = self.settings.batch, samples.device or torch.device("cpu")
+        made, unseen = sets.values()
         network = samples.classifier.to(device).eval()
 
         def features(images: Tensor) -> Tensor:
             return torch.cat(list(batched(network.features, [images], batch, device)))
 
-        def classes_of(images: ImageShards, rows: Sequence[int]) -> Tensor:
-            return class_numbers([images.labels[row] for row in rows], classes)
-
-        def alike(images: ImageShards, as_many: Tensor) -> list[int]:
+        def alike(images: ImageShards, others: ImageShards, rows: Sequence[int]) -> list[int]:
             """Return drawn rows of real images with the classes of others; any where those are not there."""
-            numbers = class_numbers(images.labels, classes)
-            rows, _ = alike_rows(numbers, as_many, self.manifest.get("distribution", FREQUENCY))
-            return rows if len(rows) > 1 else drawn(len(images), len(as_many))
+            wanted = class_numbers([others.labels[row] for row in rows], classes)
+            distribution = self.manifest.get("distribution", FREQUENCY)
+            chosen, _ = alike_rows(class_numbers(images.labels, classes), wanted, distribution)
+            return chosen if len(chosen) > 1 else drawn(len(images), len(wanted))
 
         rows = drawn(len(made), self.settings.copies.images)
-        held_out = alike(unseen, classes_of(made, rows))
+        held_out = alike(unseen, made, rows)
         return memorisation(
             (made, rows),
             (unseen, held_out),
             train,
-            alike(train, classes_of(unseen, held_out)),
+            alike(train, unseen, held_out),
             features,
             batch=batch,
             blocks=self.settings.blocks,
-            with_gaps=not self._conditioned,
+            with_gaps=not self._of_held_out,
             device=device,
             progress=lambda batches: with_progress(batches, len(train), "training images"),
         )
 
     def _write_pairs(
-        self, out: Path, panel: Panel, made: ImageShards, unseen: ImageShards, train: ImageShards, columns: list[str]
+        self, out: Path, panel: Panel, shards: Mapping[str, ImageShards], train: ImageShards, columns: list[str]
     ) -> tuple[dict[str, Any], Further]:
         """Write the distances and the pictures of the closest pairs; return facts for the manifest, and scores."""
         scores = dict(panel.scores)
         if self.manifest.get("images_seen"):
             scores["times_seen"] = self.manifest["images_seen"] / len(train)
-        sets = {"generated": (made, panel.made), self.held_out: (unseen, panel.held_out)}
+        near = (panel.made, panel.held_out)
+        sets = {name: (images, of) for (name, images), of in zip(shards.items(), near, strict=True)}
         write_bytes(out / "distances.tsv", _table(sets, train).encode())
         for space in SPACES:
             _draw(out / f"{space}.png", space, sets, train, self.settings.copies.pairs)
+        n, n_held_out = (len(of.rows) for of in near)
         facts = {
-            "neighbours": draw_neighbours(out / NEIGHBOURS, made, panel.made, train, columns),
-            "images": len(panel.made.rows),
-            "held_out": {"split": self.held_out, "images": len(panel.held_out.rows)},
+            "neighbours": draw_neighbours(out / NEIGHBOURS, shards["generated"], panel.made, train, columns),
+            "images": n,
+            "held_out": {"split": self.held_out, "images": n_held_out},
             "train": len(train),
             "scores": scores,
             "floor": panel.floor,
@@ -142,10 +140,9 @@ class Copies:
         shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
         floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
         print(f"copies of training images: {shares}; of held-out images: {floor}")
-        counts = {"n": len(panel.made.rows), "n_held_out": len(panel.held_out.rows), "n_train": len(train)}
-        left_out = "fd_gap and kid_gap are left out: the samples were made of held-out images"
-        notes = [left_out] if self._conditioned else []
-        return facts, Further(scores, {"copies": counts}, notes, {"copies": panel.floor})
+        notes = ["fd_gap and kid_gap are left out: the samples were made of held-out images"]
+        counts = {"n": n, "n_held_out": n_held_out, "n_train": len(train)}
+        return facts, Further(scores, {"copies": counts}, notes if self._of_held_out else [], {"copies": panel.floor})
 
 
 def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> str:
