@@ -1,7 +1,8 @@
 """What a new thing touches: a tokenizer, a generator, an objective and a metric are added, and the DAG runs.
 
 A tokenizer and a generator are a room, a line of the table of kinds and a section of params.yaml; an objective is a
-file, a line of the table of objectives and a line of the torch-free settings; a metric is a file and a line.
+file, a line of the table of objectives and a line of the torch-free settings; a metric is a file and a line, of images
+or of the features of every extractor.
 """
 
 import json

@@ -393,7 +393,7 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
         (["--size", "0"], "--size is 0"),
         (["--limit", "0"], "--limit is 0"),
         (["--extractor", "resnet"], "neither inception, dinov2, clip nor a folder"),
-        (["--extractor", "dinov2", "--convention", "adm"], "--convention adm is one of Inception"),
+        (["--extractor", "dinov2", "--convention", "adm"], "--protocol adm is one of Inception"),
         (["--extractor", "made"], "made, which holds no whole manifest.json"),
     ):
         assert words in error(capsys, made, "--against", real, *options)

@@ -123,7 +123,7 @@ def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor
     source = Source(request.weights, None, convention.pillow, "l", request.download, _KEYS)
     if request.extractor in _NAMED:
         if convention.name != "darkroom" and request.extractor != "inception":
-            raise DarkroomError(f"--convention {convention.name} is one of Inception, not of {request.extractor}.")
+            raise DarkroomError(f"--protocol {convention.name} is one of Inception, not of {request.extractor}.")
         return request.extractor, open_extractor(request.extractor, source), None
     folder = Path(request.extractor)
     if not folder.is_dir():
@@ -139,7 +139,7 @@ def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor
     if kind not in _FOLDERS:
         raise DarkroomError(f"--extractor names {folder}, a {kind}: an extractor or a tokenizer is needed.")
     if convention.name != "darkroom" or request.weights != Path(NO_FILE):
-        raise DarkroomError(f"--extractor names {folder}: it has weights of its own, and no --convention.")
+        raise DarkroomError(f"--extractor names {folder}: it has weights of its own, and no --protocol.")
     return _FOLDERS[kind], open_extractor(_FOLDERS[kind], replace(source, weights=folder)), shape
 
 

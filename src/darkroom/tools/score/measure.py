@@ -71,7 +71,7 @@ def see(images: Images, extractor: Extractor, batch: int, device: torch.device, 
     return Seen(whole.pool, whole.spatial, whole.logits, found.hexdigest(), tuple(each))
 
 
-def measure(made: Samples, real: Reference, metrics: Sequence[Metric]) -> dict[str, float]:
+def measure(made: Samples, real: Reference | None, metrics: Sequence[Metric]) -> dict[str, float]:
     """Return the scores of `made` with their standard errors, under the names of the table."""
     return score_names(made.extractor, measure_by(made, real, metrics).scores)
 
@@ -222,4 +222,12 @@ CONVENTIONS = {
         "ADM's evaluator's: TensorFlow 1's resize, splits of 5,000 images in their order, reference statistics of the "
         ".npz where it has them, its images for precision and recall",
     ),
+    "edm": Convention(
+        "edm",
+        False,
+        "random",
+        False,
+        "EDM's: TensorFlow 1's resize, reference statistics `mu` and `sigma` of the .npz; it publishes FID alone",
+    ),
+    "dit": Convention("dit", False, "in order", False, "DiT's: ADM's evaluator on 50,000 samples in an .npz"),
 }

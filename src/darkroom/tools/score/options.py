@@ -48,9 +48,11 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--download", action="store_true", help="download that file where it is missing")
     parser.add_argument(
+        "--protocol",
         "--convention",
+        dest="convention",
         default="darkroom",
-        choices=["darkroom", "torch-fidelity", "clean-fid", "adm"],
+        choices=["darkroom", "torch-fidelity", "clean-fid", "adm", "edm", "dit"],
         help="whose resize of images, splits and subsets; %(default)s",
     )
     parser.add_argument("--out", default="score", metavar="FOLDER", help="of scores.json and index.html; %(default)s")
