@@ -10,7 +10,8 @@ The two sets must hold different images: a reconstruction compared with its own 
 the value falls below 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -31,41 +32,34 @@ def cubic(x: Tensor, y: Tensor) -> Tensor:
     return tile * tile * tile
 
 
-class _Tiles:
-    """All features (m, D), or the rows that are given, in float64 tiles of `_ROWS`, each made when it is asked for."""
-
-    def __init__(self, features: Tensor, rows: Tensor | None = None) -> None:
-        self._features = features
-        self._rows = (torch.arange(len(features)) if rows is None else rows).split(_ROWS)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self._features[self._rows[index]].double()
+Tiles = Callable[[int], Iterator[Tensor]]  # float64 tiles of `_ROWS` rows from a number on, each made when it is needed
 
 
-def _pair_sum(x: _Tiles, y: _Tiles, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+def _tiles(features: Tensor, rows: Tensor | None = None) -> Tiles:
+    """Return all features (m, D), or those of some rows, as tiles."""
+    chunks = (torch.arange(len(features)) if rows is None else rows).split(_ROWS)
+    return lambda first: (features[chunk].double() for chunk in chunks[first:])
+
+
+def _pair_sum(x: Tiles, y: Tiles, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
     """Return Σ_ij wⱼ k(xᵢ, yⱼ), tile by tile, as a float64 scalar; without weights 1."""
     total = torch.zeros((), dtype=torch.float64)
-    columns = None if weights is None else weights.split(_ROWS)
-    for row in range(len(x)):
-        left = x[row]
-        for column in range(len(y)):
-            tile = kernel(left, y[column])
-            total += (tile.sum() if columns is None else tile.sum(0) @ columns[column].to(tile)).cpu()
+    columns = repeat(None) if weights is None else weights.split(_ROWS)
+    for left in x(0):
+        for right, own in zip(y(0), columns, strict=False):
+            tile = kernel(left, right)
+            total += (tile.sum() if own is None else tile.sum(0) @ own.to(tile)).cpu()
     return total
 
 
-def _self_sum(x: _Tiles, kernel: Kernel) -> Tensor:
+def _self_sum(x: Tiles, kernel: Kernel) -> Tensor:
     """Return Σ_{i≠j} k(xᵢ, xⱼ): each pair of tiles once, the diagonal taken off tile by tile."""
     total = torch.zeros((), dtype=torch.float64)
-    for row in range(len(x)):
-        tile = x[row]
+    for number, tile in enumerate(x(0)):
         same = kernel(tile, tile)
         total += (same.sum() - same.trace()).cpu()
-        for column in range(row + 1, len(x)):
-            total += 2 * kernel(tile, x[column]).sum().cpu()
+        for other in x(number + 1):
+            total += 2 * kernel(tile, other).sum().cpu()
     return total
 
 
@@ -77,7 +71,7 @@ def within(features: Tensor, kernel: Kernel = cubic, weights: Tensor | None = No
     if len(features) < 2:
         raise DarkroomError(f"a kernel distance needs at least 2 reference images, not {len(features)}.")
     if weights is None:
-        return float(_self_sum(_Tiles(features), kernel)) / (len(features) * (len(features) - 1))
+        return float(_self_sum(_tiles(features), kernel)) / (len(features) * (len(features) - 1))
     total = torch.zeros((), dtype=torch.float64)
     for rows, own in zip(features.split(_ROWS), weights.split(_ROWS), strict=True):
         exact = rows.double()
@@ -118,7 +112,7 @@ def kernel_jackknife(
         )
     rows = [(block == index).nonzero()[:, 0] for index in range(int(block.max()) + 1)]
     sizes = torch.tensor([len(part) for part in rows], dtype=torch.float64)
-    parts, real = [_Tiles(features, part) for part in rows], _Tiles(reference)
+    parts, real = [_tiles(features, part) for part in rows], _tiles(reference)
     scale = 1 / len(reference) if weights is None else 1.0
     cross = scale * torch.stack([_pair_sum(part, real, kernel, weights) for part in parts])  # (B,)
     pairs = torch.zeros(len(parts), len(parts), dtype=torch.float64)
