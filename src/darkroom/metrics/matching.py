@@ -90,6 +90,14 @@ def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
+def _counts(numbers: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the images of each class, float64, of both; None: there are none, or one that is wanted has no class."""
+    if not len(wanted) or not len(numbers) or (wanted < 0).any():
+        return None
+    classes = int(max(wanted.max(), numbers.max())) + 1
+    return count_classes(numbers, classes).double(), count_classes(wanted, classes).double()
+
+
 def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> tuple[list[int], bool]:
     """Return drawn rows of real images that are as many as the samples and of their classes, or as many as there are.
 
@@ -104,11 +112,10 @@ def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> t
     Returns:
         the rows, and whether their classes are those of the samples, and not chance.
     """
-    chance = drawn(len(numbers), len(wanted)), False
-    if not len(wanted) or not len(numbers) or (wanted < 0).any():
+    chance, counts = (drawn(len(numbers), len(wanted)), False), _counts(numbers, wanted)
+    if counts is None:
         return chance
-    classes = int(max(wanted.max(), numbers.max())) + 1
-    there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
+    there, asked = counts
     fraction = min(1.0, float((there / asked)[asked > 0].min()))
     if fraction < 1 and distribution == FREQUENCY:
         return chance
@@ -127,10 +134,9 @@ def left_out(numbers: Tensor, wanted: Tensor, distribution: Distribution, least:
     choice gives `least` images, that one is made which gives most. By frequency, and where a sample has no class, no
     class is left out: any drawn images serve. The first three arguments are those of `alike_rows`.
     """
-    if distribution == FREQUENCY or not len(wanted) or not len(numbers) or (wanted < 0).any():
+    if distribution == FREQUENCY or (counts := _counts(numbers, wanted)) is None:
         return []
-    classes = int(max(wanted.max(), numbers.max())) + 1
-    there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
+    there, asked = counts
     shown = asked.nonzero().flatten()
     rarest = shown[torch.argsort((there / asked)[shown], stable=True)]
     best, most = 0, 0

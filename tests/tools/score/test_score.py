@@ -270,8 +270,8 @@ def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) 
         (npz("stats.npz", mu=np.zeros(12), sigma=np.eye(12)), r"stats\.npz holds statistics, and the samples must be"),
         (folder("few", pixels(0, 19)), "few holds 19 images, and scores with their errors need 20"),
         (broken("cut", cut), r"cut/1/005\.png cannot be read as an image: "),
-        (broken("grey", grey), r"grey/1/005\.png is grey and grey/0/000\.png is colour"),
-        (broken("wide", wide), r"wide/1/005\.png is 8 x 9 and wide/0/000\.png is 8 x 8"),
+        (broken("grey", grey), r"grey/1/005\.png is of 8 x 8 pixels, grey and grey/0/000\.png of 8 x 8 pixels, colour"),
+        (broken("wide", wide), r"wide/1/005\.png is of 8 x 9 pixels, colour and wide/0/000\.png of 8 x 8"),
         (broken("deep", deep), r"deep/1/005\.png has more than 8 bits a channel"),
     ):
         assert re.search(words, error(capsys, made, "--against", real)), words
@@ -434,7 +434,7 @@ def test_size_makes_any_images_one_set(capsys: pytest.CaptureFixture[str]) -> No
     Image.fromarray(pixels(2, 1, channels=1)[0, :, :, 0]).save(made / "0" / "grey.png")
     Image.fromarray(pixels(2, 1, channels=4)[0]).save(real / "0" / "clear.png")
     text = error(capsys, made, "--against", real)
-    assert "2 of 32 images cannot be used: made/0/grey.png is grey" in text and "--size N" in text
+    assert "2 of 32 images cannot be used: made/0/grey.png is of 8 x 8 pixels, grey" in text and "--size N" in text
     found = run(made, "--against", real, "--size", "6")
     protocol = found["card"]["protocol"]
     assert protocol["preparation"] == {"size": 6, "channels": "RGB", "crop": "center", "resample": "bicubic"}

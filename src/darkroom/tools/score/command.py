@@ -25,6 +25,7 @@ from darkroom.report.numbers import Number, number
 from darkroom.report.scores import error_of
 from darkroom.terminal.numbers import aligned
 from darkroom.tools.cores import core_count
+from darkroom.tools.score.images import size_text
 from darkroom.tools.score.measure import (
     BLOCKS,
     CONVENTIONS,
@@ -38,7 +39,7 @@ from darkroom.tools.score.measure import (
 )
 from darkroom.tools.score.options import Request
 from darkroom.tools.score.page import NEIGHBOURS, Head, neighbours, page
-from darkroom.tools.score.sides import Side, fitting, open_side, size
+from darkroom.tools.score.sides import Side, fitting, open_side
 
 _NAMED = ("inception", "dinov2", "clip")
 _FOLDERS = {"extractor": "in_domain", "tokenizer": "tokenizer"}  # by the kind in their manifest
@@ -192,7 +193,7 @@ def _notes(
         )
     if made is not None and real is not None and made[1:] != real[1:]:
         notes.append(
-            f"samples are of {size(made)}, reference images of {size(real)}: each is resized by itself, so the "
+            f"samples are of {size_text(made)}, reference images of {size_text(real)}: each is resized by itself, so the "
             "distances also tell the sizes apart"
         )
     if copied:

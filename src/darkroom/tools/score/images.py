@@ -28,6 +28,12 @@ _NAMED = 3  # damaged files in a message
 CHANNELS = {1: "grey", 3: "colour", 4: "transparent"}
 
 
+def size_text(shape: Sequence[int]) -> str:
+    """Return a shape (C, H, W) for people."""
+    channels, height, width = shape
+    return f"{height} x {width} pixels, {CHANNELS[channels]}"
+
+
 class Images:
     """A set of images of one shape, in a fixed order.
 
@@ -168,13 +174,10 @@ class Files(Images):
         entry = self._entries[number]
         pixels = decode(entry, self._size)
         if pixels.shape != self.shape:
-            one, other = pixels.shape, self.shape
-            what = " x ".join(map(str, one[1:])), " x ".join(map(str, other[1:]))
-            if one[1:] == other[1:]:
-                what = CHANNELS[one[0]], CHANNELS[other[0]]
             raise DarkroomError(
-                f"{entry.name} is {what[0]} and {self._name(0)} is {what[1]}: a set is of one size and of one kind of "
-                "colour, so give --size N, which crops and resizes all images to N x N pixels of RGB, or convert them."
+                f"{entry.name} is of {size_text(pixels.shape)} and {self._name(0)} of {size_text(self.shape)}: a set is of one "
+                "size and of one kind of colour, so give --size N, which crops and resizes all images to N x N pixels "
+                "of RGB, or convert them."
             )
         return pixels
 

@@ -21,7 +21,7 @@ from PIL import Image
 from darkroom.errors import DarkroomError
 from darkroom.metrics.moments import Moments
 from darkroom.models.evaluators.load import Extractor
-from darkroom.tools.score.images import CHANNELS, Files, Images, Pixels, in_folder, in_tar, prepared
+from darkroom.tools.score.images import CHANNELS, Files, Images, Pixels, in_folder, in_tar, prepared, size_text
 
 _STATISTICS = {"mu": "sigma", "mu_s": "sigma_s"}
 _NEGATIVE = 1e-4  # of the largest eigenvalue: below minus this it is no rounding, also in float32
@@ -202,7 +202,7 @@ def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequ
     for path, found in sides:
         if shape is not None and list(found) != list(shape):
             raise DarkroomError(
-                f"{path} holds images of {size(found)}, and the extractor was trained on {size(shape)}: crop or "
+                f"{path} holds images of {size_text(found)}, and the extractor was trained on {size_text(shape)}: crop or "
                 "convert them first, or name another --extractor."
             )
     grey = {path: found[0] == 1 for path, found in sides}
@@ -219,9 +219,3 @@ def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequ
                 "are another extractor's."
             )
     return real
-
-
-def size(shape: Sequence[int]) -> str:
-    """Return a shape (C, H, W) for people."""
-    channels, height, width = shape
-    return f"{height} x {width} pixels, {CHANNELS[channels]}"
