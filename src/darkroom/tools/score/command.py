@@ -193,8 +193,8 @@ def _notes(
         )
     if made is not None and real is not None and made[1:] != real[1:]:
         notes.append(
-            f"samples are of {size_text(made)}, reference images of {size_text(real)}: each is resized by itself, so the "
-            "distances also tell the sizes apart"
+            f"samples are of {size_text(made)}, reference images of {size_text(real)}: each is resized by itself, so "
+            "the distances also tell the sizes apart"
         )
     if copied:
         notes.append(

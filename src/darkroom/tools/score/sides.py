@@ -202,8 +202,8 @@ def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequ
     for path, found in sides:
         if shape is not None and list(found) != list(shape):
             raise DarkroomError(
-                f"{path} holds images of {size_text(found)}, and the extractor was trained on {size_text(shape)}: crop or "
-                "convert them first, or name another --extractor."
+                f"{path} holds images of {size_text(found)}, and the extractor was trained on {size_text(shape)}: crop "
+                "or convert them first, or name another --extractor."
             )
     grey = {path: found[0] == 1 for path, found in sides}
     if len(set(grey.values())) == 2:
