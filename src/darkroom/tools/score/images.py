@@ -175,9 +175,9 @@ class Files(Images):
         pixels = decode(entry, self._size)
         if pixels.shape != self.shape:
             raise DarkroomError(
-                f"{entry.name} is of {size_text(pixels.shape)} and {self._name(0)} of {size_text(self.shape)}: a set is "
-                "of one size and of one kind of colour, so give --size N, which crops and resizes all images to N x N "
-                "pixels of RGB, or convert them."
+                f"{entry.name} is of {size_text(pixels.shape)} and {self._name(0)} of {size_text(self.shape)}: a set "
+                "is of one size and of one kind of colour, so give --size N, which crops and resizes all images to N x "
+                "N pixels of RGB, or convert them."
             )
         return pixels
 
