@@ -13,8 +13,6 @@ from torch import Tensor
 from darkroom.errors import DarkroomError
 from darkroom.metrics.baselines import Floor, distances_of_unseen, floor_baselines, noise_floor, notes_on_classes
 from darkroom.metrics.batches import Views
-from darkroom.metrics.building import build_reference
-from darkroom.metrics.feature_metrics import distances
 from darkroom.metrics.frechet import covariance_root, frechet_distance
 from darkroom.metrics.kernel import cubic, kernel_jackknife, within
 from darkroom.metrics.matching import (
@@ -27,8 +25,9 @@ from darkroom.metrics.matching import (
     missing,
     shares_of,
 )
+from darkroom.metrics.measure import distances
 from darkroom.metrics.moments import WeightedMoments
-from darkroom.metrics.reference import Reference
+from darkroom.metrics.reference import Reference, build_reference
 from darkroom.metrics.uncertainty import assign_blocks
 from darkroom.models.generators.conditions import by_frequency
 

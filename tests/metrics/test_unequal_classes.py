@@ -18,12 +18,11 @@ from darkroom.data.images import to_array
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, scene
 from darkroom.metrics.baselines import distances_of_unseen
-from darkroom.metrics.building import build_reference
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.feature_metrics import distances
 from darkroom.metrics.labels import label_baselines, recognition
 from darkroom.metrics.matching import Distribution, count_classes
-from darkroom.metrics.reference import Reference
+from darkroom.metrics.measure import distances
+from darkroom.metrics.reference import Reference, build_reference
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.tools.compare.revisions import Results
 from darkroom.tools.compare.verdicts import compare

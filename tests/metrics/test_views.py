@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from darkroom.metrics import building as held_out
+from darkroom.metrics import reference as held_out
 from darkroom.metrics.baselines import noise_floor
 from darkroom.metrics.batches import Views
-from darkroom.metrics.building import build_reference, held_out_reference, with_held_out
-from darkroom.metrics.feature_metrics import distances
 from darkroom.metrics.inception_score import inception_scores
-from darkroom.metrics.measure import Samples, measure
-from darkroom.metrics.reference import Reference
+from darkroom.metrics.measure import Samples, distances, measure
+from darkroom.metrics.reference import Reference, build_reference, held_out_reference, with_held_out
 from darkroom.metrics.sample_scores import held_out_names, score_names
 from darkroom.metrics.table import FEATURE_METRICS, scores
 

@@ -16,7 +16,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.metrics.batches import Views
-from darkroom.metrics.measure import Further, Samples
+from darkroom.metrics.measure import Measurement, Samples
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.pairs import in_domain_measure
 from darkroom.models.generators import sample_settings
@@ -161,7 +161,7 @@ def test_classes_of_one_sample_have_no_diversity_and_the_card_says_so(clone):
     )
     samples = Samples("in_domain", Views(torch.zeros(3, 3)), 2, classifier=judge)
     found = Diversity(made, sample_settings.ScoreGenerator(), None, "test").measure(samples, None)
-    assert found == Further(notes=["diversity is left out: no two samples are of one class"])
+    assert found == Measurement(notes=["diversity is left out: no two samples are of one class"])
 
 
 def test_beside_a_class_that_held_out_images_lack_stand_the_other_classes(clone):

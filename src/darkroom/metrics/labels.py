@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.metrics.measure import Further, Samples
+from darkroom.metrics.measure import Measurement, Samples
 from darkroom.metrics.score import Score
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ClassMetric:
 
     needs = ("classifier",)
 
-    def measure(self, samples: Samples, reference: object) -> Further:
+    def measure(self, samples: Samples, reference: object) -> Measurement:
         """Return `label_accuracy`, where images have labels, `confident` and `rarest_class`, and their baselines."""
         features, scores, baselines = samples.features, {}, {}
         if any(label is not None for label in samples.labels):
@@ -67,7 +67,7 @@ class ClassMetric:
             scores["label_accuracy"] = accuracy
             if samples.recognised is not None:
                 baselines["label_accuracy"] = label_baselines(samples.recognised, list(map(str, samples.labels)))
-        return Further(scores | class_scores(samples.classifier, features), baselines=baselines)
+        return Measurement(scores | class_scores(samples.classifier, features), baselines=baselines)
 
 
 LITTLE = 0.8  # accuracy on held-out real images below which label scores say little: it misreads every fifth image

@@ -7,9 +7,8 @@ know it from here.
 
 from collections.abc import Mapping
 
-from darkroom.metrics.feature_metrics import CMMD_METRIC, DISTANCE_METRICS, INCEPTION_METRIC, MANIFOLD_METRIC
 from darkroom.metrics.labels import ClassMetric
-from darkroom.metrics.measure import Metric
+from darkroom.metrics.measure import CMMD_METRIC, DISTANCE_METRICS, INCEPTION_METRIC, MANIFOLD_METRIC, Metric
 from darkroom.metrics.pair_scores import BITS, CODES, IMAGES, PAIRS, PRIOR, RETRIEVAL
 from darkroom.metrics.sample_scores import DISTANCES, DIVERSITY, FEATURE_SCORES, HELD_OUT, MEMORISATION
 from darkroom.metrics.score import Score

@@ -25,7 +25,7 @@ from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
 from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
-from darkroom.metrics.measure import Further, Samples
+from darkroom.metrics.measure import Measurement, Samples
 from darkroom.metrics.memorisation import Near, Panel, memorisation
 from darkroom.metrics.sample_scores import MEMORISATION, SPACES
 from darkroom.models.generators.kind_settings import TEXTS
@@ -54,13 +54,13 @@ class Copies:
     held_out: str
     scores, needs = MEMORISATION, ("classifier",)
 
-    def measure(self, samples: Samples, reference: object) -> Further:
+    def measure(self, samples: Samples, reference: object) -> Measurement:
         """Return the scores of `MEMORISATION`, and write `samples/nearest/NAME/`; without `copies.images` no score."""
         made, classes = ImageShards.open_folder(self.folder, "samples"), load_catalog().classes
         train, columns = self._split(TRAIN), columns_of(made.labels, classes)
         with atomic_folder(NEAREST / self.folder.name) as out:
             facts: dict[str, Any] = {"images": 0, "reason": "`copies.images` is 0"}
-            found, split = Further(), None
+            found, split = Measurement(), None
             if self.manifest.get("condition") in TEXTS:
                 split = self.manifest["sampler"].get("split")
             if self.settings.copies.images:
@@ -117,7 +117,7 @@ class Copies:
 
     def _write_pairs(
         self, out: Path, panel: Panel, shards: Mapping[str, ImageShards], train: ImageShards, columns: list[str]
-    ) -> tuple[dict[str, Any], Further]:
+    ) -> tuple[dict[str, Any], Measurement]:
         """Write the distances and the pictures of the closest pairs; return facts for the manifest, and scores."""
         scores = dict(panel.scores)
         if self.manifest.get("images_seen"):
@@ -142,7 +142,9 @@ class Copies:
         print(f"copies of training images: {shares}; of held-out images: {floor}")
         notes = ["fd_gap and kid_gap are left out: the samples were made of held-out images"]
         counts = {"n": n, "n_held_out": n_held_out, "n_train": len(train)}
-        return facts, Further(scores, {"copies": counts}, notes if self._of_held_out else [], {"copies": panel.floor})
+        return facts, Measurement(
+            scores, {"copies": counts}, notes if self._of_held_out else [], {"copies": panel.floor}
+        )
 
 
 def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.image import Measure
-from darkroom.metrics.measure import Further, Samples
+from darkroom.metrics.measure import Measurement, Samples
 from darkroom.metrics.sample_scores import DIVERSITY, listed
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 from darkroom.models.evaluators.pairs import in_domain_measure, perceptual_measure
@@ -107,15 +107,15 @@ class Diversity:
     held_out: str
     scores, needs = DIVERSITY, ("classifier",)
 
-    def measure(self, samples: Samples, reference: object) -> Further:
+    def measure(self, samples: Samples, reference: object) -> Measurement:
         """Return `diversity` and `lpips_diversity` with their errors, and those of real images as a baseline."""
         if not (most := self.settings.diversity.pairs):
-            return Further()
+            return Measurement()
         made, real = self.made, ImageShards.open_parts(list(load_catalog().parts), self.held_out)
         labels, of_real = _labels(made, real)
         chosen = pairs(labels, most)
         if not len(chosen):
-            return Further(notes=[f"{OWN} is left out: no two samples are of one class"])
+            return Measurement(notes=[f"{OWN} is left out: no two samples are of one class"])
         classes, device = classes_of(labels, chosen), samples.device or torch.device("cpu")
         others, weights = alike_pairs(of_real, classes)
         measures = {OWN: in_domain_measure(samples.classifier, device)}
@@ -136,7 +136,7 @@ class Diversity:
                 baseline |= weighted_mean_and_error(name, distances_of(measure, real, others, f"{name}, real"), weights)
             if without:
                 notes.append(_of_others(name, sorted(map(str, without)), self.held_out, values[kept]))
-        return Further(scores, protocol, notes, {"diversity": baseline} if len(others) else {})
+        return Measurement(scores, protocol, notes, {"diversity": baseline} if len(others) else {})
 
 
 def _labels(made: ImageShards, real: ImageShards) -> tuple[Labels, Labels]:

@@ -9,11 +9,10 @@ from darkroom.data.draw import drawn
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics.batches import Views
-from darkroom.metrics.building import build_reference, with_held_out
-from darkroom.metrics.feature_metrics import distances
 from darkroom.metrics.labels import recognition
 from darkroom.metrics.matching import class_numbers
-from darkroom.metrics.measure import Samples, measure
+from darkroom.metrics.measure import Samples, distances, measure
+from darkroom.metrics.reference import build_reference, with_held_out
 from darkroom.metrics.score import TOO_FEW
 from darkroom.metrics.table import FEATURE_METRICS
 from darkroom.models.evaluators.load import extract_views, open_evaluator, stream_views

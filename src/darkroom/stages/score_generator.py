@@ -30,16 +30,16 @@ def run(params: ScoreParams) -> None:
     if unscored(*PATHS):
         _write_table([])
         return
-    from darkroom.metrics.measure import Further
+    from darkroom.metrics.measure import Measurement
     from darkroom.stages.diversity import Vgg16
     from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
 
     settings = params.score_generator
     lines: list[str] = []
 
-    def measured(images: ImageShards, samples: Mapping[str, Any], device: torch.device) -> Further:
+    def measured(images: ImageShards, samples: Mapping[str, Any], device: torch.device) -> Measurement:
         if not settings.bits.wanted:
-            return Further()
+            return Measurement()
         from darkroom.models.generators.bits import measure_bits
 
         bits = settings.bits
@@ -49,7 +49,7 @@ def run(params: ScoreParams) -> None:
             f"bits_per_dim: {count} latents of the {bits.split} split, noise of seed {bits.seed}, averaged weights, "
             "each under its class, without guidance"
         )
-        return Further(scores, notes=[note])
+        return Measurement(scores, notes=[note])
 
     lpips = Vgg16(Path(settings.vgg16), "score_generator.vgg16") if settings.lpips == "lpips" else None
     score(PATHS, settings, params.reference_stats, params.run.device, lpips, measured)

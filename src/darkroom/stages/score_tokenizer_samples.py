@@ -13,8 +13,8 @@ def run(params: ScoreSamplesParams) -> None:
     """Score the samples and write how it was done; without samples, write that there is nothing to tell."""
     if unscored(*PATHS):
         return
-    from darkroom.metrics.measure import Further
+    from darkroom.metrics.measure import Measurement
     from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
 
     settings, networks = params.score_tokenizer_samples, params.reference_stats
-    score(PATHS, settings, networks, params.run.device, None, lambda *_: Further())
+    score(PATHS, settings, networks, params.run.device, None, lambda *_: Measurement())

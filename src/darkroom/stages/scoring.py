@@ -16,13 +16,11 @@ from darkroom.device import set_up_device
 from darkroom.metrics import table
 from darkroom.metrics.baselines import Floor, floor_baselines, noise_floor, notes_on_classes
 from darkroom.metrics.batches import Views
-from darkroom.metrics.building import held_out_reference
 from darkroom.metrics.cards import score_card
-from darkroom.metrics.feature_metrics import DISTANCE_METRICS
 from darkroom.metrics.labels import label_notes, require_known
 from darkroom.metrics.matching import FREQUENCY, class_numbers
-from darkroom.metrics.measure import Further, Samples, measure
-from darkroom.metrics.reference import Reference
+from darkroom.metrics.measure import DISTANCE_METRICS, Measurement, Samples, measure
+from darkroom.metrics.reference import Reference, held_out_reference
 from darkroom.metrics.sample_scores import held_out_names, score_names
 from darkroom.models.evaluators.load import Evaluator, Extractor, FeatureNetwork, extract_views, open_evaluator
 from darkroom.models.evaluators.registry import open_configured
@@ -36,14 +34,14 @@ REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 Paths = tuple[Path, Path, Path]  # of samples, metrics and card
 # From the samples, what their manifest says, and the device, to further scores.
-Measured = Callable[[ImageShards, Mapping[str, Any], torch.device], Further]
+Measured = Callable[[ImageShards, Mapping[str, Any], torch.device], Measurement]
 
 
 class Compared(NamedTuple):
     """What samples score in the features of one extractor, and what the card says of it."""
 
     real: Reference
-    found: Further  # scores and notes
+    found: Measurement  # scores and notes
     floors: dict[str, Floor]  # by the split of the real images that are scored: held_out, train
     facts: dict[str, Any]
 
@@ -99,7 +97,7 @@ def score(
     print("  ".join(f"{name} {value:.4g}" for name, value in found.scores.items()))
 
 
-def _together(found: Further, through: Mapping[str, Compared], of_own: Further, count: int) -> Further:
+def _together(found: Measurement, through: Mapping[str, Compared], of_own: Measurement, count: int) -> Measurement:
     """Return all that was found of `count` samples, with the noise floors, and each note once."""
     for each in through.values():
         found |= each.found
@@ -107,7 +105,7 @@ def _together(found: Further, through: Mapping[str, Compared], of_own: Further, 
     baselines = floor_baselines({name: each.floors for name, each in through.items()})
     baselines |= found.baselines | of_own.baselines
     notes = dict.fromkeys([*found.notes, *label_notes(scores, baselines), *of_own.notes])
-    return Further(scores, found.protocol | of_own.protocol, list(notes), baselines)
+    return Measurement(scores, found.protocol | of_own.protocol, list(notes), baselines)
 
 
 def _judge(images: ImageShards) -> tuple[Evaluator, dict[str, Any]]:
@@ -149,4 +147,4 @@ def _compare(samples: Samples, extractor: Extractor, manifest: Mapping[str, Any]
     facts |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen), "resize": extractor.resize}
     notes = notes_on_classes(whole, distribution, len(samples.seen), floors["held_out"], split)
     print(f"{name}: {len(samples.seen):,} samples against {real.n:,} real images")
-    return Compared(real, Further(scores, notes=notes), floors, facts)
+    return Compared(real, Measurement(scores, notes=notes), floors, facts)

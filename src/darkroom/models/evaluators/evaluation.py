@@ -15,12 +15,11 @@ from darkroom.data.catalog import Catalog
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images
-from darkroom.metrics.building import build_reference
-from darkroom.metrics.feature_metrics import distances
 from darkroom.metrics.image import psnr
 from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.matching import Distribution
-from darkroom.metrics.reference import Reference
+from darkroom.metrics.measure import distances
+from darkroom.metrics.reference import Reference, build_reference
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
 from darkroom.params.evaluate import Evaluate, EvaluateGenerator
 from darkroom.training.recipe import Gather
