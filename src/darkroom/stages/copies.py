@@ -140,11 +140,10 @@ class Copies:
         shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
         floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
         print(f"copies of training images: {shares}; of held-out images: {floor}")
-        notes = ["fd_gap and kid_gap are left out: the samples were made of held-out images"]
+        left_out = "fd_gap and kid_gap are left out: the samples were made of held-out images"
+        notes = [left_out] if self._of_held_out else []
         counts = {"n": n, "n_held_out": n_held_out, "n_train": len(train)}
-        return facts, Measurement(
-            scores, {"copies": counts}, notes if self._of_held_out else [], {"copies": panel.floor}
-        )
+        return facts, Measurement(scores, {"copies": counts}, notes, {"copies": panel.floor})
 
 
 def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> str:
