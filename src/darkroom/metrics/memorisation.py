@@ -14,13 +14,11 @@ The training images are read once, in batches; memory does not grow with their n
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.metrics.kernel import within
 from darkroom.metrics.nearest import COARSE, Found, Nearest, middle, mirrored, moved, reduced, shrunk
@@ -29,16 +27,6 @@ from darkroom.metrics.score import share_and_error
 from darkroom.metrics.uncertainty import assign_blocks, jackknife
 
 Features = Callable[[Tensor], Tensor]  # from uint8 images (n, C, H, W) to features (n, D) float32, on the CPU
-
-
-class Images(Protocol):
-    """Images by row."""
-
-    def __len__(self) -> int: ...
-
-    def __getitems__(self, rows: Sequence[int]) -> NDArray[np.uint8]:
-        """Return images, uint8 (N, C, H, W)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +79,7 @@ class Panel:
     held_out: Near
 
 
-def _batches(images: Images, rows: Sequence[int], batch: int) -> Iterator[Tensor]:
+def _batches(images: ImageShards, rows: Sequence[int], batch: int) -> Iterator[Tensor]:
     for at in range(0, len(rows), batch):
         yield torch.from_numpy(images.__getitems__(rows[at : at + batch]))
 
@@ -101,9 +89,9 @@ def _stacked(function: Callable[[Tensor], Tensor], batches: Iterator[Tensor]) ->
 
 
 def memorisation(
-    made: tuple[Images, list[int]],
-    held_out: tuple[Images, list[int]],
-    train: Images,
+    made: tuple[ImageShards, list[int]],
+    held_out: tuple[ImageShards, list[int]],
+    train: ImageShards,
     train_rows: Sequence[int],
     features: Features,
     *,

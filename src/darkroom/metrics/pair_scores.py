@@ -81,16 +81,7 @@ PAIRS = (
         formula="share of images in which the scene reader sees the colours that the caption names, and no other",
         error="as psnr_se, an image 1 or 0",
     ),
-    _seen(
-        "form",
-        "The same for forms.",
-        formula="as colour, of forms",
-    ),
-    _seen(
-        "size",
-        "The same for sizes.",
-        formula="as colour, of sizes",
-    ),
+    *(_seen(name, f"The same for {name}s.", formula=f"as colour, of {name}s") for name in ("form", "size")),
     _seen(
         "position",
         "Fraction of images whose things are where, as many, or so to each other, as the caption says.",
