@@ -12,7 +12,7 @@ from PIL import Image
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import FORMATS, open_image
 from darkroom.data.draw import drawn
-from darkroom.data.images import ImageSpec
+from darkroom.data.images import ImageSpec, to_array
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
@@ -40,7 +40,7 @@ class Images:
     shape: (C, H, W), C of 1, 3 or 4.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
 
     def __init__(self, count: int) -> None:
         self._rows: Sequence[int] = range(count)
@@ -112,8 +112,7 @@ def decode(entry: Entry, size: int | None = None) -> Pixels:
         )
     clear = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
     mode = "RGBA" if clear else "L" if image.mode in ("L", "1") else "RGB"
-    pixels = np.asarray(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
-    return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    return to_array(image.convert(mode))
 
 
 def prepared(image: Image.Image, size: int) -> Pixels:
@@ -122,7 +121,7 @@ def prepared(image: Image.Image, size: int) -> Pixels:
     Upright, bicubic with antialias, in sRGB, transparent pixels white.
     """
     how = Preparation(ImageSpec(size, "RGB", "png"), "center", "bicubic", 0, _MAX_PIXELS, 1, 95)
-    return np.ascontiguousarray(np.asarray(prepare(image, how, "")).transpose(2, 0, 1))
+    return to_array(prepare(image, how, ""))
 
 
 class Files(Images):
@@ -136,8 +135,7 @@ class Files(Images):
     def __init__(self, entries: Sequence[Entry], size: int | None = None) -> None:
         super().__init__(len(entries))
         self._entries, self._size = entries, size
-        channels, height, width = decode(entries[0]).shape if size is None else (3, size, size)
-        self.shape = channels, height, width
+        self.shape = decode(entries[0]).shape if size is None else (3, size, size)
 
     def check(self) -> None:
         """Decode all images, unless that takes long: then damage is found when an image is scored.
@@ -154,8 +152,6 @@ class Files(Images):
                 self._one(row)
             except DarkroomError as error:
                 found.append(error)
-        if len(found) == 1:
-            raise found[0]
         if found:
             named = "; ".join(str(error).split(": a set is of")[0].rstrip(".") for error in found[:_NAMED])
             rest = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""

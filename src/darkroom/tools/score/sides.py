@@ -44,21 +44,15 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 @contextmanager
-def _array(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
-    """Open an array behind its header; yield the file, the shape, whether it is in Fortran's order, and the type.
-
-    Raises:
-        ValueError: it holds objects, or the file is not as long as its header says.
-    """
-    with archive.open(f"{name}.npy") as file:
+def _images(path: Path) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
+    """Open `arr_0` behind its header; yield the file, the shape, whether it is in Fortran's order, and the type."""
+    with _archive(path) as archive, archive.open("arr_0.npy") as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
-        if dtype.hasobject:
-            raise ValueError(f"`{name}` holds objects")
         size = file.tell() + math.prod(shape) * dtype.itemsize
-        if archive.getinfo(f"{name}.npy").file_size != size:
-            raise ValueError(f"`{name}` is not as long as its header says")
+        if dtype.hasobject or archive.getinfo("arr_0.npy").file_size != size:
+            raise ValueError("`arr_0` holds objects, or is not as long as its header says")
         yield file, shape, fortran, dtype
 
 
@@ -70,7 +64,7 @@ class Stored(Images):
 
     def __init__(self, path: Path, size: int | None = None) -> None:
         self._path, self._size = path, size
-        with _archive(path) as archive, _array(archive, "arr_0") as (_, shape, fortran, dtype):
+        with _images(path) as (_, shape, fortran, dtype):
             pass
         if dtype != np.uint8 or len(shape) != 4 or shape[3] not in CHANNELS or fortran:
             raise DarkroomError(
@@ -85,7 +79,7 @@ class Stored(Images):
 
     def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
         wanted = set(numbers)
-        with _archive(self._path) as archive, _array(archive, "arr_0") as (file, *_):
+        with _images(self._path) as (file, *_):
             for number in range(self._count):
                 data = file.read(math.prod(self._stored))
                 if number in wanted:
@@ -106,10 +100,9 @@ def read_npz(path: Path, size: int | None = None) -> tuple[Stored | None, dict[s
     Raises:
         DarkroomError: it holds neither, is damaged, or holds statistics that no images have; names the file.
     """
-    with _archive(path) as archive:
-        keys = {name.removesuffix(".npy") for name in archive.namelist()}
-        pairs = {mean: (mean, cov) for mean, cov in _STATISTICS.items() if {mean, cov} <= keys}
-        found = {mean: [_read(archive, name) for name in pair] for mean, pair in pairs.items()}
+    with _archive(path), np.load(path) as arrays:
+        keys = set(arrays.files)
+        found = {mean: (arrays[mean], arrays[cov]) for mean, cov in _STATISTICS.items() if {mean, cov} <= keys}
     if "arr_0" not in keys and "mu" not in found:
         raise DarkroomError(
             f"{path} holds {', '.join(sorted(keys)) or 'nothing'}, and neither images, `arr_0`, nor statistics, `mu` "
@@ -117,11 +110,6 @@ def read_npz(path: Path, size: int | None = None) -> tuple[Stored | None, dict[s
         )
     statistics = {name: _moments(path, name, *both) for name, both in found.items()}
     return Stored(path, size) if "arr_0" in keys else None, statistics
-
-
-def _read(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    with _array(archive, name) as (file, shape, fortran, dtype):
-        return np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _moments(path: Path, name: str, mean: NDArray[Any], cov: NDArray[Any]) -> Moments:
@@ -171,8 +159,6 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
     """
     if path.is_dir():
         side = Side(path, in_folder(path, size))
-    elif not path.is_file():
-        raise DarkroomError(f"{path} is neither a folder nor a file.")
     elif path.suffix == ".npz":
         images, statistics = read_npz(path, size)
         side = Side(path, images, statistics.get("mu"), statistics.get("mu_s"))
