@@ -18,12 +18,15 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from additions.brightness import Brightness
+from additions.spread import Spread
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.cli import main
 from darkroom.data.draw import drawn
 from darkroom.data.images import ImageSpec
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.errors import DarkroomError
+from darkroom.metrics import table
 from darkroom.metrics.frechet import frechet_of_two
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.load import Extractor
@@ -198,6 +201,16 @@ def test_a_folder_of_darkroom_is_an_extractor(place: Path, monkeypatch: pytest.M
     found = run(made, "--against", real, "--extractor", "extractor")
     assert {"fd", "kid", "precision", "coverage"} < found["scores"].keys() and "fid" not in found["scores"]
     assert found["card"]["protocol"]["extractors"]["in_domain"]["dim"] == 12
+
+
+def test_a_new_metric_of_the_tables_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "FEATURE_METRICS", (*table.FEATURE_METRICS, Spread()))
+    monkeypatch.setattr(table, "SAMPLE_METRICS", (*table.SAMPLE_METRICS, Brightness()))
+    made = pixels(0, 30)
+    found = run(folder("made", made), "--against", folder("real", pixels(1, 50)))
+    assert found["scores"]["brightness"] == pytest.approx(made.mean()) and found["scores"]["spread_inception"] > 0
+    assert "spread_inception_se" in found["floor"]["real"] and "brightness" not in found["floor"]["real"]
+    assert {"brightness", "spread_inception"} < found["card"]["formulas"].keys()
 
 
 def test_copies_are_seen() -> None:

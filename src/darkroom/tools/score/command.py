@@ -56,7 +56,8 @@ def score(request: Request) -> str:
         if (value := getattr(request, option)) is not None and value < least:
             raise DarkroomError(f"--{option} is {value}, and must be at least {least}.")
     made, real = (open_side(path, request.limit, request.size) for path in (request.samples, request.against))
-    if made.images is None:
+    images = made.images
+    if images is None:
         raise DarkroomError(f"{made.path} holds statistics, and the samples must be images.")
     for side in (made, real):
         if side.images is not None and (count := len(side.images)) < LEAST:
@@ -71,19 +72,20 @@ def score(request: Request) -> str:
         if side.images is not None:
             side.images.check()
     device = set_up_device(request.threads or core_count(), request.device)
-    samples = see(made.images, extractor, request.batch, device, str(made.path))
+    samples = see(images, extractor, request.batch, device, str(made.path))
     reference = None if real.images is None else see(real.images, extractor, request.batch, device, str(real.path))
     print(f"scores of {len(samples):,} samples", flush=True)
     began, metrics = time.monotonic(), convention.metrics
     compared = reference_of(name, reference, real.pool, real.spatial)
-    scores = measure(Samples(name, samples, BLOCKS), compared, metrics) | {"n": len(samples)}
+    seen = Samples(name, samples, BLOCKS, images=lambda _: images.batches(request.batch), device=device)
+    scores = measure(seen, compared, metrics) | {"n": len(samples)}
     floor, pictures, copied = None, None, None
     if reference is not None and real.images is not None:
         seconds = 2 * (time.monotonic() - began)
         print(f"scores of real images, and of as many samples, about {seconds:,.0f} s", flush=True)
         floor = noise_floor(name, samples, reference, metrics)
         print(f"the nearest of {len(reference):,} reference images", flush=True)
-        pictures = neighbours(made.images, samples.pool, real.images, reference.pool)
+        pictures = neighbours(images, samples.pool, real.images, reference.pool)
         known_images = set(reference.images)
         copied = sum(image in known_images for image in samples.images)
     card = _card(request, name, extractor, convention, scores, (samples, reference), (made, real), copied)
