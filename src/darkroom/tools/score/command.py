@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from darkroom.tools.score.measure import (
     see,
 )
 from darkroom.tools.score.options import Request
-from darkroom.tools.score.page import NEIGHBOURS, Head, neighbours, page
+from darkroom.tools.score.page import NEIGHBOURS, Head, Neighbours, Row, neighbours, page
 from darkroom.tools.score.sides import Side, fitting, open_side
 
 _NAMED = ("inception", "dinov2", "clip")
@@ -99,16 +99,21 @@ def score(request: Request) -> str:
             columns.append(floor[of])
     rows = [(one, [_number(one.name, column) for column in columns]) for one in known().values() if one.name in scores]
     write_bytes(request.out / "index.html", page(request, heads, rows, result, pictures).encode())
+    return "\n".join([*_lines(heads, rows, card["notes"], pictures), str(request.out / "index.html")])
+
+
+def _lines(heads: Sequence[Head], rows: Sequence[Row], notes: Sequence[str], pictures: Neighbours | None) -> list[str]:
+    """Return the table, the notes and the median distances for the terminal."""
     lines = [["", *(head.title for head in heads)], ["images", *(head.made for head in heads)]]
     lines.append(["against", *(head.real for head in heads)])
     lines += [[one.name, *map(_cell, cells)] for one, cells in rows]
-    text = [*aligned(lines), *(f"note: {note}" for note in card["notes"])]
+    text = [*aligned(lines), *(f"note: {note}" for note in notes)]
     if pictures is not None:
         text.append(
             f"median distance to the nearest of the reference images: {pictures.samples:.4g}, of these to another of "
             f"them {pictures.reference:.4g}; each with its {NEIGHBOURS} nearest on the page"
         )
-    return "\n".join([*text, str(request.out / "index.html")])
+    return text
 
 
 def _number(name: str, scores: Mapping[str, float]) -> Number | None:

@@ -119,10 +119,13 @@ class Head(NamedTuple):
     real: str
 
 
+Row = tuple[Score, Sequence[Number | None]]  # a score, and its value in each column
+
+
 def page(
     request: "Request",
     heads: Sequence[Head],
-    rows: Sequence[tuple[Score, Sequence[Number | None]]],
+    rows: Sequence[Row],
     result: Mapping[str, Any],
     pictures: Neighbours | None,
 ) -> str:
@@ -132,7 +135,7 @@ def page(
         request: what was asked for.
         heads: the columns of the table: all samples and, where there is a floor, as many samples as real images, and
             these.
-        rows: the scores, each with its value in each column.
+        rows: the scores.
         result: the content of scores.json.
         pictures: samples with their nearest reference images; None: there are no reference images.
     """
