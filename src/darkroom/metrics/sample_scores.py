@@ -71,7 +71,7 @@ SPATIAL = (
     replace(
         FRECHET,
         name="sfid",
-        meaning="The Fréchet distance in Inception's features of places: it sees where things are, and fid does not.",
+        meaning="sFID: the Fréchet distance in Inception's features of places. It sees where things are, and fid does not.",
         title="sFID",
     ),
     replace(
