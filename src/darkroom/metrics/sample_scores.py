@@ -71,7 +71,7 @@ SPATIAL = (
     replace(
         FRECHET,
         name="sfid",
-        meaning="sFID: the Fréchet distance in Inception's features of places. It sees where things are, and fid does not.",
+        meaning="sFID: the Fréchet distance in Inception's features of places. It sees where things are; fid does not.",
         title="sFID",
     ),
     replace(
@@ -193,7 +193,7 @@ _diversity = partial(
 DIVERSITY = (
     _diversity(
         "diversity",
-        "How different two generated images of one class are. Best where it is that of real images: below, a model "
+        "How different two generated images of one class are. Best where it is that of real images: below, the model "
         "repeats itself; above, images are spoiled.",
         formula=f"mean {_PAIRS}, of the sum over the extractor's layers of the mean over places of |a/|a| - b/|b||^2, "
         "|a|^2 + 0.01 times the layer's usual square in place of |a|^2",
