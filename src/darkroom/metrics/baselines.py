@@ -105,12 +105,7 @@ def notes_on_classes(
 ) -> list[str]:
     """Return what a card says of classes that real images lack, and of a noise floor of fewer images.
 
-    Args:
-        reference: as it is stored.
-        distribution: of classes that the samples were asked to have.
-        samples: how many there are.
-        floor: of `noise_floor`.
-        split: of the held-out images.
+    `reference` is as it is stored, `samples` how many there are, `split` that of the held-out images.
     """
     notes, extractor = [], reference.extractor
     if distribution != FREQUENCY:
@@ -140,8 +135,7 @@ def notes_on_classes(
 def floor_baselines(by_extractor: Mapping[str, Mapping[str, Floor]]) -> dict[str, Any]:
     """Return what a card says of noise floors: scores by split and extractor, and of splits without classes `left_out`.
 
-    Args:
-        by_extractor: floors by extractor, and by the split of the real images that are scored: held_out, train.
+    The floors are given by extractor, and by the split of the real images that are scored: held_out, train.
     """
     found: dict[str, Any] = {}
     without: dict[str, Any] = {}

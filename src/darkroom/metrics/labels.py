@@ -76,12 +76,7 @@ _BETTER = 0.05  # of two accuracies on held-out real images: one evaluator is th
 
 
 def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
-    """Return what a card says of its label scores: an evaluator that is worth little, or that contradicts another.
-
-    Args:
-        scores: of the metrics file.
-        baselines: of the card.
-    """
+    """Return what a card says of its label scores: an evaluator that is worth little, or that contradicts another."""
     found, notes = baselines.get("label_accuracy"), []
     if "label_accuracy" not in scores or found is None:
         return []
@@ -176,11 +171,7 @@ def label_accuracy(
 ) -> float:
     """Return the fraction of N images whose most likely class is their label, from features (N, D) float32.
 
-    Args:
-        classifier: the in-domain extractor, in evaluation mode.
-        features: its features of the images.
-        labels: the class requested, N names.
-        classes: the classifier's classes, in the order of its logits.
+    `labels` are the classes requested, N names; `classes` are the classifier's, in the order of its logits.
 
     Raises:
         ArtifactError: a label that the classifier does not know.
@@ -192,13 +183,10 @@ def label_accuracy(
 
 
 def recognition(classifier: Classifier, known: Sequence[str], features: Tensor, labels: Sequence[str | None]) -> Any:
-    """Return how many real images the evaluator of labels recognises, JSON values.
+    """Return how many real images the evaluator of labels recognises, JSON values, from its features (N, D) float32.
 
-    Args:
-        classifier: the in-domain extractor, in evaluation mode.
-        known: its classes, in the order of its logits.
-        features: its features of the images, (N, D) float32.
-        labels: the class of each image; those of none, or of one that it does not know, are left out.
+    `known` are its classes, in the order of its logits; `labels` those of the images, of which None and others are left
+    out.
 
     Returns:
         `n` images; `accuracy` over images; `mean_class_accuracy` over classes, each counting alike; `by_class`, of each

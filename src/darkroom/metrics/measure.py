@@ -214,11 +214,8 @@ def distances(
 ) -> dict[str, float]:
     """Return the distances of generated images from a reference, from their features (N, D) float32.
 
-    Args:
-        features: of the generated images; of Inception also those of sFID.
-        reference: `matched` to the distribution of classes that they were asked to have.
-        blocks: of the jackknife, at most: see `count_blocks`.
-        classes: class number of each image, (N,) int64, which are spread evenly over the blocks; None: of no class.
+    `reference` is `matched` to the distribution of classes that they were asked to have; `classes` (N,) int64 are
+    spread evenly over the blocks, None: they are of no class.
 
     Returns:
         by the plain names: `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se` and, where both sides have the features of

@@ -19,12 +19,9 @@ _TIE = 1e-12
 def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]:
     """Return `image_to_text_r1`, `_r5`, `text_to_image_r1`, `_r5` and their standard errors.
 
-    Another that is just as near counts as nearer: embeddings that are all the same find nothing.
-
-    Args:
-        images: of length 1, (N, D).
-        texts: of captions that differ, of length 1, (U, D).
-        captions: the place of each image's caption among them, (N,); each stands there at least once.
+    Another that is just as near counts as nearer: embeddings that are all the same find nothing. From embeddings of
+    length 1 of images, (N, D), and of captions that differ, (U, D), and the place of each image's caption among them,
+    (N,); each stands there at least once.
     """
     images, texts = images.double(), texts.double()
     own = torch.einsum("nd,nd->n", images, texts[captions])

@@ -5,8 +5,9 @@ from pathlib import Path
 from darkroom.models.tokenizers.settings import ScoreSamplesParams
 from darkroom.stages.empty import unscored
 
-NAME = "tokenizer_samples.json"
-PATHS = SAMPLES, METRICS, CARD = Path("samples/tokenizer"), Path("metrics") / NAME, Path("cards") / NAME
+SAMPLES = Path("samples/tokenizer")
+METRICS, CARD = Path("metrics/tokenizer_samples.json"), Path("cards/tokenizer_samples.json")
+PATHS = SAMPLES, METRICS, CARD
 
 
 def run(params: ScoreSamplesParams) -> None:

@@ -81,11 +81,7 @@ def reference_of(
 ) -> Reference:
     """Return what samples compare with: features of images, published statistics in place of theirs, or both.
 
-    Args:
-        extractor: its name.
-        real: reference images; None: there are statistics alone.
-        pool: statistics in place of those of `real`.
-        spatial: those of sFID.
+    `pool` are statistics of the features in place of those of `real`, `spatial` those of sFID.
     """
     features = real or Views(torch.zeros(0))
     found = _reference(extractor, pool or moments_of(features.pool), features.pool)

@@ -148,11 +148,9 @@ class Side:
 def open_side(path: Path, limit: int | None = None, size: int | None = None) -> Side:
     """Return the images or statistics at a path: a folder, a tar, or an .npz of ADM's or EDM's.
 
-    Args:
-        path: of a folder of images in any depth, or of tars; of a tar; of an .npz with `arr_0`, uint8 (N, H, W, C),
-            or `mu` and `sigma`, of sFID's features also `mu_s` and `sigma_s`, or both.
-        limit: at most so many of the images, drawn by a fixed seed.
-        size: each image is cropped to its middle square and resized to so many pixels a side, RGB; None: it stays.
+    A folder of images in any depth, or of tars; an .npz with `arr_0`, uint8 (N, H, W, C), or `mu` and `sigma`, of
+    sFID's features also `mu_s` and `sigma_s`, or both. With `limit`, at most so many images, drawn by a fixed seed;
+    with `size`, each is cropped to its middle square and resized to so many pixels a side, RGB.
 
     Raises:
         DarkroomError: nothing is there, or nothing that can be scored; names the file.
