@@ -31,7 +31,8 @@ from darkroom.data.reader import ImageShards  # noqa: E402
 from darkroom.metrics.baselines import distances_of_unseen  # noqa: E402
 from darkroom.metrics.cards import score_card  # noqa: E402
 from darkroom.metrics.matching import BALANCED, FREQUENCY, Distribution, count_classes  # noqa: E402
-from darkroom.metrics.reference import Reference, distances  # noqa: E402
+from darkroom.metrics.measure import distances  # noqa: E402
+from darkroom.metrics.reference import Reference  # noqa: E402
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator  # noqa: E402
 from darkroom.tools.compare.revisions import Results  # noqa: E402
 from darkroom.tools.compare.verdicts import compare  # noqa: E402

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from darkroom.metrics.score import Samples, Score
+from darkroom.metrics.measure import Samples
+from darkroom.metrics.score import Score
 
 
 class Brightness:
@@ -20,7 +21,9 @@ class Brightness:
         ),
     )
 
-    def measure(self, samples: Samples) -> Mapping[str, float]:
+    needs = ("images",)
+
+    def measure(self, samples: Samples, reference: object) -> Mapping[str, float]:
         """Return `brightness` and its standard error."""
         means = [float(image.mean()) for images in samples.images("brightness") for image in images]
         mean = sum(means) / len(means)

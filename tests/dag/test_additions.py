@@ -1,7 +1,8 @@
 """What a new thing touches: a tokenizer, a generator, an objective and a metric are added, and the DAG runs.
 
 A tokenizer and a generator are a room, a line of the table of kinds and a section of params.yaml; an objective is a
-file, a line of the table of objectives and a line of the torch-free settings; a metric is a file and a line.
+file, a line of the table of objectives and a line of the torch-free settings; a metric is a file and a line, of images
+or of the features of every extractor.
 """
 
 import json
@@ -31,6 +32,7 @@ COPIED = {
     "generator": "models/generators/normal",
     "objective.py": "diffusion/arc.py",
     "brightness.py": "metrics/brightness.py",
+    "spread.py": "metrics/spread.py",
 }
 # The lines that are inserted: file, before what, text.
 LINES = [
@@ -40,6 +42,8 @@ LINES = [
     ("diffusion/objectives.py", "from darkroom.diffusion.flow", "from darkroom.diffusion.arc import Arc\n"),
     ("diffusion/settings.py", '"flow": ("euler", "heun", "euler_maruyama", "dpm")', '"arc": ("euler",),\n    '),
     ("metrics/table.py", "    ClassMetric(),\n", "    Brightness(),\n"),
+    ("metrics/table.py", "    CMMD_METRIC,\n", "    Spread(),\n"),
+    ("metrics/table.py", "from darkroom.metrics.score import", "from darkroom.metrics.spread import Spread\n"),
     ("metrics/table.py", "from darkroom.metrics.labels", "from darkroom.metrics.brightness import Brightness\n"),
 ]
 CHOSEN = {
@@ -98,7 +102,7 @@ def test_they_train_sample_and_score(added: Sandbox) -> None:
     assert {"train_tokenizer", "train_generator", "sample_generator", *TARGETS} <= set(ran)
     assert len(ran) == len(set(ran)) and not UNTOUCHED & {name.partition("@")[0] for name in ran}
     scores = json.loads((added.root / "metrics/generator.json").read_text())
-    assert scores["fd"] > 0 and 0 <= scores["brightness"] <= 255
+    assert scores["fd"] > 0 and 0 <= scores["brightness"] <= 255 and scores["spread"] > 0
     manifests = {name: json.loads((added.root / f"models/{name}/manifest.json").read_text()) for name in MODELS}
     assert manifests["tokenizer"]["tokenizer_kind"] == "patches"
     assert manifests["generator"]["generator_kind"] == "normal"

@@ -17,8 +17,7 @@ def card(**changes: Any) -> dict[str, Any]:
         "n_fake": 1000,
         "classes": "frequency",
         "blocks": 10,
-        "seed": 1,
-        "sampler": {"solver": "euler", "steps": 25, "guidance": 1.5, "weights": "ema"},
+        "sampler": {"solver": "euler", "steps": 25, "guidance": 1.5, "weights": "ema", "seed": 1},
     }
     return score_card(**{**metadata, **changes})
 

@@ -11,7 +11,6 @@ from darkroom.metrics.frechet import (
     covariance_root,
     few_jackknife,
     frechet_distance,
-    frechet_few,
     frechet_jackknife,
     frechet_of_two,
     jackknifed,
@@ -144,7 +143,7 @@ def exact(x: np.ndarray, y: np.ndarray) -> float:
 
 def few(x: np.ndarray, y: np.ndarray) -> float:
     reference = fit(x)
-    return frechet_few(reference, covariance_root(reference.cov), torch.tensor(y))
+    return few_jackknife(reference, covariance_root(reference.cov), torch.tensor(y), torch.zeros(len(y))).value
 
 
 def test_agrees_with_scipy() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.metrics.building import build_reference, held_out_reference
 from darkroom.metrics.frechet import covariance_root, frechet_distance
+from darkroom.metrics.measure import distances
 from darkroom.metrics.moments import Moments
-from darkroom.metrics.reference import Reference, distances, moments_of
+from darkroom.metrics.reference import Reference, build_reference, held_out_reference, moments_of
 from darkroom.metrics.sample_scores import ENOUGH, held_out_names
 from darkroom.metrics.table import scores
 

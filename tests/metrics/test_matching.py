@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.baselines import Floor, baselines_of, distances_of_unseen, noise_floor, notes_on_classes
+from darkroom.metrics.baselines import Floor, distances_of_unseen, floor_baselines, noise_floor, notes_on_classes
 from darkroom.metrics.batches import Views
-from darkroom.metrics.building import build_reference
 from darkroom.metrics.frechet import covariance_root, frechet_distance
 from darkroom.metrics.kernel import cubic, kernel_jackknife, within
 from darkroom.metrics.matching import (
@@ -26,8 +25,9 @@ from darkroom.metrics.matching import (
     missing,
     shares_of,
 )
+from darkroom.metrics.measure import distances
 from darkroom.metrics.moments import WeightedMoments
-from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.reference import Reference, build_reference
 from darkroom.metrics.uncertainty import assign_blocks
 from darkroom.models.generators.conditions import by_frequency
 
@@ -294,7 +294,7 @@ def test_without_a_class_floor_and_samples_are_those_of_the_others() -> None:
     notes = notes_on_classes(reference, "balanced", 120, found, "test")
     assert "no or too few images of c, of which a fraction of 0.33 of the samples is" in notes[0]
     assert f"score fd_debiased {found.samples['fd_debiased']:.4g} ±" in notes[0] and "of 60 real images" in notes[1]
-    card = baselines_of({"in_domain": found})
+    card = floor_baselines({"in_domain": {"held_out": found}})["left_out"]["held_out"]
     assert card == {"classes": ["c"], "fraction": found.fraction, "samples": {"in_domain": found.samples}}
 
 
@@ -305,7 +305,7 @@ def test_a_floor_of_all_classes_leaves_none_out() -> None:
     matched = reference.matched("balanced")
     found = noise_floor(reference, matched, "balanced", wanted, 10, Views(draw(7, wanted)))
     assert found == Floor(distances_of_unseen(reference, matched, "balanced", wanted, 10))
-    assert baselines_of({"in_domain": found}) == {}
+    assert floor_baselines({"in_domain": {"held_out": found}}) == {"held_out": {"in_domain": found.scores}}
     assert len(notes_on_classes(reference, "balanced", 120, found, "test")) == 1
     nothing = replace(reference, unseen=draw(5, repeated(0, 0, 5)), unseen_labels=repeated(0, 0, 5))
     assert noise_floor(nothing, matched, "balanced", repeated(9, 9), 10, Views(draw(7, repeated(9, 9)))) == Floor()

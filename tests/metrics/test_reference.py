@@ -9,8 +9,8 @@ from torch import Tensor
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
-from darkroom.metrics.building import build_reference
-from darkroom.metrics.reference import Reference, distances, frechet_between, moments_of
+from darkroom.metrics.measure import distances
+from darkroom.metrics.reference import Reference, build_reference, frechet_between, moments_of
 
 
 def draw(seed: int, n: int, shift: float = 0.0) -> Tensor:

@@ -17,11 +17,12 @@ from darkroom.data.draw import drawn
 from darkroom.data.images import to_array
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, scene
-from darkroom.metrics.baselines import distances_of_unseen, label_baselines, recognition
-from darkroom.metrics.building import build_reference
+from darkroom.metrics.baselines import distances_of_unseen
 from darkroom.metrics.cards import score_card
+from darkroom.metrics.labels import label_baselines, recognition
 from darkroom.metrics.matching import Distribution, count_classes
-from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.measure import distances
+from darkroom.metrics.reference import Reference, build_reference
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.tools.compare.revisions import Results
 from darkroom.tools.compare.verdicts import compare
@@ -205,9 +206,9 @@ def test_beside_a_label_accuracy_stands_what_real_images_get(
     assert facts["n"] == 4000 and facts["accuracy"] == pytest.approx(float(right.mean()))
     by_class = [float(right[labels == number].mean()) for number in range(5)]
     assert facts["mean_class_accuracy"] == pytest.approx(np.mean(by_class))
-    natural = label_baselines(facts["by_class"], names, CLASSES)
+    natural = label_baselines(facts["by_class"], names)
     assert natural["held_out"] == pytest.approx(facts["accuracy"]) and natural["constant"] == 0.6
-    even = label_baselines(facts["by_class"], list(CLASSES) * 20, CLASSES)
+    even = label_baselines(facts["by_class"], list(CLASSES) * 20)
     assert even["held_out"] == pytest.approx(np.mean(by_class)) and even["constant"] == 0.2
     variance = sum(0.04 * a * (1 - a) / n for a, n in zip(by_class, (2400, 800, 400, 200, 200), strict=True))
     assert even["held_out_se"] == pytest.approx(np.sqrt(variance))
@@ -226,9 +227,9 @@ def test_classes_that_are_never_recognised_or_never_shown_are_named(extractor: C
     first, second, third, fourth, _ = CLASSES
     facts = recognition(Blind(), CLASSES, torch.zeros(6, 12), [first, first, second, third, None, "else"])
     assert facts["n"] == 4 and facts["by_class"][first] == {"n": 2, "accuracy": 1.0, "confident": 1.0}
-    found = label_baselines(facts["by_class"], [first, second, fourth], CLASSES)
+    found = label_baselines(facts["by_class"], [first, second, fourth])
     assert found["never_recognised"] == [second] and found["without_held_out"] == [fourth]
     assert found["held_out"] == 0.5 and found["constant"] == pytest.approx(1 / 3)
     nothing = recognition(Blind(), CLASSES, torch.zeros(1, 12), [None])
     assert nothing == {"n": 0, "by_class": {}}
-    assert "held_out" not in label_baselines(nothing["by_class"], [first], CLASSES)
+    assert "held_out" not in label_baselines(nothing["by_class"], [first])

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from darkroom.metrics import building as held_out
+from darkroom.metrics import reference as held_out
 from darkroom.metrics.baselines import noise_floor
 from darkroom.metrics.batches import Views
-from darkroom.metrics.building import build_reference, held_out_reference, with_held_out
 from darkroom.metrics.inception_score import inception_scores
-from darkroom.metrics.reference import Reference, distances, scores_alone
+from darkroom.metrics.measure import Samples, distances, measure
+from darkroom.metrics.reference import Reference, build_reference, held_out_reference, with_held_out
 from darkroom.metrics.sample_scores import held_out_names, score_names
-from darkroom.metrics.table import scores
+from darkroom.metrics.table import FEATURE_METRICS, scores
 
 NAMES = ("a", "b", "c")
 
@@ -112,10 +112,14 @@ def test_held_out_images_are_a_reference_in_both(monkeypatch: pytest.MonkeyPatch
 
 def test_scores_of_one_extractor_alone() -> None:
     seen = draw(2, UNSEEN)
-    assert scores_alone(seen, build(), 5) == inception_scores(seen.logits, 5)  # type: ignore[arg-type]
-    assert scores_alone(Views(seen.pool), alone("pool"), 5) == {}
-    of_clip = replace(alone("pool"), extractor="clip")
-    assert set(scores_alone(Views(seen.pool), of_clip, 5)) == {"cmmd", "cmmd_se"}
+
+    def alone_in(extractor: str, seen: Views, reference: Reference) -> dict[str, float]:
+        found = measure(Samples(extractor, seen, 5), reference, FEATURE_METRICS).scores
+        return {name: value for name, value in found.items() if name not in distances(seen, reference, 5)}
+
+    assert alone_in("inception", seen, build()) == inception_scores(seen.logits, 5)  # type: ignore[arg-type]
+    assert alone_in("dinov2", Views(seen.pool), alone("pool")) == {}
+    assert set(alone_in("clip", Views(seen.pool), alone("pool"))) == {"cmmd", "cmmd_se"}
 
 
 @pytest.mark.parametrize(("most", "kept"), [(200, 200), (5000, 4048)])

@@ -9,7 +9,7 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact, write_manifest
 from darkroom.data.reader import ImageShards
-from darkroom.metrics import building as held_out
+from darkroom.metrics import reference as held_out
 from darkroom.models.generators import sample_settings
 from darkroom.params.section import validate
 from darkroom.stages import score_generator

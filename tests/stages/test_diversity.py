@@ -15,15 +15,15 @@ from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.reader import ImageShards
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
-from darkroom.metrics.cards import Further
-from darkroom.metrics.diversity import pairs
+from darkroom.metrics.batches import Views
+from darkroom.metrics.measure import Measurement, Samples
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.pairs import in_domain_measure
 from darkroom.models.generators import sample_settings
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.stages import diversity, reference_stats, score_generator
-from darkroom.stages.diversity import find_diversity
+from darkroom.stages.diversity import Diversity, pairs
 from data.making import Noise, make_part
 from helpers import run
 
@@ -159,8 +159,9 @@ def test_classes_of_one_sample_have_no_diversity_and_the_card_says_so(clone):
         ImageShards.open_folder(Path("samples/generator")),
         Classifier.from_pretrained(Path("models/extractor")),
     )
-    found = find_diversity(made, 500, judge, None, "test", torch.device("cpu"))
-    assert found == Further(notes=["diversity is left out: no two samples are of one class"])
+    samples = Samples("in_domain", Views(torch.zeros(3, 3)), 2, classifier=judge)
+    found = Diversity(made, sample_settings.ScoreGenerator(), None, "test").measure(samples, None)
+    assert found == Measurement(notes=["diversity is left out: no two samples are of one class"])
 
 
 def test_beside_a_class_that_held_out_images_lack_stand_the_other_classes(clone):

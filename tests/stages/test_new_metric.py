@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from additions.brightness import Brightness
+from additions.spread import Spread
 from darkroom.cli import main
 from darkroom.metrics import table
 from darkroom.report.inputs import read_inputs
@@ -21,8 +22,9 @@ from stages.test_score_decoder import clone, made, originals, score, write_sampl
 
 @pytest.fixture(autouse=True)
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add the metric as its line in the table would."""
+    """Add the metrics as their lines in the table would."""
     monkeypatch.setattr(table, "SAMPLE_METRICS", (*table.SAMPLE_METRICS, Brightness()))
+    monkeypatch.setattr(table, "FEATURE_METRICS", (*table.FEATURE_METRICS, Spread()))
 
 
 def test_a_new_metric_is_measured_carded_listed_and_compared(clone, capsys):  # noqa: F811

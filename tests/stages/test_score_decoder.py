@@ -22,7 +22,7 @@ from darkroom.data.scenes.scene import COLOURS, scene
 from darkroom.data.shards import write_shards
 from darkroom.data.sources.shapes import Shapes
 from darkroom.errors import DarkroomError
-from darkroom.metrics.frechet import frechet_few
+from darkroom.metrics.frechet import few_jackknife
 from darkroom.metrics.image import psnr
 from darkroom.metrics.reference import Reference
 from darkroom.metrics.sample_scores import SPACES
@@ -316,7 +316,7 @@ def test_published_networks_are_extractors(clone):
     network, _ = open_dinov2(Path("dinov2.pth"), None)
     made = torch.from_numpy(np.concatenate(list(ImageShards.open_folder(Path("samples/decoder")).batches(8))))
     with torch.inference_mode():
-        expected = frechet_few(real.moments, real.root, network.features(made))
+        expected = few_jackknife(real.moments, real.root, network.features(made), torch.zeros(len(made))).value
     assert metrics["fd_dinov2"] == pytest.approx(expected, rel=1e-4)
     assert {"precision", "recall_se"} < floor["in_domain"].keys() and "precision" not in floor["dinov2"]
     extractors = card["protocol"]["extractors"]

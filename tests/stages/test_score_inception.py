@@ -9,7 +9,7 @@ import torch
 
 from darkroom.artifacts.manifest import open_artifact, sha256_file
 from darkroom.data.reader import ImageShards
-from darkroom.metrics.frechet import frechet_few
+from darkroom.metrics.frechet import few_jackknife
 from darkroom.metrics.inception_score import InceptionScore
 from darkroom.metrics.reference import Reference, moments_of
 from darkroom.models.evaluators import inception as network
@@ -53,7 +53,9 @@ def test_one_forward_pass_gives_every_score_of_inception(clone, monkeypatch):  #
     places = Reference.load(Path("data/reference"), "inception", inception["sha256"]).spatial
     assert places is not None and places.kid_within is None and places.n == len(train)
     torch.testing.assert_close(places.mean, moments_of(real).mean, rtol=1e-4, atol=1e-6)
-    assert scores["sfid"] == pytest.approx(frechet_few(places.moments, places.root, spatial), rel=1e-4)
+    assert scores["sfid"] == pytest.approx(
+        few_jackknife(places.moments, places.root, spatial, torch.zeros(12)).value, rel=1e-4
+    )
     exact = InceptionScore(1008)
     exact.update(logits, torch.zeros(12, dtype=torch.int64))
     assert scores["inception_score"] == pytest.approx(exact._score(torch.arange(1)), rel=1e-5)

@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.errors import DarkroomError
+
 Images = Tensor | NDArray[np.uint8]
 
 
@@ -62,6 +64,25 @@ class Views:
     def __len__(self) -> int:
         return len(self.pool)
 
+    @property
+    def parts(self) -> list[Tensor | None]:
+        """`pool`, `spatial` and `logits`."""
+        return [self.pool, self.spatial, self.logits]
+
     def take(self, rows: Tensor | list[int]) -> "Views":
         """Return some of the images, by their rows or by a mask."""
-        return Views(*(None if part is None else part[rows] for part in (self.pool, self.spatial, self.logits)))  # type: ignore[arg-type]
+        return Views(*(None if part is None else part[rows] for part in self.parts))  # type: ignore[arg-type]
+
+    @staticmethod
+    def joined(views: "Iterable[Views]") -> "Views":
+        """Return the images of all views as one.
+
+        Raises:
+            DarkroomError: there is no image.
+        """
+        parts = list(zip(*(each.parts for each in views), strict=True))
+        if not parts:
+            raise DarkroomError(
+                "there is no image to take features of: check that the split or the samples are not empty."
+            )
+        return Views(*(None if of_all[0] is None else torch.cat(of_all) for of_all in parts))  # type: ignore[arg-type]

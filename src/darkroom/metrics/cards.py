@@ -10,7 +10,6 @@ It holds nothing of clock, host, path, device or git, so equal work gives equal 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
@@ -31,10 +30,8 @@ def score_card(
     n_fake: int,
     classes: str | Mapping[str, int] | None = None,
     blocks: int | None = None,
-    seed: int | None = None,
     sampler: Mapping[str, Any] | None = None,
     samples: str | None = None,
-    quantisation: str = QUANTISATION,
     protocol: Mapping[str, Any] | None = None,
     baselines: Mapping[str, Any] | None = None,
     more_notes: Sequence[str] = (),
@@ -50,10 +47,8 @@ def score_card(
         n_fake: number of images scored.
         classes: the distribution of classes of both sides: frequency, balanced, or images by class; None: no reference.
         blocks: of the jackknife, at most: see `count_blocks`.
-        seed: of the samples.
-        sampler: solver, steps, guidance, weights, …
+        sampler: solver, steps, guidance, weights, seed, …
         samples: hash of the samples' manifest, which names the model.
-        quantisation: how network output became uint8.
         protocol: what else must be equal, JSON values: evaluators by their hashes.
         baselines: what is known without the model, JSON values.
         more_notes: what else must be known of the scores.
@@ -69,7 +64,7 @@ def score_card(
     return {
         "protocol": {
             "extractors": {name: dict(metadata) for name, metadata in extractors.items()},
-            "quantisation": quantisation,
+            "quantisation": QUANTISATION,
             "precision": PRECISION,
             "reference": {"id": reference_id, "split": reference_split},
             "n_fake": n_fake,
@@ -78,7 +73,7 @@ def score_card(
             "libraries": library_versions(),
             **(protocol or {}),
         },
-        "treatment": {"samples": samples, "seed": seed, "sampler": dict(sampler) if sampler is not None else None},
+        "treatment": {"samples": samples, "seed": (sampler or {}).get("seed"), "sampler": sampler},
         "baselines": dict(baselines or {}),
         "formulas": formulas(scores),
         "notes": [*notes, *more_notes],
@@ -101,22 +96,3 @@ LIBRARIES = ("numpy", "torch", "torch-fidelity", "torchmetrics")
 def library_versions() -> dict[str, str]:
     """Return the versions of what computes scores. The build behind a `+` (cpu, cu130) names a device: left out."""
     return {name: version(name).partition("+")[0] for name in LIBRARIES}
-
-
-@dataclass(frozen=True)
-class Further:
-    """Scores that other samples have not, and what the card says of them under these names."""
-
-    scores: dict[str, float] = field(default_factory=dict)
-    protocol: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    baselines: dict[str, Any] = field(default_factory=dict)
-
-    def __or__(self, other: "Further") -> "Further":
-        """Return both, this one first."""
-        return Further(
-            self.scores | other.scores,
-            self.protocol | other.protocol,
-            self.notes + other.notes,
-            self.baselines | other.baselines,
-        )

@@ -50,13 +50,9 @@ def usage_scores(counts: Counts) -> dict[str, float]:
 
 
 def code_scores(train: Counts, scored: Counts, places: int, pixels: int) -> dict[str, float]:
-    """Return the scores of a codebook.
+    """Return the scores of a codebook of K codes, from how often each occurs, (K,), in the train and the scored split.
 
-    Args:
-        train: how often each code occurs in the train split, (K,).
-        scored: how often in the split that is reconstructed, (K,).
-        places: codes of an image.
-        pixels: of an image.
+    `places` are the codes, `pixels` the pixels of an image.
 
     Returns:
         those of `usage_scores` of the train split, and of the scored split with `_scored` behind the name; and

@@ -82,22 +82,6 @@ def _nuclear(matrix: Tensor) -> Tensor:
     return torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R).sum()
 
 
-def frechet_few(reference: Moments, root: Tensor, features: Tensor) -> float:
-    """Return the Fréchet distance of N samples from a reference, in the small form. At least 0.
-
-    Args:
-        reference: of real images.
-        root: `covariance_root` of its covariance, (D, D) float64.
-        features: of the samples, (N, D), any float dtype; meant for N <= D, exact for any.
-
-    Raises:
-        DarkroomError: another number of features, or fewer than 2 samples.
-    """
-    _require_length(features.shape[1], len(reference.mean))
-    mean, rows = _centred(features.double())
-    return _few(reference, mean, rows, _nuclear(rows @ root))
-
-
 def _few(reference: Moments, mean: Tensor, rows: Tensor, cross: Tensor) -> float:
     """Return the distance, from the mean and the centred rows of the samples and the cross term."""
     means = (reference.mean - mean).square().sum()

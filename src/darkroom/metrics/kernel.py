@@ -10,8 +10,8 @@ The two sets must hold different images: a reconstruction compared with its own 
 the value falls below 0.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -32,41 +32,34 @@ def cubic(x: Tensor, y: Tensor) -> Tensor:
     return tile * tile * tile
 
 
-class _Tiles:
-    """All features (m, D), or the rows that are given, in float64 tiles of `_ROWS`, each made when it is asked for."""
-
-    def __init__(self, features: Tensor, rows: Tensor | None = None) -> None:
-        self._features = features
-        self._rows = (torch.arange(len(features)) if rows is None else rows).split(_ROWS)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self._features[self._rows[index]].double()
+Tiles = Callable[[int], Iterator[Tensor]]  # float64 tiles of `_ROWS` rows from a number on, each made when it is needed
 
 
-def _pair_sum(x: _Tiles, y: _Tiles, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
+def _tiles(features: Tensor, rows: Tensor | None = None) -> Tiles:
+    """Return all features (m, D), or those of some rows, as tiles."""
+    chunks = (torch.arange(len(features)) if rows is None else rows).split(_ROWS)
+    return lambda first: (features[chunk].double() for chunk in chunks[first:])
+
+
+def _pair_sum(x: Tiles, y: Tiles, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
     """Return Σ_ij wⱼ k(xᵢ, yⱼ), tile by tile, as a float64 scalar; without weights 1."""
     total = torch.zeros((), dtype=torch.float64)
-    columns = None if weights is None else weights.split(_ROWS)
-    for row in range(len(x)):
-        left = x[row]
-        for column in range(len(y)):
-            tile = kernel(left, y[column])
-            total += (tile.sum() if columns is None else tile.sum(0) @ columns[column].to(tile)).cpu()
+    columns = repeat(None) if weights is None else weights.split(_ROWS)
+    for left in x(0):
+        for right, own in zip(y(0), columns, strict=False):
+            tile = kernel(left, right)
+            total += (tile.sum() if own is None else tile.sum(0) @ own.to(tile)).cpu()
     return total
 
 
-def _self_sum(x: _Tiles, kernel: Kernel) -> Tensor:
+def _self_sum(x: Tiles, kernel: Kernel) -> Tensor:
     """Return Σ_{i≠j} k(xᵢ, xⱼ): each pair of tiles once, the diagonal taken off tile by tile."""
     total = torch.zeros((), dtype=torch.float64)
-    for row in range(len(x)):
-        tile = x[row]
+    for number, tile in enumerate(x(0)):
         same = kernel(tile, tile)
         total += (same.sum() - same.trace()).cpu()
-        for column in range(row + 1, len(x)):
-            total += 2 * kernel(tile, x[column]).sum().cpu()
+        for other in x(number + 1):
+            total += 2 * kernel(tile, other).sum().cpu()
     return total
 
 
@@ -78,7 +71,7 @@ def within(features: Tensor, kernel: Kernel = cubic, weights: Tensor | None = No
     if len(features) < 2:
         raise DarkroomError(f"a kernel distance needs at least 2 reference images, not {len(features)}.")
     if weights is None:
-        return float(_self_sum(_Tiles(features), kernel)) / (len(features) * (len(features) - 1))
+        return float(_self_sum(_tiles(features), kernel)) / (len(features) * (len(features) - 1))
     total = torch.zeros((), dtype=torch.float64)
     for rows, own in zip(features.split(_ROWS), weights.split(_ROWS), strict=True):
         exact = rows.double()
@@ -99,12 +92,12 @@ def kernel_jackknife(
     """Return the kernel distance with its error over the blocks of the generated images.
 
     Args:
-        reference: features of real images, shape (m, D), float32.
+        reference: features of real images, (m, D) float32.
         reference_within: `within(reference)`, of the same kernel and weights.
-        features: of generated images, shape (n, D), float32.
-        block: shape (n,), int64, from `assign_blocks`.
+        features: of generated images, (n, D) float32.
+        block: of each, (n,) int64, from `assign_blocks`.
         kernel: k.
-        weights: of the real images, shape (m,), float64 of sum 1; None: all have the same.
+        weights: of the real images, (m,) float64 of sum 1; None: all have the same.
 
     Returns:
         The U-statistic (it may be below 0), the same debiased (it has no bias, so nearly equal), its standard error.
@@ -119,7 +112,7 @@ def kernel_jackknife(
         )
     rows = [(block == index).nonzero()[:, 0] for index in range(int(block.max()) + 1)]
     sizes = torch.tensor([len(part) for part in rows], dtype=torch.float64)
-    parts, real = [_Tiles(features, part) for part in rows], _Tiles(reference)
+    parts, real = [_tiles(features, part) for part in rows], _tiles(reference)
     scale = 1 / len(reference) if weights is None else 1.0
     cross = scale * torch.stack([_pair_sum(part, real, kernel, weights) for part in parts])  # (B,)
     pairs = torch.zeros(len(parts), len(parts), dtype=torch.float64)
@@ -145,29 +138,14 @@ def kernel_jackknife(
 SUBSETS, SIZE, SEED = 100, 1000, 2020  # torch-fidelity's; clean-fid and the authors take as many
 
 
-class Subsets(NamedTuple):
-    """The mean over the subsets, and their standard deviation.
-
-    The latter is not a standard error of the mean: it follows from the size of the subsets.
-    """
-
-    mean: float
-    spread: float
-
-
 def kernel_subsets(
     features: Tensor, reference: Tensor, subsets: int = SUBSETS, size: int = SIZE, seed: int = SEED
-) -> Subsets:
-    """Return the kernel distance as torch-fidelity takes it, from the subsets that it draws for `seed`.
+) -> tuple[float, float]:
+    """Return the mean kernel distance of subsets that torch-fidelity draws for `seed`, and their standard deviation.
 
-    Bińkowski et al., 2018. For a comparison with published values alone: `kernel_jackknife` takes every pair once.
-
-    Args:
-        features: of generated images, (n, D) float32.
-        reference: of real images, (m, D) float32.
-        subsets: how many are drawn, each without repetition.
-        size: images in a subset, of either set.
-        seed: of NumPy's RandomState, whose numbers stay the same between releases.
+    Bińkowski et al., 2018. For a comparison with published values alone: `kernel_jackknife` takes every pair once. The
+    deviation is no standard error of the mean: it follows from the size of the subsets, which are drawn without
+    repetition of generated and real features, (n, D) and (m, D) float32, by NumPy's RandomState.
 
     Raises:
         DarkroomError: fewer images than a subset has.
@@ -185,7 +163,7 @@ def kernel_subsets(
         xx, yy = cubic(x, x), cubic(y, y)
         same = (xx.sum() - xx.trace() + yy.sum() - yy.trace()) / (size * (size - 1))
         values.append(float(same - 2 * cubic(x, y).mean()))
-    return Subsets(float(np.mean(values)), float(np.std(values)))
+    return float(np.mean(values)), float(np.std(values))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

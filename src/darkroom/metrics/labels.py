@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.metrics.score import Samples, Score
+from darkroom.metrics.measure import Measurement, Samples
+from darkroom.metrics.score import Score
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,36 +37,37 @@ class ClassMetric:
     scores = (
         _label(
             "label_accuracy",
-            "Label accuracy: the fraction of generated images whose most likely class, for a classifier "
-            "trained on real images, is the class that was requested. Higher is better.",
+            "Fraction of generated images that the in-domain extractor takes for the requested class. Higher is "
+            "better.",
             formula="share of samples whose most likely class in the in-domain extractor is the class asked for",
             title="label accuracy",
         ),
         _label(
             "confident",
-            "The fraction of generated images whose most likely class, for the same classifier, has a "
-            "probability of at least 0.9: images that it knows. Higher is better.",
+            "Fraction of generated images with a most likely class of probability 0.9 or more. Higher is better.",
             formula="share of samples whose most likely class in the in-domain extractor has a probability of 0.9 "
             "or more",
             title="confident fraction",
         ),
         _label(
             "rarest_class",
-            "The fraction of generated images that are taken for the rarest class: near 0 where a class is "
-            "never made, at most one by the number of classes.",
+            "Fraction of generated images taken for the rarest class: near 0 where a class is never made.",
             formula="share of samples that the in-domain extractor takes for the class it takes the fewest for",
             title="rarest class",
         ),
     )
 
-    def measure(self, samples: Samples) -> Mapping[str, float]:
-        """Return `label_accuracy`, where all images have a label, `confident` and `rarest_class`."""
-        found = {}
+    needs = ("classifier",)
+
+    def measure(self, samples: Samples, reference: object) -> Measurement:
+        """Return `label_accuracy`, where images have labels, `confident` and `rarest_class`, and their baselines."""
+        features, scores, baselines = samples.features, {}, {}
         if any(label is not None for label in samples.labels):
-            found["label_accuracy"] = label_accuracy(
-                samples.classifier, samples.features, samples.labels, samples.classes
-            )
-        return found | class_scores(samples.classifier, samples.features)
+            accuracy = label_accuracy(samples.classifier, features, samples.labels, samples.classes)
+            scores["label_accuracy"] = accuracy
+            if samples.recognised is not None:
+                baselines["label_accuracy"] = label_baselines(samples.recognised, list(map(str, samples.labels)))
+        return Measurement(scores | class_scores(samples.classifier, features), baselines=baselines)
 
 
 LITTLE = 0.8  # accuracy on held-out real images below which label scores say little: it misreads every fifth image
@@ -72,12 +76,7 @@ _BETTER = 0.05  # of two accuracies on held-out real images: one evaluator is th
 
 
 def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
-    """Return what a card says of its label scores: an evaluator that is worth little, or that contradicts another.
-
-    Args:
-        scores: of the metrics file.
-        baselines: of the card.
-    """
+    """Return what a card says of its label scores: an evaluator that is worth little, or that contradicts another."""
     found, notes = baselines.get("label_accuracy"), []
     if "label_accuracy" not in scores or found is None:
         return []
@@ -145,22 +144,22 @@ def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
 SURE = 0.9  # probability of the most likely class from which an image counts as one that the classifier knows
 
 
-def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
-    """Return how surely images are of a class, and whether any class is left out, requested or not.
-
-    Args:
-        classifier: the in-domain extractor, in evaluation mode, on the CPU.
-        features: its features of the images, (N, D), float32.
-
-    Returns:
-        confident: the fraction of images whose most likely class has a probability of at least `SURE`.
-        rarest_class: the fraction of the images that are taken for the class which the fewest are taken for.
-    """
+def _logits(classifier: Classifier, features: Tensor) -> Tensor:
+    """Return the logits (N, K) of features (N, D) of a classifier in evaluation mode, on the CPU."""
     import torch
 
     with torch.inference_mode():
-        best = classifier.cpu().logits(features).double().softmax(dim=1)
-    counts = torch.bincount(best.argmax(dim=1), minlength=best.shape[1]).double()
+        return classifier.cpu().logits(features)
+
+
+def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
+    """Return how surely images are of a class, and whether any class is left out, from features (N, D) float32.
+
+    `confident`: the fraction of images whose most likely class has a probability of at least `SURE`; `rarest_class`:
+    the fraction of the images that are taken for the class which the fewest are taken for.
+    """
+    best = _logits(classifier, features).double().softmax(dim=1)
+    counts = best.argmax(dim=1).bincount(minlength=best.shape[1]).double()
     return {
         "confident": (best.amax(dim=1) >= SURE).double().mean().item(),
         "rarest_class": (counts.min() / counts.sum()).item(),
@@ -170,21 +169,79 @@ def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
 def label_accuracy(
     classifier: Classifier, features: Tensor, labels: Sequence[str | None], classes: Sequence[str]
 ) -> float:
-    """Return the fraction of images whose most likely class is their label.
+    """Return the fraction of N images whose most likely class is their label, from features (N, D) float32.
 
-    Args:
-        classifier: the in-domain extractor, in evaluation mode, on the CPU.
-        features: its features of the images, (N, D), float32.
-        labels: the class requested, N names.
-        classes: the classifier's classes, in the order of its logits.
+    `labels` are the classes requested, N names; `classes` are the classifier's, in the order of its logits.
 
     Raises:
         ArtifactError: a label that the classifier does not know.
     """
-    import torch
-
     require_known(labels, classes)
-    with torch.inference_mode():
-        found = classifier.cpu().logits(features).argmax(dim=1)
-    requested = torch.tensor([classes.index(str(label)) for label in labels])
-    return (found == requested).double().mean().item()
+    likeliest = _logits(classifier, features).argmax(dim=1)
+    requested = likeliest.new_tensor([classes.index(str(label)) for label in labels])
+    return (likeliest == requested).double().mean().item()
+
+
+def recognition(classifier: Classifier, known: Sequence[str], features: Tensor, labels: Sequence[str | None]) -> Any:
+    """Return how many real images the evaluator of labels recognises, JSON values, from its features (N, D) float32.
+
+    `known` are its classes, in the order of its logits; `labels` those of the images, of which None and others are left
+    out.
+
+    Returns:
+        `n` images; `accuracy` over images; `mean_class_accuracy` over classes, each counting alike; `by_class`, of each
+        class that has images: `n`, `accuracy` and `confident`, the fraction of a likeliest class of 0.9 or more.
+    """
+    from darkroom.metrics.matching import class_numbers
+
+    numbers = class_numbers(labels, known)
+    best = _logits(classifier, features).double().softmax(dim=1)
+    right, sure = (best.argmax(dim=1) == numbers).double(), (best.amax(dim=1) >= SURE).double()
+    by_class = {
+        name: {"n": int(own.sum()), "accuracy": right[own].mean().item(), "confident": sure[own].mean().item()}
+        for number, name in enumerate(known)
+        if (own := numbers == number).any()
+    }
+    if not by_class:
+        return {"n": 0, "by_class": {}}
+    return {
+        "n": sum(each["n"] for each in by_class.values()),
+        "accuracy": right[numbers >= 0].mean().item(),
+        "mean_class_accuracy": math.fsum(each["accuracy"] for each in by_class.values()) / len(by_class),
+        "by_class": by_class,
+    }
+
+
+def label_baselines(by_class: Mapping[str, Mapping[str, float]], labels: Sequence[str]) -> dict[str, Any]:
+    """Return what stands beside the label accuracy of some samples, JSON values.
+
+    Σ_c p_c a_c is what held-out real images of the same classes get, p_c the fraction of class c among the samples and
+    a_c the evaluator's accuracy on real images of it; max_c p_c is what a constant answer gets.
+
+    Args:
+        by_class: of `recognition`.
+        labels: the class that each sample was asked to show.
+
+    Returns:
+        `held_out`, Σ p a, `held_out_se`, its standard error, and `held_out_confident`; `constant`, max p;
+        `without_held_out`: classes of the samples that no held-out image shows, which are left out of the first three;
+        `never_recognised`: classes of the samples of which the evaluator recognises no held-out image.
+    """
+    asked = {name: count / len(labels) for name, count in sorted(Counter(labels).items())}
+    seen = {name: fraction for name, fraction in asked.items() if name in by_class}
+    found: dict[str, Any] = {
+        "constant": max(asked.values()),
+        "without_held_out": [name for name in asked if name not in by_class],
+        "never_recognised": [name for name in seen if not by_class[name]["accuracy"]],
+    }
+    if not seen:
+        return found
+    whole = math.fsum(seen.values())
+    real = [(fraction / whole, by_class[name]) for name, fraction in seen.items()]
+    variances = (p**2 * of["accuracy"] * (1 - of["accuracy"]) / of["n"] for p, of in real)
+    return {
+        "held_out": math.fsum(p * of["accuracy"] for p, of in real),
+        "held_out_se": math.sqrt(math.fsum(variances)),
+        "held_out_confident": math.fsum(p * of["confident"] for p, of in real),
+        **found,
+    }

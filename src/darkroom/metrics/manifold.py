@@ -104,11 +104,7 @@ def tiles(rows: Tensor, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]
 def nearest(rows: Tensor, columns: Tensor, k: int, same: bool = False) -> tuple[Tensor, Tensor]:
     """Return the squared distances, ascending, (N, k) float64, to the k nearest of `columns`, and their numbers (N, k).
 
-    Args:
-        rows: (N, D) float64.
-        columns: (M, D) float64, M at least k, one more where `same`.
-        k: how many.
-        same: whether both are one set: a row is then no neighbour of its own.
+    Of rows (N, D) and columns (M, D) float64; where `same`, both are one set, and a row is no neighbour of its own.
 
     Raises:
         DarkroomError: too few columns.

@@ -37,12 +37,9 @@ def count_classes(numbers: Tensor, classes: int) -> Tensor:
 
 
 def shares_of(distribution: Distribution, classes: Sequence[str], counts: Tensor) -> Tensor:
-    """Return the fraction of each class, (K,) float64 of sum 1, of a distribution of the classes that have images.
+    """Return the fraction of each of K classes, (K,) float64 of sum 1, in a distribution.
 
-    Args:
-        distribution: balanced, or numbers of images by class.
-        classes: K names.
-        counts: images of each class, (K,); a class of none has the fraction 0.
+    `distribution` is balanced, or numbers of images by class; a class without images in `counts` (K,) has 0.
     """
     if isinstance(distribution, str):
         asked = torch.ones(len(classes), dtype=torch.float64)
@@ -62,9 +59,7 @@ def missing(distribution: Distribution, classes: Sequence[str], counts: Tensor) 
 def class_weights(numbers: Tensor, shares: Tensor) -> Tensor:
     """Return the weight of each image, (N,) float64 of sum 1: w_i = p_c / n_c; 0 where it is of no class.
 
-    Args:
-        numbers: class of each image, (N,) int64, -1: none.
-        shares: p_c, (K,) float64; a class without an image is left out of the sum.
+    `numbers` (N,) int64: the class of each image, -1: none; `shares` (K,) float64: p_c, of classes that have images.
     """
     counts = count_classes(numbers, len(shares))
     weights = torch.where(counts > 0, shares / counts.clamp(min=1), 0)
@@ -73,12 +68,9 @@ def class_weights(numbers: Tensor, shares: Tensor) -> Tensor:
 
 
 def kept_rows(total: int, most: int, numbers: Tensor | None) -> list[int]:
-    """Return the rows whose features are kept, in their order: `most` drawn ones, and 8 of each class at least.
+    """Return the rows of `total` whose features are kept, in their order: `most` drawn ones, 8 of each class at least.
 
-    Args:
-        total: images there are.
-        most: images that are drawn.
-        numbers: class of each image, (total,) int64; None: they are of no class.
+    `numbers` (total,) int64: the class of each image; None: they are of no class.
     """
     if most >= total:
         return list(range(total))
@@ -98,25 +90,32 @@ def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
+def _counts(numbers: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the images of each class, float64, of both; None: there are none, or one that is wanted has no class."""
+    if not len(wanted) or not len(numbers) or (wanted < 0).any():
+        return None
+    classes = int(max(wanted.max(), numbers.max())) + 1
+    return count_classes(numbers, classes).double(), count_classes(wanted, classes).double()
+
+
 def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> tuple[list[int], bool]:
     """Return drawn rows of real images that are as many as the samples and of their classes, or as many as there are.
 
     Where a class has too few images, all are fewer alike; by frequency they are then any drawn ones, whose classes have
-    the same distribution, and how many there are of each is chance.
+    the same distribution, and how many there are of each is chance. Where a sample has no class, any drawn images.
 
     Args:
         numbers: class of each real image, (H,) int64, -1: none.
-        wanted: class of each sample, (N,) int64, -1: none; where one has none, any drawn images are returned.
+        wanted: class of each sample, (N,) int64, -1: none.
         distribution: that the samples were asked to have.
 
     Returns:
         the rows, and whether their classes are those of the samples, and not chance.
     """
-    chance = drawn(len(numbers), len(wanted)), False
-    if not len(wanted) or not len(numbers) or (wanted < 0).any():
+    chance, counts = (drawn(len(numbers), len(wanted)), False), _counts(numbers, wanted)
+    if counts is None:
         return chance
-    classes = int(max(wanted.max(), numbers.max())) + 1
-    there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
+    there, asked = counts
     fraction = min(1.0, float((there / asked)[asked > 0].min()))
     if fraction < 1 and distribution == FREQUENCY:
         return chance
@@ -132,18 +131,12 @@ def left_out(numbers: Tensor, wanted: Tensor, distribution: Distribution, least:
 
     Of a class that has no real image no number is alike. Such classes are left out, and where the others are fewer than
     `least` alike, so is one class after another, that with the fewest real images for those asked first; where no
-    choice gives `least` images, that one is made which gives most. By frequency no class is: any drawn images serve.
-
-    Args:
-        numbers: class of each real image, (H,) int64, -1: none.
-        wanted: class of each sample, (N,) int64, -1: none; where one has none, no class is left out.
-        distribution: that the samples were asked to have.
-        least: images that are enough.
+    choice gives `least` images, that one is made which gives most. By frequency, and where a sample has no class, no
+    class is left out: any drawn images serve. The first three arguments are those of `alike_rows`.
     """
-    if distribution == FREQUENCY or not len(wanted) or not len(numbers) or (wanted < 0).any():
+    if distribution == FREQUENCY or (counts := _counts(numbers, wanted)) is None:
         return []
-    classes = int(max(wanted.max(), numbers.max())) + 1
-    there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
+    there, asked = counts
     shown = asked.nonzero().flatten()
     rarest = shown[torch.argsort((there / asked)[shown], stable=True)]
     best, most = 0, 0

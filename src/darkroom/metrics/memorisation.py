@@ -14,13 +14,11 @@ The training images are read once, in batches; memory does not grow with their n
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.metrics.kernel import within
 from darkroom.metrics.nearest import COARSE, Found, Nearest, middle, mirrored, moved, reduced, shrunk
@@ -29,16 +27,6 @@ from darkroom.metrics.score import share_and_error
 from darkroom.metrics.uncertainty import assign_blocks, jackknife
 
 Features = Callable[[Tensor], Tensor]  # from uint8 images (n, C, H, W) to features (n, D) float32, on the CPU
-
-
-class Images(Protocol):
-    """Images by row."""
-
-    def __len__(self) -> int: ...
-
-    def __getitems__(self, rows: Sequence[int]) -> NDArray[np.uint8]:
-        """Return images, uint8 (N, C, H, W)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +79,7 @@ class Panel:
     held_out: Near
 
 
-def _batches(images: Images, rows: Sequence[int], batch: int) -> Iterator[Tensor]:
+def _batches(images: ImageShards, rows: Sequence[int], batch: int) -> Iterator[Tensor]:
     for at in range(0, len(rows), batch):
         yield torch.from_numpy(images.__getitems__(rows[at : at + batch]))
 
@@ -101,9 +89,9 @@ def _stacked(function: Callable[[Tensor], Tensor], batches: Iterator[Tensor]) ->
 
 
 def memorisation(
-    made: tuple[Images, list[int]],
-    held_out: tuple[Images, list[int]],
-    train: Images,
+    made: tuple[ImageShards, list[int]],
+    held_out: tuple[ImageShards, list[int]],
+    train: ImageShards,
     train_rows: Sequence[int],
     features: Features,
     *,
@@ -193,16 +181,12 @@ def copied(found: Found, space: str) -> dict[str, float]:
 
 
 def data_copying(made: Tensor, real: Tensor) -> float:
-    """Return C_T: the Mann-Whitney z of distances to the nearest training image, of made images against real ones.
+    """Return C_T: the Mann-Whitney z of distances to the nearest training image, of m made images against n real ones.
 
     z = (U - mn/2) / sqrt(mn/12 ((m + n + 1) - Σ (t³ - t) / ((m + n)(m + n - 1)))), U the number of pairs in which the
     made image lies further away, a tie half a pair, t the sizes of the ties. Near 0 (its deviation is 1) where made and
     real images lie equally near; far below 0 where made ones lie nearer, as copies do; far above 0 where they lie
     further away, as bad images do. It grows with the root of the number of images.
-
-    Args:
-        made: distances of m made images, (m,) float64.
-        real: of n real images that are not in the train split, (n,) float64.
     """
     m, n = len(made), len(real)
     _, group, sizes = torch.cat([made, real]).unique(return_inverse=True, return_counts=True)
@@ -230,28 +214,14 @@ def _kernel(made: Tensor, reference: Tensor) -> float:
     return float(within(made) + within(reference) - 2 * mixed)
 
 
-@dataclass(frozen=True)
-class Gap:
-    """A difference of two distances, and its standard error."""
+def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
+    """Return `fd_gap` and `kid_gap`: how much nearer (below 0) images lie to training images than to held-out ones.
 
-    value: float
-    se: float
-
-
-def gap(distance: Distance, made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> Gap:
-    """Return how much nearer (below 0) images lie to training images than to as many held-out ones.
-
-    distance(made, train) - distance(made, held_out). Both references have the same number of images, so the bias of a
-    Fréchet distance, which depends on it and on the number of made images, is that of both terms and cancels. The
-    error is the root of the sum of three squared jackknife errors: over blocks of made, of training and of held-out
-    images; where all three are of one distribution it is up to half too large.
-
-    Args:
-        distance: the distance.
-        made: features of the images, (n, D) float32.
-        train: of training images drawn at random, (m, D) float32.
-        held_out: of held-out images, (m, D) float32, in random order.
-        blocks: of the jackknife.
+    distance(made, train) - distance(made, held_out), of features (n, D) and twice (m, D) float32, in random order. Both
+    references have the same number of images, so the bias of a Fréchet distance, which depends on it and on the number
+    of made images, is that of both terms and cancels. The error, `fd_gap_se`, is the root of the sum of three squared
+    jackknife errors: over blocks of made, of training and of held-out images; where all three are of one distribution
+    it is up to half too large.
 
     Raises:
         DarkroomError: the references differ in size, or there are fewer than two images a block.
@@ -260,27 +230,18 @@ def gap(distance: Distance, made: Tensor, train: Tensor, held_out: Tensor, block
         raise DarkroomError(f"{len(train)} training images and {len(held_out)} held-out ones give no gap without bias.")
     if min(len(made), len(train)) < 2 * blocks:
         raise DarkroomError(f"{len(made)} images and {len(train)} others are too few for {blocks} blocks of a gap.")
-
-    def difference(made: Tensor, train: Tensor, held_out: Tensor) -> float:
-        return distance(made, train) - distance(made, held_out)
-
-    value = difference(made, train, held_out)
-    squares = 0.0
-    for place, of in enumerate((made, train, held_out)):
-        block = assign_blocks(len(of), blocks)
-        sets = [made, train, held_out]
-        without = []
-        for number in range(blocks):
-            sets[place] = of[block != number]
-            without.append(difference(*sets))
-        squares += (jackknife(value, without).se or 0.0) ** 2
-    return Gap(value, math.sqrt(squares))
-
-
-def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
-    """Return `fd_gap`, `kid_gap` and their standard errors; arguments as of `gap`."""
     found: dict[str, float] = {}
     for name, distance in {"fd_gap": frechet_between, "kid_gap": _kernel}.items():
-        one = gap(distance, made, train, held_out, blocks)
-        found |= {name: one.value, f"{name}_se": one.se}
+        whole = [made, train, held_out]
+        value, squares = _difference(distance, whole), 0.0
+        for place, of in enumerate(whole):
+            block = assign_blocks(len(of), blocks)
+            others = ([*whole[:place], of[block != number], *whole[place + 1 :]] for number in range(blocks))
+            squares += (jackknife(value, [_difference(distance, sets) for sets in others]).se or 0.0) ** 2
+        found |= {name: value, f"{name}_se": math.sqrt(squares)}
     return found
+
+
+def _difference(distance: Distance, sets: Sequence[Tensor]) -> float:
+    made, train, held_out = sets
+    return distance(made, train) - distance(made, held_out)

@@ -34,12 +34,9 @@ class Moments:
 
 
 def moments(count: int, total: Tensor, outer: Tensor) -> Moments:
-    """Return the moments that sums give: μ = Σx / n,  S = (Σxxᵀ - n μμᵀ) / (n - 1).
+    """Return the moments of n >= 2 samples that sums give: μ = Σx / n,  S = (Σxxᵀ - n μμᵀ) / (n - 1).
 
-    Args:
-        count: n, at least 2.
-        total: Σx, shape (D,), float64.
-        outer: Σxxᵀ, shape (D, D), float64; not modified.
+    From n, Σx (D,) and Σxxᵀ (D, D), float64, which are not modified.
 
     Raises:
         DarkroomError: fewer than 2 samples.

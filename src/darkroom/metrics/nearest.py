@@ -160,18 +160,16 @@ class Nearest:
         return self._rows.unique().cpu()
 
     def settle(self, vectors: Tensor, real: slice, views: Callable[[slice], Tensor] | None = None) -> Found:
-        """Return what is nearest, from the vectors of `candidates`, (u, D) float32.
+        """Return what is nearest, from the vectors of `candidates`, (u, D) float32, in their order.
 
         The second nearest image is the nearest candidate that lies at least `NEAR_DUPLICATE` of a scale from the
         nearest one. Otherwise an image that the train split holds twice, once more as another file, hides its copies:
         both distances are near 0, and their ratio is near 1. Where all candidates are near duplicates the scale itself
-        stands for the second distance.
+        stands for the second distance. The scale is the median d1 of the images `real`, which are not in the train
+        split.
 
-        Args:
-            vectors: of `candidates`, in their order; of another kind than those of `update` where `views` is given.
-            real: which images are real ones that are not in the train split: the scale is the median of their d1, a
-                distance that is usual between different images.
-            views: vectors of some images as `vectors` has them, (V, g, D) float32; None: the queries.
+        `views` returns the vectors of some images, (V, g, D) float32, where `vectors` are of another kind than those of
+        `update`; None: the queries.
         """
         rows = self.candidates
         slots = torch.searchsorted(rows, self._rows.cpu())  # (n, k) into vectors

@@ -12,9 +12,8 @@ _reconstruction = partial(_pair, group="reconstructions", higher_is_better=True)
 IMAGES = (
     _pair(
         "psnr",
-        "Peak signal-to-noise ratio of an image and its original, 10 log10(255² / mean squared error) "
-        "in dB, mean over images. Higher is better; an embedding does not hold the pixels, so of a "
-        "decoder it is low.",
+        "Peak signal-to-noise ratio of an image and its original, mean over images. Higher is better; low for a "
+        "decoder.",
         formula="mean over images of 10 log10(255^2 / MSE) dB",
         error="standard deviation over images / sqrt(n_fake)",
         title="PSNR (dB)",
@@ -22,8 +21,7 @@ IMAGES = (
     ),
     _reconstruction(
         "ssim",
-        "Structural similarity of a reconstruction and its original: brightness, contrast and "
-        "structure in small windows, mean over images. 1 for equal images.",
+        "Structural similarity of a reconstruction and its original, in small windows. 1 for equal images.",
         formula="mean over images, Gaussian window of 11 px, sigma 1.5, range 255, reflected borders",
         title="SSIM",
     ),
@@ -36,8 +34,7 @@ IMAGES = (
     ),
     _pair(
         "lpips",
-        "Perceptual distance of an image from its original: between their features in VGG16, weighted "
-        "as people judge images. 0 for equal images; lower is better.",
+        "Perceptual distance of an image from its original, in features of VGG16. Lower is better, 0 for equal images.",
         formula="mean over images of the sum over 5 levels of VGG16 of the mean over places of w (a/|a| - "
         "b/|b|)^2, v0.1",
         title="LPIPS",
@@ -57,8 +54,7 @@ _seen = partial(_pair, error="as colour_se", higher_is_better=True, evaluator="s
 PAIRS = (
     _pair(
         "clip_image",
-        "Cosine of CLIP's embeddings of an image and of its original, mean over images. Higher is "
-        "better; beside it the mean over images and originals that do not belong together.",
+        "Cosine of CLIP's embeddings of an image and its original, mean over images. Higher is better.",
         formula="mean over images of the cosine of CLIP's embeddings of the image and of its original",
         title="CLIP, image and original",
         higher_is_better=True,
@@ -66,9 +62,7 @@ PAIRS = (
     ),
     _pair(
         "clip_text",
-        "Cosine of CLIP's embeddings of an image and of its caption, mean over images. Higher is "
-        "better, up to about what the originals get; beside it the mean over images and captions "
-        "that do not belong together.",
+        "Cosine of CLIP's embeddings of an image and its caption. Higher is better, up to about that of the originals.",
         formula="mean over images of the cosine of CLIP's embeddings of the image and of its caption",
         title="CLIP, image and caption",
         higher_is_better=True,
@@ -83,26 +77,14 @@ PAIRS = (
     ),
     _seen(
         "colour",
-        "The fraction of images in which the scene reader sees the colours that the caption names, and "
-        "no other. Higher is better; its own mistakes bound it, so beside it stands the same fraction of "
-        "real images.",
+        "Fraction of images in which the scene reader sees the colours of the caption, and no other. Higher is better.",
         formula="share of images in which the scene reader sees the colours that the caption names, and no other",
         error="as psnr_se, an image 1 or 0",
     ),
-    _seen(
-        "form",
-        "The same of forms.",
-        formula="as colour, of forms",
-    ),
-    _seen(
-        "size",
-        "The same of sizes.",
-        formula="as colour, of sizes",
-    ),
+    *(_seen(name, f"The same for {name}s.", formula=f"as colour, of {name}s") for name in ("form", "size")),
     _seen(
         "position",
-        "The fraction of images whose thing is where the caption says, or whose things are as many as it "
-        "says, or so to each other.",
+        "Fraction of images whose things are where, as many, or so to each other, as the caption says.",
         formula="share of images whose thing is where, or whose things are as many or so to each other, as captioned",
     ),
     _seen(
@@ -124,8 +106,7 @@ _prior = partial(Score, group="prior")
 PRIOR = (
     _prior(
         "cosine",
-        "Cosine of an embedding that the prior makes of a caption and that of the image with this "
-        "caption, mean over images. Higher is better.",
+        "Cosine of the prior's embedding of a caption and that of its image, mean over images. Higher is better.",
         title="cosine, made",
     ),
     _prior(
@@ -146,15 +127,14 @@ _clip = partial(Score, group="clip", higher_is_better=True, paired=True)
 RETRIEVAL = (
     _clip(
         "zero_shot_accuracy",
-        "The fraction of images whose class CLIP finds among all classes, each told by its captions or "
-        "prompts. Higher is better.",
+        "Fraction of images whose class CLIP finds among all, from captions or prompts. Higher is better.",
         formula="share of images whose class's prompts, mean of unit embeddings, have the largest cosine",
         title="zero-shot accuracy",
     ),
     _clip(
         "image_to_text_r1",
-        "The fraction of images that CLIP finds nearer to their own caption than to any other of the "
-        "split's. Higher is better; as many captions as differ are compared.",
+        "Fraction of images that CLIP finds nearest to their own caption. Higher is better, and harder with more "
+        "captions.",
         formula="share of images with no other caption whose cosine is as large as that of their own",
         title="caption of an image, R@1",
     ),
@@ -190,8 +170,7 @@ _CODES = (
     ),
     _code(
         "codebook_perplexity",
-        "As many equally frequent codes would hold as much information, 2 to the entropy of a code. Higher is "
-        "better, up to the size of the codebook.",
+        "2 to the entropy of a code. Higher is better, up to the size of the codebook.",
         formula="2^H, H = - sum p log2 p over the codes of the train split",
         title="codebook perplexity",
         higher_is_better=True,
@@ -233,8 +212,8 @@ _bits = partial(Score, group="bits per dim", error="as bits_per_dim_se", paired=
 BITS = (
     _bits(
         "bits_per_dim",
-        "Upper bound on what a lossless code of latents takes under the generator, bits a number, with 256 levels of "
-        "them from -1 to 1: comparable between generators of the same latents. Lower is better.",
+        "Upper bound on a lossless code of latents under the generator, in bits a number of 256 levels. Lower is "
+        "better; compare at the same latents.",
         formula="bits_prior + bits_steps + bits_decoder, over all timesteps, Ho et al. 2020, equation 5",
         error="standard deviation over latents / sqrt(their number)",
         title="bits per dim",

@@ -19,12 +19,9 @@ _TIE = 1e-12
 def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]:
     """Return `image_to_text_r1`, `_r5`, `text_to_image_r1`, `_r5` and their standard errors.
 
-    Another that is just as near counts as nearer: embeddings that are all the same find nothing.
-
-    Args:
-        images: of length 1, (N, D).
-        texts: of captions that differ, of length 1, (U, D).
-        captions: the place of each image's caption among them, (N,); each stands there at least once.
+    Another that is just as near counts as nearer: embeddings that are all the same find nothing. From embeddings of
+    length 1 of images, (N, D), and of captions that differ, (U, D), and the place of each image's caption among them,
+    (N,); each stands there at least once.
     """
     images, texts = images.double(), texts.double()
     own = torch.einsum("nd,nd->n", images, texts[captions])
@@ -54,12 +51,9 @@ def _nearer(images: Tensor, texts: Tensor, captions: Tensor) -> Tensor:
 
 
 def class_embeddings(prompts: Tensor, classes: Tensor, count: int) -> Tensor:
-    """Return the embedding of each class, of length 1, (count, D): the mean of those of its prompts.
+    """Return the embedding of each of `count` classes, of length 1, (count, D): the mean of those of its prompts.
 
-    Args:
-        prompts: of length 1, (P, D).
-        classes: the class of each, 0 to count - 1, each with one prompt at least, (P,).
-        count: of classes.
+    From embeddings of prompts of length 1, (P, D), and the class of each, (P,); each class has a prompt.
     """
     sums = torch.zeros(count, prompts.shape[1]).index_add(0, classes, prompts)
     return functional.normalize(sums, dim=1)
@@ -68,10 +62,7 @@ def class_embeddings(prompts: Tensor, classes: Tensor, count: int) -> Tensor:
 def zero_shot(images: Tensor, classes: Tensor, labels: Tensor) -> dict[str, float]:
     """Return `zero_shot_accuracy` and its standard error.
 
-    Args:
-        images: of length 1, (N, D).
-        classes: the embedding of each class, of length 1, (K, D).
-        labels: the class of each image, (N,).
+    From embeddings of length 1 of images, (N, D), and classes, (K, D), and the class of each image, (N,).
     """
     return fraction("zero_shot_accuracy", (images @ classes.T).argmax(dim=1) == labels)
 

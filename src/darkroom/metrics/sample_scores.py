@@ -1,20 +1,17 @@
 """The scores of generated images by name: distances, manifolds, diversity, memorisation. Loads no torch."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from darkroom.metrics.score import Samples, Score
+from darkroom.metrics.score import Score
 
 # In the in-domain extractor's space, and then in Inception's: FID is Inception's, and nobody else's.
 _distance = partial(Score, group="distances")
 FRECHET, DEBIASED, KERNEL = (
     _distance(
         "fd",
-        "Fréchet distance: how far mean and covariance of the generated images' features lie from "
-        "those of the reference images. Lower is better; its bias shrinks with n, so it compares at "
-        "equal n only.",
+        "Fréchet distance of the features of generated and reference images: compare at equal n. Lower is better.",
         formula="|m1 - m2|^2 + tr(S1 + S2 - 2 (S1^1/2 S2 S1^1/2)^1/2), unbiased covariances, float64, at "
         "n_fake samples",
         error="sqrt((B - 1) / B sum_b (fd without block b - their mean)^2)",
@@ -26,38 +23,55 @@ FRECHET, DEBIASED, KERNEL = (
     ),
     _distance(
         "kid",
-        "Kernel distance: the squared maximum mean discrepancy between the features of generated and "
-        "reference images, with a cubic kernel. Lower is better; it has no bias, so it can fall below "
-        "0.",
+        "Kernel distance of the features of generated and reference images. Lower is better; about 0, or below, is "
+        "best.",
         formula="unbiased MMD^2 over all pairs, kernel (x.y / D + 1)^3, float64",
         error="as fd_se",
     ),
 )
-DISTANCES = (
-    FRECHET,
-    DEBIASED,
-    KERNEL,
-    replace(
-        FRECHET,
-        name="fid",
-        meaning="The Fréchet distance in the features of the Inception network. No other network's is called FID.",
-    ),
-    replace(DEBIASED, name="fid_debiased", meaning="fid without its bias of order 1/n, so that it compares across n."),
-    replace(KERNEL, name="inception_kid", meaning="The kernel distance in the features of the Inception network."),
-    *(
-        replace(score, name=f"{base}_{extractor}{'_debiased' if score is DEBIASED else ''}", title=title, meaning=text)
-        for extractor, network in (("dinov2", "DINOv2"), ("clip", "CLIP"), ("tokenizer", "the tokenizer's encoder"))
-        for score, base, title, text in (
-            (FRECHET, "fd", "", f"The Fréchet distance in the features of {network}."),
-            (DEBIASED, "fd", "", f"fd_{extractor} without its bias of order 1/n, so that it compares across n."),
-            (KERNEL, "kid", "", f"The kernel distance in the features of {network}."),
+_NETWORKS = {
+    "in_domain": "the in-domain extractor",
+    "inception": "the Inception network",
+    "dinov2": "DINOv2",
+    "clip": "CLIP",
+    "tokenizer": "the tokenizer's encoder",
+}
+
+
+def name_in(extractor: str, name: str) -> str:
+    """Return the name of a score, or of its error, in the features of an extractor: in_domain's is the plain one.
+
+    Fréchet and kernel distance: `fid`, `inception_kid`, `fd_dinov2`, `fd_dinov2_debiased`, …; `clip`'s of a `spread` is
+    `spread_clip`, its error `spread_clip_se`. sFID, the Inception Score and CMMD are of one extractor.
+    """
+    if extractor == "in_domain":
+        return name
+    first, _, rest = name.partition("_")
+    inception = {"fd": "fid", "kid": "inception_kid"} if extractor == "inception" else {}
+    return "_".join(filter(None, (inception.get(first, f"{first}_{extractor}"), rest)))
+
+
+def in_all_features(*scores: Score) -> tuple[Score, ...]:
+    """Return scores under their names in the features of each extractor."""
+    return tuple(
+        score
+        if extractor == "in_domain"
+        else replace(
+            score,
+            name=name_in(extractor, score.name),
+            title="",
+            meaning=f"{score.title or score.name} in the features of {network}.",
         )
-    ),
+        for extractor, network in _NETWORKS.items()
+        for score in scores
+    )
+
+
+SPATIAL = (
     replace(
         FRECHET,
         name="sfid",
-        meaning="sFID: the Fréchet distance in Inception's features of places, the first 7 channels of a layer of 17 x "
-        "17: it sees where things are, and fid does not.",
+        meaning="sFID: the Fréchet distance in Inception's features of places. It sees where things are; fid does not.",
         title="sFID",
     ),
     replace(
@@ -67,6 +81,7 @@ DISTANCES = (
         title="sFID, debiased",
     ),
 )
+DISTANCES = (*in_all_features(FRECHET, DEBIASED, KERNEL), *SPATIAL)
 
 # The same from held-out images, where these are enough for a reference: it rewards no copy of a training image.
 HELD_OUT = tuple(
@@ -82,51 +97,43 @@ HELD_OUT = tuple(
 
 
 def score_names(extractor: str, distances: Mapping[str, float]) -> dict[str, float]:
-    """Return the distances of an extractor under the names of the metrics file.
-
-    In the in-domain extractor's space they are `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se`; in Inception's `fid`,
-    `fid_debiased`, `fid_se`, `inception_kid`, `inception_kid_se`; in another's `fd_dinov2`, `fd_dinov2_debiased`, …
-    Other names stay as they are.
-    """
-    if extractor == "in_domain":
-        return dict(distances)
-    for_fd, for_kid = ("fid", "inception_kid") if extractor == "inception" else (f"fd_{extractor}", f"kid_{extractor}")
-    return {re.sub("^kid", for_kid, re.sub("^fd", for_fd, name)): value for name, value in distances.items()}
+    """Return the distances of an extractor under the names of the metrics file, see `name_in`; others keep theirs."""
+    own = ("fd", "kid")
+    return {
+        name_in(extractor, name) if name.partition("_")[0] in own else name: value for name, value in distances.items()
+    }
 
 
 _manifold = partial(Score, group="manifold", higher_is_better=True)
 MANIFOLD = (
     _manifold(
         "precision",
-        "Precision: the fraction of generated images that lie as near to a real image, in the extractor's features, as "
-        "its third neighbour. Higher is better; few modes, or copies, have a high one.",
+        "Fraction of generated images that lie among the real ones. Higher is better; copies and few modes raise it.",
         formula="share of samples within the distance of a real image to its 3rd nearest real image",
         error="standard deviation over samples / sqrt(their number), the real images fixed",
     ),
     _manifold(
         "recall",
-        "Recall: the fraction of real images that lie as near to a generated image as its third neighbour among the "
-        "generated ones. Higher is better; lost modes lower it.",
+        "Fraction of real images that lie among the generated ones. Higher is better; lost modes lower it.",
         formula="share of real images within the distance of a sample to its 3rd nearest sample",
         error="standard deviation over real images / sqrt(their number), the samples fixed",
     ),
     _manifold(
         "density",
-        "Density: in how many neighbourhoods of real images a generated image lies, over the 5 expected. About 1 for "
-        "real images, and it can be above; higher is better, and one outlier among the real images counts little.",
+        "Real neighbourhoods that a generated image lies in, over the 5 expected: about 1 for real images. Higher is "
+        "better.",
         formula="1/5 of the mean number of real images nearer to the sample than to their 5th nearest real image",
         error="standard deviation over samples / sqrt(their number), the real images fixed",
     ),
     _manifold(
         "coverage",
-        "Coverage: the fraction of real images with a generated image nearer than their fifth real neighbour. Higher "
-        "is better; lost modes lower it.",
+        "Fraction of real images with a generated image nearby. Higher is better; lost modes lower it.",
         formula="share of real images with a sample nearer than their 5th nearest real image",
         error="standard deviation over real images / sqrt(their number), the samples fixed",
     ),
 )
 
-FEATURE_SCORES = (
+SUBSETS = (
     _distance(
         "inception_kid_subsets",
         "The kernel distance as it is published: the mean over 100 random subsets of 1,000 images.",
@@ -140,15 +147,18 @@ FEATURE_SCORES = (
         title="KID, spread of subsets",
         compared=False,
     ),
+)
+INCEPTION_SCORE = (
     _distance(
         "inception_score",
-        "Inception Score of all images: how surely Inception sees one class in each image, and how evenly all classes. "
-        "It sees no real image. Higher is better, up to 1,008; biased by about -1/n.",
+        "Whether Inception sees one class in each image, and all classes evenly. Higher is better, up to 1,008.",
         formula="exp(mean over images of KL(p_i | mean p)), p = softmax of Inception's logits without bias, float64",
         error="sqrt((B - 1) / B sum_b (inception_score without block b - their mean)^2)",
         title="Inception Score",
         higher_is_better=True,
     ),
+)
+SPLITS = (
     _distance(
         "inception_score_splits",
         "The mean Inception Score of splits of the images, as it is published.",
@@ -157,10 +167,12 @@ FEATURE_SCORES = (
         title="Inception Score, splits",
         higher_is_better=True,
     ),
+)
+CMMD = (
     _distance(
         "cmmd",
-        "CMMD: the squared maximum mean discrepancy of CLIP's embeddings of generated and reference images, with a "
-        "Gaussian kernel. Lower is better; it has no bias, so it can fall below 0.",
+        "Maximum mean discrepancy of CLIP's embeddings of generated and reference images. Lower is better, about 0 "
+        "best.",
         formula="1000 times the unbiased MMD^2 over all pairs, kernel exp(-|x - y|^2 / 200), embeddings of length 1, "
         "float64",
         error="as fd_se",
@@ -168,23 +180,10 @@ FEATURE_SCORES = (
     ),
 )
 
+FEATURE_SCORES = (*SUBSETS, *INCEPTION_SCORE, *SPLITS, *CMMD)
+
 # What one extractor alone has, beside the distances that all have.
 ALONE = {"inception": ("sfid", "sfid_debiased", "inception_score"), "clip": ("cmmd",)}
-
-
-class ManifoldMetric:
-    """Precision, recall, density and coverage in the in-domain extractor's features."""
-
-    scores = MANIFOLD
-
-    def measure(self, samples: Samples) -> Mapping[str, float]:
-        """Return the four with their errors; nothing without real images, or with fewer than 6 of either."""
-        from darkroom.metrics.manifold import LEAST, manifold
-
-        if samples.real is None or min(len(samples.real), samples.count) < LEAST:
-            return {}
-        return manifold(samples.features, samples.real, weights=samples.real_weights)
-
 
 # What `diversity.py` measures.
 _PAIRS = "over drawn pairs of samples of one class (of any images where one has no class), each sample in one pair"
@@ -194,9 +193,8 @@ _diversity = partial(
 DIVERSITY = (
     _diversity(
         "diversity",
-        "How different two generated images of one class are in the layers of the in-domain extractor, mean over "
-        "pairs. As real images, which stand beside it, is best: far below them the model repeats itself, far above "
-        "them its images are spoiled.",
+        "How different two generated images of one class are. Best where it is that of real images: below, the model "
+        "repeats itself; above, images are spoiled.",
         formula=f"mean {_PAIRS}, of the sum over the extractor's layers of the mean over places of |a/|a| - b/|b||^2, "
         "|a|^2 + 0.01 times the layer's usual square in place of |a|^2",
         title="diversity in a class",
@@ -219,15 +217,14 @@ _memorised = partial(Score, group="memorisation", compared=False)
 MEMORISATION = (
     _copies(
         "copies_pixels",
-        "The fraction of generated images whose nearest training image is more than three times as near as the "
-        "second nearest, in pixels or mirrored. Lower is better; beside it what held-out real images get.",
+        "Fraction of generated images with one training image far nearer than all others, in pixels. Lower is better.",
         formula="share of samples with d1 / d2 < 1/3, d1 and d2 the Euclidean distances, of the sample or its mirror "
         "image, to the nearest training image and to the nearest one that is no near duplicate of it; at most 32 px",
         title="copies, in pixels",
     ),
     _copies(
         "copies_moved",
-        "The same where generated images may also be moved by up to a sixteenth of their side, borders left out.",
+        "The same where generated images may also be moved by up to a sixteenth of their side.",
         formula="as copies_pixels, the least over moves of up to a sixteenth of the side, among the 6 training images "
         "that are nearest so at 16 px",
         title="copies, in pixels, moved",
@@ -240,8 +237,8 @@ MEMORISATION = (
     ),
     _memorised(
         "ct_pixels",
-        "C_T: whether generated images lie nearer to training images than held-out real ones do, in pixels, in "
-        "standard deviations of chance. Near 0: as real images; below -3: nearer, as copies do; above 3: further away.",
+        "C_T: whether generated images lie nearer to training images than held-out ones do, in standard deviations. "
+        "Below -3: nearer, as copies do; above 3: further away.",
         formula="Mann-Whitney z of the distances to the nearest training image, samples against held-out images, ties "
         "by mean ranks, one cell",
         title="C_T, in pixels",
@@ -260,8 +257,7 @@ MEMORISATION = (
     ),
     _memorised(
         "fd_gap",
-        "How much nearer generated images lie to training images than to as many held-out ones, as Fréchet distance. "
-        "Near 0: equally near; below 0: nearer to what was trained on.",
+        "Fréchet distance from training images minus that from held-out ones. Below 0: nearer to the training images.",
         formula="fd(samples, train images drawn at random) - fd(samples, as many held-out images)",
         error=_GAP,
         title="gap of the Fréchet distance",

@@ -1,17 +1,7 @@
-"""What is known of a score by its name, and what a metric of generated images is. Loads no torch."""
-
-from __future__ import annotations
+"""What is known of a score by its name. Loads no torch."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
 
 FEWEST = 4  # blocks of a jackknife: of B blocks the error is itself uncertain by 1 / sqrt(2 (B - 1)), of 4 by 41 %
 TOO_FEW = "too few images ({:,.0f})"  # in place of a standard error
@@ -54,45 +44,6 @@ class Score:
     paired: bool = False
     evaluator: str = ""
     compared: bool = True
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Generated images, as a metric of them sees them.
-
-    count: how many there are.
-    images: yields them in batches, uint8 (n, C, H, W); its argument is what is done with them, for the progress line.
-    features: of the in-domain extractor, float32 (count, D), on the CPU.
-    classifier: the in-domain extractor; `classifier.logits(features)` are those of `classes`.
-    classes: the classifier's.
-    labels: the class that each image was requested to show; None for an image of no class.
-    device: where networks run.
-    real: features of the reference images that are kept, float32 (K, D); None: of no in-domain reference.
-    real_weights: of these, (K,) float64 of sum 1, where they have another distribution of classes than the samples.
-    """
-
-    count: int
-    images: Callable[[str], Iterator[NDArray[np.uint8]]]
-    features: Tensor
-    classifier: Any
-    classes: Sequence[str]
-    labels: Sequence[str | None]
-    device: torch.device
-    real: Tensor | None = None
-    real_weights: Tensor | None = None
-
-
-class SampleMetric(Protocol):
-    """A metric of generated images: the scores that it may return, and how they are measured."""
-
-    @property
-    def scores(self) -> Sequence[Score]:
-        """The scores that it may return."""
-        ...
-
-    def measure(self, samples: Samples) -> Mapping[str, float]:
-        """Return values by the names of `scores`, and their standard errors as NAME_se."""
-        ...
 
 
 NORMAL = 1.96  # standard errors on each side of a 95% interval

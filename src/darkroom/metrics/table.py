@@ -1,28 +1,41 @@
 """Every score by its name, with its formula, its meaning and its direction. Loads no torch.
 
-A new metric of generated images is a file beside this one with a class (`SampleMetric`) and its name in
-`SAMPLE_METRICS`: stages measure it, and cards, `darkroom scores`, `darkroom compare` and the page know it from here.
+A new metric is a file beside this one with a class (`Metric` in `measure.py`) and its name in `FEATURE_METRICS` or
+`SAMPLE_METRICS`: stages and `darkroom score` measure it, and cards, `darkroom scores`, `darkroom compare` and the page
+know it from here.
 """
 
 from collections.abc import Mapping
 
 from darkroom.metrics.labels import ClassMetric
+from darkroom.metrics.measure import CMMD_METRIC, DISTANCE_METRICS, INCEPTION_METRIC, MANIFOLD_METRIC, Metric
 from darkroom.metrics.pair_scores import BITS, CODES, IMAGES, PAIRS, PRIOR, RETRIEVAL
-from darkroom.metrics.sample_scores import DISTANCES, DIVERSITY, FEATURE_SCORES, HELD_OUT, MEMORISATION, ManifoldMetric
-from darkroom.metrics.score import SampleMetric, Score
+from darkroom.metrics.sample_scores import DISTANCES, DIVERSITY, FEATURE_SCORES, HELD_OUT, MEMORISATION
+from darkroom.metrics.score import Score
 
 COUNT = "n"  # of images, in a metrics file
 
-# The metrics of all generated images, beside the distances.
-SAMPLE_METRICS: tuple[SampleMetric, ...] = (
-    ManifoldMetric(),
+# Measured in the features of each extractor, of generated images and of real ones beside them.
+FEATURE_METRICS: tuple[Metric, ...] = (
+    *DISTANCE_METRICS,
+    INCEPTION_METRIC,
+    CMMD_METRIC,
+)
+# Measured of all generated images, with the features of the in-domain extractor.
+SAMPLE_METRICS: tuple[Metric, ...] = (
+    MANIFOLD_METRIC,
     ClassMetric(),
 )
 
 
+def metrics_of(extractor: str) -> tuple[Metric, ...]:
+    """Return what the stages measure in the features of an extractor."""
+    return (*FEATURE_METRICS, *(SAMPLE_METRICS if extractor == "in_domain" else ()))
+
+
 def scores() -> dict[str, Score]:
     """Return all scores by name, in the order of the tables."""
-    measured = [score for metric in SAMPLE_METRICS for score in metric.scores]
+    measured = [score for metric in (*FEATURE_METRICS, *SAMPLE_METRICS) for score in metric.scores]
     found = (
         *(*DISTANCES, *HELD_OUT, *FEATURE_SCORES, *measured, *DIVERSITY, *MEMORISATION, *BITS),
         *(*IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR),

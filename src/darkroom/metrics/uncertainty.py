@@ -63,11 +63,7 @@ def assign_blocks(samples: int, blocks: int, classes: Tensor | None = None) -> T
 
     Samples may lie class by class, so no block is a stretch of them. Blocks differ by at most one sample, and by at
     most one sample of a class: the error is that of images of the given classes, of which only the images are chance.
-
-    Args:
-        samples: how many there are.
-        blocks: B, at most: see `count_blocks`.
-        classes: class number of each sample, (samples,) int64; None: they are of no class.
+    For `blocks`, at most B, see `count_blocks`; `classes` (samples,) int64, None: they are of no class.
     """
     blocks = count_blocks(samples, blocks)
     mixed = torch.from_numpy(order(_SEED, samples, np.arange(samples)))

@@ -5,7 +5,8 @@ the grid of samples; of fewer than two classes, as many images in a row. Beside 
 that the captions are of.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,10 @@ from darkroom.data.draw import drawn
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
-from darkroom.metrics.cards import Further
 from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
+from darkroom.metrics.measure import Measurement, Samples
 from darkroom.metrics.memorisation import Near, Panel, memorisation
-from darkroom.metrics.sample_scores import SPACES
-from darkroom.models.evaluators.load import FeatureNetwork
+from darkroom.metrics.sample_scores import MEMORISATION, SPACES
 from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.sample_settings import ScoreGenerator
 from darkroom.stages.empty import NEAREST
@@ -38,115 +38,112 @@ TRAIN = "train"
 _COLUMNS = ("set", "key", *(f"{space}_{what}" for space in SPACES for what in ("d1", "d2", "nearest")))
 
 
-def find_copies(
-    folder: Path,
-    samples: Mapping[str, Any],
-    settings: ScoreGenerator,
-    network: FeatureNetwork,
-    held_out: str,
-    device: torch.device,
-) -> Further:
-    """Look for the samples in `folder` among the training images, and write the closest pairs.
+@dataclass(frozen=True)
+class Copies:
+    """Looks for the samples in `folder` among the training images, and writes the closest pairs.
 
-    Args:
-        folder: of the samples.
-        samples: their manifest.
-        settings: of the stage that scores them.
-        network: the in-domain extractor.
-        held_out: the split of real images that no training saw.
-        device: where networks and distances are computed.
+    folder: of the samples.
+    manifest: theirs.
+    settings: of the stage that scores them.
+    held_out: the split of real images that no training saw.
     """
-    out = NEAREST / folder.name
-    made, catalog = ImageShards.open_folder(folder, "samples"), load_catalog()
-    parts = list(catalog.parts)
-    train, unseen = (ImageShards.open_parts(parts, split) for split in (TRAIN, held_out))
-    columns = columns_of(made.labels, catalog.classes)
 
-    def draw_beside(folder: Path) -> dict[str, str]:
-        """Draw real images; return their split where they are those of the samples' captions, for the manifest."""
-        split = samples["sampler"].get("split") if samples.get("condition") in TEXTS else None
-        if split and draw_originals(folder / REAL, made, ImageShards.open_parts(parts, split)):
-            return {"originals": split}
-        draw_real(folder / REAL, train, columns)
-        return {}
+    folder: Path
+    manifest: Mapping[str, Any]
+    settings: ScoreGenerator
+    held_out: str
+    scores, needs = MEMORISATION, ("classifier",)
 
-    if not settings.copies.images:
-        with atomic_folder(out) as temporary:
-            beside = draw_beside(temporary)
-            _describe(temporary, folder, columns, **beside, images=0, reason="`copies.images` is 0")
-        return Further()
-    network = network.to(device).eval()
+    def measure(self, samples: Samples, reference: object) -> Measurement:
+        """Return the scores of `MEMORISATION`, and write `samples/nearest/NAME/`; without `copies.images` no score."""
+        made, classes = ImageShards.open_folder(self.folder, "samples"), load_catalog().classes
+        train, columns = self._split(TRAIN), columns_of(made.labels, classes)
+        with atomic_folder(NEAREST / self.folder.name) as out:
+            facts: dict[str, Any] = {"images": 0, "reason": "`copies.images` is 0"}
+            found, split = Measurement(), None
+            if self.manifest.get("condition") in TEXTS:
+                split = self.manifest["sampler"].get("split")
+            if self.settings.copies.images:
+                sets = {"generated": made, self.held_out: self._split(self.held_out)}
+                panel = self._panel(samples, sets, train, classes)
+                facts, found = self._write_pairs(out, panel, sets, train, columns)
+            if split and draw_originals(out / REAL, made, self._split(split)):
+                facts["originals"] = split
+            else:
+                draw_real(out / REAL, train, columns)
+            facts |= {"samples": manifest_hash(self.folder), "columns": columns}
+            write_manifest(out, "nearest", **facts, files=file_hashes(out))
+        return found
 
-    def features(images: Tensor) -> Tensor:
-        return torch.cat(list(batched(network.features, [images], settings.batch, device)))
+    def _split(self, name: str) -> ImageShards:
+        return ImageShards.open_parts(list(load_catalog().parts), name)
 
-    def progress(batches: Iterator[Tensor]) -> Iterator[Tensor]:
-        return with_progress(batches, len(train), "training images")
+    @property
+    def _of_held_out(self) -> bool:
+        """Whether the samples were made of held-out images: they are then near to these, and gaps say nothing."""
+        return self.manifest.get("condition", "class") not in ("class", "none") or "split" in self.manifest
 
-    def alike(images: ImageShards, as_many: Tensor) -> list[int]:
-        """Return drawn rows of real images with the classes of others; any where those are not there."""
-        numbers = class_numbers(images.labels, catalog.classes)
-        rows, _ = alike_rows(numbers, as_many, samples.get("distribution", FREQUENCY))
-        return rows if len(rows) > 1 else drawn(len(images), len(as_many))
+    def _panel(
+        self, samples: Samples, sets: Mapping[str, ImageShards], train: ImageShards, classes: Sequence[str]
+    ) -> Panel:
+        batch, device = self.settings.batch, samples.device or torch.device("cpu")
+        made, unseen = sets.values()
+        network = samples.classifier.to(device).eval()
 
-    rows = drawn(len(made), settings.copies.images)
-    held_out_rows = alike(unseen, class_numbers(_of(made.labels, rows), catalog.classes))
-    wanted = class_numbers(_of(unseen.labels, held_out_rows), catalog.classes)
-    conditioned = samples.get("condition", "class") not in ("class", "none") or "split" in samples
-    panel = memorisation(
-        (made, rows),
-        (unseen, held_out_rows),
-        train,
-        alike(train, wanted),
-        features,
-        batch=settings.batch,
-        blocks=settings.blocks,
-        with_gaps=not conditioned,
-        device=device,
-        progress=progress,
-    )
-    scores, times = dict(panel.scores), None
-    if samples.get("images_seen"):
-        scores["times_seen"] = times = samples["images_seen"] / len(train)
-    sets = {"generated": (made, panel.made), held_out: (unseen, panel.held_out)}
-    with atomic_folder(out) as temporary:
-        write_bytes(temporary / "distances.tsv", _table(sets, train).encode())
-        for space in SPACES:
-            _draw(temporary / f"{space}.png", space, sets, train, settings.copies.pairs)
-        beside = draw_beside(temporary)
-        _describe(
-            temporary,
-            folder,
-            columns,
-            **beside,
-            neighbours=draw_neighbours(temporary / NEIGHBOURS, made, panel.made, train, columns),
-            images=len(panel.made.rows),
-            held_out={"split": held_out, "images": len(panel.held_out.rows)},
-            train=len(train),
-            scores=scores,
-            floor=panel.floor,
-            nearer=panel.nearer,
+        def features(images: Tensor) -> Tensor:
+            return torch.cat(list(batched(network.features, [images], batch, device)))
+
+        def alike(images: ImageShards, others: ImageShards, rows: Sequence[int]) -> list[int]:
+            """Return drawn rows of real images with the classes of others; any where those are not there."""
+            wanted = class_numbers([others.labels[row] for row in rows], classes)
+            distribution = self.manifest.get("distribution", FREQUENCY)
+            chosen, _ = alike_rows(class_numbers(images.labels, classes), wanted, distribution)
+            return chosen if len(chosen) > 1 else drawn(len(images), len(wanted))
+
+        rows = drawn(len(made), self.settings.copies.images)
+        held_out = alike(unseen, made, rows)
+        return memorisation(
+            (made, rows),
+            (unseen, held_out),
+            train,
+            alike(train, unseen, held_out),
+            features,
+            batch=batch,
+            blocks=self.settings.blocks,
+            with_gaps=not self._of_held_out,
+            device=device,
+            progress=lambda batches: with_progress(batches, len(train), "training images"),
         )
-    counts = {"n": len(panel.made.rows), "n_held_out": len(panel.held_out.rows), "n_train": len(train)}
-    notes = ["fd_gap and kid_gap are left out: the samples were made of held-out images"] if conditioned else []
-    print(_line(panel, times))
-    return Further(scores, {"copies": counts}, notes, {"copies": panel.floor})
 
-
-def _describe(out: Path, samples: Path, columns: list[str], **facts: Any) -> None:
-    """Write the manifest: of which samples, the classes of the columns of the pictures for people, and `facts`."""
-    write_manifest(out, "nearest", samples=manifest_hash(samples), columns=columns, **facts, files=file_hashes(out))
-
-
-def _of(labels: Sequence[str | None], rows: Sequence[int]) -> list[str | None]:
-    return [labels[row] for row in rows]
-
-
-def _line(panel: Panel, times: float | None) -> str:
-    shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
-    floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
-    seen = "" if times is None else f"; each training image was seen {times:,.0f} times on average"
-    return f"copies of training images: {shares}; of held-out images: {floor}{seen}"
+    def _write_pairs(
+        self, out: Path, panel: Panel, shards: Mapping[str, ImageShards], train: ImageShards, columns: list[str]
+    ) -> tuple[dict[str, Any], Measurement]:
+        """Write the distances and the pictures of the closest pairs; return facts for the manifest, and scores."""
+        scores = dict(panel.scores)
+        if self.manifest.get("images_seen"):
+            scores["times_seen"] = self.manifest["images_seen"] / len(train)
+        near = (panel.made, panel.held_out)
+        sets = {name: (images, of) for (name, images), of in zip(shards.items(), near, strict=True)}
+        write_bytes(out / "distances.tsv", _table(sets, train).encode())
+        for space in SPACES:
+            _draw(out / f"{space}.png", space, sets, train, self.settings.copies.pairs)
+        n, n_held_out = (len(of.rows) for of in near)
+        facts = {
+            "neighbours": draw_neighbours(out / NEIGHBOURS, shards["generated"], panel.made, train, columns),
+            "images": n,
+            "held_out": {"split": self.held_out, "images": n_held_out},
+            "train": len(train),
+            "scores": scores,
+            "floor": panel.floor,
+            "nearer": panel.nearer,
+        }
+        shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
+        floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
+        print(f"copies of training images: {shares}; of held-out images: {floor}")
+        left_out = "fd_gap and kid_gap are left out: the samples were made of held-out images"
+        notes = [left_out] if self._of_held_out else []
+        counts = {"n": n, "n_held_out": n_held_out, "n_train": len(train)}
+        return facts, Measurement(scores, {"copies": counts}, notes, {"copies": panel.floor})
 
 
 def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> str:
@@ -205,10 +202,7 @@ def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
 def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
     """Draw the real images that the captions of the first samples are of, in the places of these; return whether.
 
-    Args:
-        path: the PNG.
-        made: the samples.
-        images: the split of the captions.
+    `images` are those of the split of the captions.
     """
     captions = [caption or "" for caption in made.captions[:CAPTIONED]]
     rows = originals(captions, images)

@@ -1,22 +1,85 @@
-"""What the stages that score generated images do to measure their diversity, beside that of held-out images."""
+"""Diversity: how different two samples of one class are, in a perceptual distance d, beside that of held-out images.
 
-from collections.abc import Sequence
+Mean of d(xᵢ, xⱼ) over pairs i ≠ j of one class, drawn by a seed; each image is in one pair at most, so pairs are
+independent. Source: Zhu et al., "Toward multimodal image-to-image translation", 2017, arXiv 1711.11586; d is LPIPS.
+Neither higher nor lower is better by itself, but far below real images a model repeats itself, and far above them its
+images are spoiled, for noise differs too.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
-from darkroom.metrics.cards import Further
-from darkroom.metrics.diversity import SEED, Labels, Pairs, alike_pairs, classes_of, distances_of, pairs
 from darkroom.metrics.image import Measure
-from darkroom.metrics.sample_scores import listed
+from darkroom.metrics.measure import Measurement, Samples
+from darkroom.metrics.sample_scores import DIVERSITY, listed
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
-from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.pairs import in_domain_measure, perceptual_measure
+from darkroom.models.generators.sample_settings import ScoreGenerator
+from darkroom.rng import generator
 from darkroom.terminal.terminal import with_progress
+
+SEED = 0  # of the pairs
+_STEP = 32  # pairs in a forward pass
+
+Labels = Sequence[str | None]
+Pairs = NDArray[np.int64]
+
+
+def pairs(labels: Labels, most: int, seed: int = SEED) -> Pairs:
+    """Return drawn pairs (P, 2) of different images of one class, P at most `most`, no image in two pairs.
+
+    Images of no class (None) pair with each other. Each class has pairs in proportion to its images; without a class of
+    two images there is no pair.
+    """
+    mixed = generator(seed, "diversity").permutation(len(labels))
+    waiting: dict[str | None, int] = {}
+    found: list[tuple[int, int]] = []
+    for image in mixed.tolist():
+        if len(found) == most:
+            break
+        other = waiting.pop(labels[image], None)
+        if other is None:
+            waiting[labels[image]] = image
+        else:
+            found.append((other, image))
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def alike_pairs(labels: Labels, wanted: Labels, seed: int = SEED) -> tuple[Pairs, Tensor]:
+    """Return pairs of real images with the classes of other pairs, and what each pair counts.
+
+    From the class of each real image, (H,), and of each of the other pairs, (P,).
+
+    Returns:
+        pairs (M, 2), of a class as many as are wanted or as there are; weights (M,) float64 of sum 1: each class counts
+        as often as it is wanted, and a class without a pair is left out.
+    """
+    asked, taken = Counter(wanted), Counter[str | None]()
+    kept = []
+    for pair in pairs(labels, len(labels), seed):
+        name = labels[pair[0]]
+        if taken[name] < asked[name]:
+            taken[name] += 1
+            kept.append(pair)
+    found = np.array(kept, dtype=np.int64).reshape(-1, 2)
+    weights = torch.tensor([asked[name] / taken[name] for name in classes_of(labels, found)], dtype=torch.float64)
+    return found, weights / weights.sum()
+
+
+def classes_of(labels: Labels, chosen: Pairs) -> list[str | None]:
+    """Return the class of each pair."""
+    return [labels[row] for row in chosen[:, 0].tolist()]
+
 
 OWN, LPIPS = "diversity", "lpips_diversity"
 
@@ -28,46 +91,52 @@ class Vgg16(NamedTuple):
     key: str
 
 
-def find_diversity(
-    made: ImageShards, most: int, network: Classifier, lpips: Vgg16 | None, held_out: str, device: torch.device
-) -> Further:
-    """Measure how different samples of one class are, and held-out images of the same classes.
+@dataclass(frozen=True)
+class Diversity:
+    """Measures how different samples of one class are, and held-out images of the same classes.
 
-    Args:
-        made: the samples.
-        most: pairs of them, at most; 0: none, and no score.
-        network: the in-domain extractor.
-        lpips: for LPIPS too; None: without.
-        held_out: the split of real images that no training saw.
-        device: where networks run.
+    made: the samples.
+    settings: of the stage that scores them; with 0 `diversity.pairs` there is no score.
+    lpips: for LPIPS too; None: without.
+    held_out: the split of real images that no training saw.
     """
-    if not most:
-        return Further()
-    real = ImageShards.open_parts(list(load_catalog().parts), held_out)
-    labels, of_real = _labels(made, real)
-    chosen = pairs(labels, most)
-    if not len(chosen):
-        return Further(notes=[f"{OWN} is left out: no two samples are of one class"])
-    classes = classes_of(labels, chosen)
-    others, weights = alike_pairs(of_real, classes)
-    measures = {OWN: in_domain_measure(network, device)}
-    protocol: dict[str, Any] = {"diversity": {"pairs": len(chosen), "pairs_held_out": len(others), "seed": SEED}}
-    if lpips is not None:
-        measures[LPIPS], protocol["lpips"] = perceptual_measure(lpips.weights, made.image_shape, lpips.key, device)
-    scores: dict[str, float] = {}
-    baseline: dict[str, float] = {"n": len(others)}
-    # Classes of the samples of which no two held-out images are.
-    without = set(classes) - set(classes_of(of_real, others))
-    kept = torch.tensor([name not in without for name in classes])
-    notes: list[str] = []
-    for name, measure in measures.items():
-        values = _values(measure, made, chosen, name)
-        scores |= mean_and_error(name, values.tolist())
-        if len(others):
-            baseline |= weighted_mean_and_error(name, _values(measure, real, others, f"{name}, real"), weights)
-        if without:
-            notes.append(_of_others(name, sorted(map(str, without)), held_out, values[kept]))
-    return Further(scores, protocol, notes, {"diversity": baseline} if len(others) else {})
+
+    made: ImageShards
+    settings: ScoreGenerator
+    lpips: Vgg16 | None
+    held_out: str
+    scores, needs = DIVERSITY, ("classifier",)
+
+    def measure(self, samples: Samples, reference: object) -> Measurement:
+        """Return `diversity` and `lpips_diversity` with their errors, and those of real images as a baseline."""
+        if not (most := self.settings.diversity.pairs):
+            return Measurement()
+        made, real = self.made, ImageShards.open_parts(list(load_catalog().parts), self.held_out)
+        labels, of_real = _labels(made, real)
+        chosen = pairs(labels, most)
+        if not len(chosen):
+            return Measurement(notes=[f"{OWN} is left out: no two samples are of one class"])
+        classes, device = classes_of(labels, chosen), samples.device or torch.device("cpu")
+        others, weights = alike_pairs(of_real, classes)
+        measures = {OWN: in_domain_measure(samples.classifier, device)}
+        protocol: dict[str, Any] = {"diversity": {"pairs": len(chosen), "pairs_held_out": len(others), "seed": SEED}}
+        if self.lpips is not None:
+            lpips = perceptual_measure(self.lpips.weights, made.image_shape, self.lpips.key, device)
+            measures[LPIPS], protocol["lpips"] = lpips
+        scores: dict[str, float] = {}
+        baseline: dict[str, float] = {"n": len(others)}
+        # Classes of the samples of which no two held-out images are.
+        without = set(classes) - set(classes_of(of_real, others))
+        kept = torch.tensor([name not in without for name in classes])
+        notes: list[str] = []
+        for name, measure in measures.items():
+            values = distances_of(measure, made, chosen, name)
+            scores |= mean_and_error(name, values.tolist())
+            if len(others):
+                baseline |= weighted_mean_and_error(name, distances_of(measure, real, others, f"{name}, real"), weights)
+            if without:
+                notes.append(_of_others(name, sorted(map(str, without)), self.held_out, values[kept]))
+        return Measurement(scores, protocol, notes, {"diversity": baseline} if len(others) else {})
 
 
 def _labels(made: ImageShards, real: ImageShards) -> tuple[Labels, Labels]:
@@ -78,11 +147,16 @@ def _labels(made: ImageShards, real: ImageShards) -> tuple[Labels, Labels]:
     return labels, real.labels
 
 
-def _values(measure: Measure, images: ImageShards, chosen: Pairs, what: str) -> Tensor:
-    def read(rows: Sequence[int]) -> Any:
-        return images.__getitems__(rows)
+def distances_of(measure: Measure, images: ImageShards, chosen: Pairs, work: str) -> Tensor:
+    """Return the distance d of each pair of images, (P,) float64; `work`: for the progress line."""
 
-    return torch.cat(list(with_progress(distances_of(measure, read, chosen), len(chosen), what, "pairs")))
+    def groups() -> Iterator[Tensor]:
+        for first in range(0, len(chosen), _STEP):
+            some = chosen[first : first + _STEP]
+            one, other = (torch.from_numpy(images.__getitems__(some[:, side].tolist())) for side in (0, 1))
+            yield measure(one, other)
+
+    return torch.cat(list(with_progress(groups(), len(chosen), work, "pairs")))
 
 
 def _of_others(name: str, without: Sequence[str], split: str, values: Tensor) -> str:

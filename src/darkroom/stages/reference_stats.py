@@ -8,12 +8,13 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
-from darkroom.metrics.baselines import recognition
 from darkroom.metrics.batches import Views
-from darkroom.metrics.building import build_reference, with_held_out
+from darkroom.metrics.labels import recognition
 from darkroom.metrics.matching import class_numbers
-from darkroom.metrics.reference import distances, scores_alone
+from darkroom.metrics.measure import Samples, distances, measure
+from darkroom.metrics.reference import build_reference, with_held_out
 from darkroom.metrics.score import TOO_FEW
+from darkroom.metrics.table import FEATURE_METRICS
 from darkroom.models.evaluators.load import extract_views, open_evaluator, stream_views
 from darkroom.models.evaluators.registry import open_configured
 from darkroom.params.reference_stats import Params
@@ -52,8 +53,8 @@ def run(params: Params) -> None:
             held_out = extract_views(network, with_progress(unseen.batches(batch), len(unseen), name), batch, device)
             reference = with_held_out(reference, held_out, unseen_numbers, settings.kid_images)
             reference.save(folder)
-            unseen_scores = distances(held_out, reference, settings.blocks, unseen_numbers)
-            unseen_scores |= scores_alone(held_out, reference, settings.blocks)
+            seen = Samples(name, held_out, settings.blocks, unseen_numbers)
+            unseen_scores = measure(seen, reference, FEATURE_METRICS).scores
             if name == "in_domain":
                 known = recognition(judge.network, judge.classes, held_out.pool, unseen.labels)
             metadata[name] = {

@@ -5,14 +5,14 @@ from pathlib import Path
 from darkroom.models.decoder.settings import ScoreParams
 from darkroom.stages.empty import unscored
 
-SAMPLES, METRICS, CARD = Path("samples/decoder"), Path("metrics/decoder.json"), Path("cards/decoder.json")
+PATHS = SAMPLES, METRICS, CARD = Path("samples/decoder"), Path("metrics/decoder.json"), Path("cards/decoder.json")
 
 
 def run(params: ScoreParams) -> None:
     """Score what was made of the embeddings of test images, and write how it was done."""
-    if unscored(SAMPLES, METRICS, CARD):
+    if unscored(*PATHS):
         return
     from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need
 
     settings = params.score_decoder
-    score_pairs(SAMPLES, settings, settings, params.reference_stats, params.run.device, METRICS, CARD)
+    score_pairs(PATHS, settings, settings, params.reference_stats, params.run.device)

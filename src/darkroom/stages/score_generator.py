@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes
-from darkroom.models.generators.sample_settings import BitsSettings, ScoreParams
+from darkroom.models.generators.sample_settings import ScoreParams
 from darkroom.stages.empty import unscored
 
 if TYPE_CHECKING:
     import torch
 
     from darkroom.data.reader import ImageShards
-    from darkroom.metrics.cards import Further
 
-SAMPLES, METRICS, CARD = Path("samples/generator"), Path("metrics/generator.json"), Path("cards/generator.json")
+PATHS = SAMPLES, METRICS, CARD = Path("samples/generator"), Path("metrics/generator.json"), Path("cards/generator.json")
 BITS, TABLE = Path("curves/bits"), "bits.tsv"
 _COLUMNS = ("timestep", "bits", "bits_se", "x0_mse", "eps_mse")
 
@@ -24,27 +23,36 @@ _COLUMNS = ("timestep", "bits", "bits_se", "x0_mse", "eps_mse")
 def run(params: ScoreParams) -> None:
     """Score the samples through every extractor of the reference, and write how it was done.
 
-    The bits per dim of stored latents, where they are wanted, come with a table of their terms by timestep; the table
-    of others, and where there are no samples, has no row.
+    The bits per dim of stored latents, where they are asked for, come with a table of their terms by timestep; the
+    table of others, and where there are no samples, has no row.
     """
     require_writable(BITS)
-    if unscored(SAMPLES, METRICS, CARD):
+    if unscored(*PATHS):
         _write_table([])
         return
+    from darkroom.metrics.measure import Measurement
     from darkroom.stages.diversity import Vgg16
     from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
 
     settings = params.score_generator
     lines: list[str] = []
 
-    def measured(images: ImageShards, samples: Mapping[str, Any], device: torch.device) -> Further:
-        found, terms = _bits(settings.bits, samples["model"], device)
-        lines.extend(terms)
-        return found
+    def measured(images: ImageShards, samples: Mapping[str, Any], device: torch.device) -> Measurement:
+        if not settings.bits.wanted:
+            return Measurement()
+        from darkroom.models.generators.bits import measure_bits
 
-    more = measured if settings.bits.wanted else None
+        bits = settings.bits
+        scores, terms, count = measure_bits(bits, samples["model"], device)
+        lines.extend(terms)
+        note = (
+            f"bits_per_dim: {count} latents of the {bits.split} split, noise of seed {bits.seed}, averaged weights, "
+            "each under its class, without guidance"
+        )
+        return Measurement(scores, notes=[note])
+
     lpips = Vgg16(Path(settings.vgg16), "score_generator.vgg16") if settings.lpips == "lpips" else None
-    score(SAMPLES, settings, params.reference_stats, params.run.device, METRICS, CARD, more, lpips)
+    score(PATHS, settings, params.reference_stats, params.run.device, lpips, measured)
     _write_table(lines)
 
 
@@ -52,16 +60,3 @@ def _write_table(lines: list[str]) -> None:
     """Write the table of bits per dim, a line for each timestep."""
     with atomic_folder(BITS) as folder:
         write_bytes(folder / TABLE, "".join(f"{line}\n" for line in ["\t".join(_COLUMNS), *lines]).encode())
-
-
-def _bits(settings: BitsSettings, model: str, device: torch.device) -> tuple[Further, list[str]]:
-    """Return bits per dim with their terms, and the rows of their table."""
-    from darkroom.metrics.cards import Further
-    from darkroom.models.generators.bits import measure_bits  # not wanted by default
-
-    scores, terms, count = measure_bits(settings, model, device)
-    note = (
-        f"bits_per_dim: {count} latents of the {settings.split} split, noise of seed {settings.seed}, averaged "
-        "weights, each under its class, without guidance"
-    )
-    return Further(scores, notes=[note]), terms

@@ -5,14 +5,13 @@ from pathlib import Path
 from darkroom.models.prior.settings import ScoreParams
 from darkroom.stages.empty import unscored
 
-SAMPLES, METRICS, CARD = Path("samples/text"), Path("metrics/text.json"), Path("cards/text.json")
+PATHS = SAMPLES, METRICS, CARD = Path("samples/text"), Path("metrics/text.json"), Path("cards/text.json")
 
 
 def run(params: ScoreParams) -> None:
     """Score what was made of the captions of test images, by the evaluators of `score_decoder`."""
-    if unscored(SAMPLES, METRICS, CARD):
+    if unscored(*PATHS):
         return
     from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need
 
-    settings, networks = params.score_text, params.reference_stats
-    score_pairs(SAMPLES, settings, params.score_decoder, networks, params.run.device, METRICS, CARD)
+    score_pairs(PATHS, params.score_text, params.score_decoder, params.reference_stats, params.run.device)

@@ -7,13 +7,15 @@ from darkroom.stages.empty import unscored
 
 SAMPLES = Path("samples/tokenizer")
 METRICS, CARD = Path("metrics/tokenizer_samples.json"), Path("cards/tokenizer_samples.json")
+PATHS = SAMPLES, METRICS, CARD
 
 
 def run(params: ScoreSamplesParams) -> None:
     """Score the samples and write how it was done; without samples, write that there is nothing to tell."""
-    if unscored(SAMPLES, METRICS, CARD):
+    if unscored(*PATHS):
         return
+    from darkroom.metrics.measure import Measurement
     from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
 
     settings, networks = params.score_tokenizer_samples, params.reference_stats
-    score(SAMPLES, settings, networks, params.run.device, METRICS, CARD)
+    score(PATHS, settings, networks, params.run.device, None, lambda *_: Measurement())

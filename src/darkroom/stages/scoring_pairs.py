@@ -18,8 +18,8 @@ from darkroom.data.draw import original_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.scenes.attributes import require_scenes, rightness
 from darkroom.data.scenes.captions import Description
-from darkroom.metrics.cards import Further
 from darkroom.metrics.image import Measure, image_scores, psnr
+from darkroom.metrics.measure import Measurement
 from darkroom.metrics.uncertainty import mean_and_error
 from darkroom.models.clip.load import open_clip
 from darkroom.models.clip.network import Clip
@@ -29,7 +29,7 @@ from darkroom.models.evaluators.scene_reader import SceneReader, open_scene_read
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.section import NO_FILE
 from darkroom.stages.diversity import Vgg16
-from darkroom.stages.scoring import score
+from darkroom.stages.scoring import Paths, score
 from darkroom.terminal.terminal import with_progress
 
 VGG16 = "score_decoder.vgg16"
@@ -80,7 +80,7 @@ def _clip(path: str) -> Clip | None:
     return open_clip(Path(path), "score_decoder.clip")
 
 
-def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, condition: str | None) -> Further:
+def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, condition: str | None) -> Measurement:
     """Return CLIP's similarities; `condition` is the identity of the CLIP whose embeddings the samples were made of."""
     clip = clip.to(pairs.device)
     made, real = (
@@ -94,10 +94,10 @@ def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, conditio
     if conditioned:
         notes.append("clip_image and clip_text: by the CLIP that conditioned the samples, which flatters them")
     protocol = {"clip": clip.fingerprint, "clip_is_condition": conditioned}
-    return Further(scores, protocol, notes, {"clip_unrelated": unrelated})
+    return Measurement(scores, protocol, notes, {"clip_unrelated": unrelated})
 
 
-def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description]) -> Further:
+def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description]) -> Measurement:
     """Return the fraction of samples that are as captioned, and of the originals, as the classifier sees them."""
 
     def right(images: Iterator[NDArray[np.uint8]]) -> dict[str, list[float]]:
@@ -111,12 +111,12 @@ def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description])
     real = {name: fmean(values) for name, values in originals.items()}
     baseline = {"originals": real, "renders": read_manifest(READER, SCENE_READER)["accuracy"]}
     protocol = {"scene_reader": {"id": manifest_hash(READER), "n": len(asked)}}
-    return Further(scores, protocol, [], {"scene_reader": baseline})
+    return Measurement(scores, protocol, [], {"scene_reader": baseline})
 
 
 def measure_pairs(
     judges: Evaluators, batch: int, where: Path, samples: ImageShards, manifest: Mapping[str, Any], device: torch.device
-) -> Further:
+) -> Measurement:
     """Return the scores of each sample against its original and its caption; first opens all evaluators."""
     originals = ImageShards.open_parts(list(load_catalog().parts), manifest["split"])
     pairs = Pairs(
@@ -133,22 +133,13 @@ def measure_pairs(
     if judges.attributes == "scenes":
         reader = open_scene_reader(READER, samples.image_shape)
         asked = require_scenes(samples.keys, samples.captions, read_manifest(READER, "scene_reader")["kinds"])
-    found = Further(_distances(pairs, measures), protocol)
+    found = Measurement(_distances(pairs, measures), protocol)
     if clip is not None:
         found |= _similarities(pairs, clip, captions, manifest.get("clip"))
     return found if reader is None else found | _attributes(pairs, reader, asked)
 
 
-def score_pairs(
-    folder: Path,
-    settings: ScoreGenerator,
-    judges: Evaluators,
-    networks: Networks,
-    device: str,
-    metrics: Path,
-    card: Path,
-) -> None:
-    """Score the samples in `folder`, and write how it was done."""
-    measured = partial(measure_pairs, judges, settings.batch, folder)
+def score_pairs(paths: Paths, settings: ScoreGenerator, judges: Evaluators, networks: Networks, device: str) -> None:
+    """Score samples, also against their originals and captions, and write how it was done."""
     lpips = Vgg16(Path(judges.vgg16), VGG16) if judges.lpips == "lpips" else None
-    score(folder, settings, networks, device, metrics, card, measured, lpips)
+    score(paths, settings, networks, device, lpips, partial(measure_pairs, judges, settings.batch, paths[0]))

@@ -15,11 +15,11 @@ from darkroom.data.catalog import Catalog
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images
-from darkroom.metrics.building import build_reference
 from darkroom.metrics.image import psnr
 from darkroom.metrics.labels import label_accuracy, require_known
 from darkroom.metrics.matching import Distribution
-from darkroom.metrics.reference import Reference, distances
+from darkroom.metrics.measure import distances
+from darkroom.metrics.reference import Reference, build_reference
 from darkroom.models.evaluators.load import Evaluator, extract, open_evaluator
 from darkroom.params.training import Evaluate, EvaluateGenerator
 from darkroom.training.recipe import Gather
@@ -28,6 +28,16 @@ _BLOCKS = 10
 
 # From the numbers that batches begin with to their images, uint8 (n, C, H, W) each, in the same order.
 Make = Callable[[Sequence[int]], Iterable[Images]]
+
+
+def _own(starts: Sequence[int], rank: int, count: int) -> list[int]:
+    """Return where the batches of one of `count` processes start: one after the other."""
+    return [starts[int(number)] for number in np.array_split(np.arange(len(starts)), count)[rank]]
+
+
+def _distances(features: Tensor, reference: Reference, classes: Tensor | None = None) -> dict[str, float]:
+    found = distances(features, reference, min(_BLOCKS, len(features) // 2), classes)
+    return {name: found[name] for name in ("fd", "fd_debiased", "kid")}
 
 
 class Evaluation:
@@ -95,13 +105,11 @@ class Evaluation:
             gather: puts their rows together.
         """
         images, batch = self.settings.images, self.settings.batch
-        starts = range(0, images, batch)
-        mine = [starts[int(number)] for number in np.array_split(np.arange(len(starts)), count)[rank]]
+        mine = _own(range(0, images, batch), rank, count)
         features = extract(self.judge.network, make(mine), batch, device) if mine else torch.zeros(0)
         features = gather(features)
         classes = None if numbers is None else torch.from_numpy(numbers)
-        found = distances(features, self.reference, min(_BLOCKS, len(features) // 2), classes)
-        scores = {name: found[name] for name in ("fd", "fd_debiased", "kid")}
+        scores = _distances(features, self.reference, classes)
         if numbers is None:
             return scores
         labels = [self.classes[number] for number in numbers.tolist()]
@@ -164,22 +172,15 @@ class UNetEvaluation:
             gather: puts their rows together.
         """
         chosen, size = drawn(images, self.settings.images), self.settings.batch
-        batches = [chosen[start : start + size] for start in range(0, len(chosen), size)]
-        mine = np.array_split(np.arange(len(batches)), count)[rank]
-        pairs = [made(batches[int(number)]) for number in mine]
+        pairs = [made(chosen[at : at + size]) for at in _own(range(0, len(chosen), size), rank, count)]
         features = gather(self._features(found for found, _ in pairs) if pairs else torch.zeros(0))
         ratios = [psnr(wanted.cpu(), found.cpu()) for found, wanted in pairs]  # in float64, which not all devices have
         close = gather(torch.cat(ratios) if ratios else torch.zeros(0))
-        found = distances(features, self._reference(real, total), min(_BLOCKS, len(features) // 2))
-        return {**{name: found[name] for name in ("fd", "fd_debiased", "kid")}, "psnr": close.double().mean().item()}
-
-    def _reference(self, real: Real, total: int) -> Reference:
-        """Return the statistics of real images; they are taken once."""
-        if self._real is None:
-            rows, size = drawn(total, _REAL), self.settings.batch
-            features = self._features(real(rows[at : at + size]) for at in range(0, len(rows), size))
-            self._real = build_reference("in_domain", "", [features], len(features), len(features))
-        return self._real
+        if self._real is None:  # taken once
+            rows = drawn(total, _REAL)
+            of_real = self._features(real(rows[at : at + size]) for at in range(0, len(rows), size))
+            self._real = build_reference("in_domain", "", [of_real], len(of_real), len(of_real))
+        return _distances(features, self._real) | {"psnr": close.double().mean().item()}
 
     def _features(self, images: Iterable[Tensor]) -> Tensor:
         from darkroom.models.decoder.sample import upsampled  # of diffusers: only a U-Net's training needs it

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact, sha256_file
 from darkroom.artifacts.networks import WEIGHTS
-from darkroom.errors import DarkroomError
 from darkroom.metrics.batches import Images, Views, batched
 from darkroom.models.evaluators.extractor import Classifier
 
@@ -73,43 +72,17 @@ def outputs(network: nn.Module, images: Iterable[Images], batch: int, device: to
     return batched(network.to(device).eval(), images, batch, device)
 
 
-class Outputs(NamedTuple):
-    """A network whose features are all that it gives: what `Inception.outputs` returns."""
-
-    network: Any
-
-    def features(self, images: Tensor) -> Tensor:
-        """Return all outputs (N, …) of uint8 images (N, C, H, W)."""
-        return self.network.outputs(images)
-
-    def to(self, device: torch.device) -> "Outputs":
-        """Move the network to a device, and return this object."""
-        self.network.to(device)
-        return self
-
-    def eval(self) -> "Outputs":
-        """Set evaluation mode, and return this object."""
-        self.network.eval()
-        return self
-
-
-def views(network: FeatureNetwork, rows: Tensor) -> Views:
-    """Return what `whole(network)` gave, (N, …), as its parts."""
-    widths = getattr(network, "widths", None)
-    return Views(rows) if widths is None else Views(*rows.split(widths, dim=1))
-
-
-def whole(network: FeatureNetwork) -> FeatureNetwork:
-    """Return a network whose features are all that one forward pass gives: of Inception also what sFID and IS see."""
-    return Outputs(network) if hasattr(network, "widths") else network
-
-
 def stream_views(
     network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device
 ) -> Iterator[Views]:
-    """Yield what the network gives of images, in one forward pass of each; see `stream`."""
-    for rows in stream(whole(network), images, batch, device):
-        yield views(network, rows)
+    """Yield what the network gives of images, in one forward pass of each: of Inception also what sFID and IS see.
+
+    See `stream`.
+    """
+    running: Any = network.to(device).eval()
+    widths = getattr(running, "widths", None)
+    for rows in batched(running.features if widths is None else running.outputs, images, batch, device):
+        yield Views(rows) if widths is None else Views(*rows.split(widths, dim=1))
 
 
 def extract_views(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Views:
@@ -118,7 +91,7 @@ def extract_views(network: FeatureNetwork, images: Iterable[Images], batch: int,
     Raises:
         DarkroomError: there is no image.
     """
-    return views(network, extract(whole(network), images, batch, device))
+    return Views.joined(stream_views(network, images, batch, device))
 
 
 def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:
@@ -127,7 +100,4 @@ def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, devic
     Raises:
         DarkroomError: there is no image.
     """
-    features = list(stream(network, images, batch, device))
-    if not features:
-        raise DarkroomError("there is no image to take features of: check that the split or the samples are not empty.")
-    return torch.cat(features)
+    return Views.joined(map(Views, stream(network, images, batch, device))).pool

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from darkroom.device import set_up_device
 from darkroom.environment import choose_device
 from darkroom.errors import DarkroomError
 from darkroom.metrics.cards import PRECISION, library_versions
+from darkroom.metrics.measure import Samples
 from darkroom.metrics.table import formulas
 from darkroom.metrics.table import scores as known
 from darkroom.models.evaluators.load import Extractor
@@ -24,11 +25,21 @@ from darkroom.report.numbers import Number, number
 from darkroom.report.scores import error_of
 from darkroom.terminal.numbers import aligned
 from darkroom.tools.cores import core_count
-from darkroom.tools.score.conventions import CONVENTIONS, Convention
-from darkroom.tools.score.measure import BLOCKS, LEAST, Floor, Seen, copies, measure, noise_floor, require_enough, see
+from darkroom.tools.score.images import size_text
+from darkroom.tools.score.measure import (
+    BLOCKS,
+    CONVENTIONS,
+    LEAST,
+    Convention,
+    Seen,
+    measure,
+    noise_floor,
+    reference_of,
+    see,
+)
 from darkroom.tools.score.options import Request
 from darkroom.tools.score.page import NEIGHBOURS, Head, Neighbours, Row, neighbours, page
-from darkroom.tools.score.sides import Side, fitting, open_side, size
+from darkroom.tools.score.sides import Side, fitting, open_side
 
 _NAMED = ("inception", "dinov2", "clip")
 _FOLDERS = {"extractor": "in_domain", "tokenizer": "tokenizer"}  # by the kind in their manifest
@@ -41,52 +52,78 @@ def score(request: Request) -> str:
     Raises:
         DarkroomError: images, statistics or weights are missing, damaged, or do not fit each other; names the file.
     """
-    for what in ("limit", "size", "batch", "threads"):
-        if (value := getattr(request, what)) is not None and value < 1:
-            raise DarkroomError(f"--{what} is {value}, and must be at least 1.")
-    if request.limit is not None and request.limit < LEAST:
-        raise DarkroomError(f"--limit is {request.limit}, and scores with their errors need {LEAST} images at least.")
-    convention = CONVENTIONS[request.convention]
+    for option, least in (("limit", LEAST), ("size", 1), ("batch", 1), ("threads", 1)):
+        if (value := getattr(request, option)) is not None and value < least:
+            raise DarkroomError(f"--{option} is {value}, and must be at least {least}.")
     made, real = (open_side(path, request.limit, request.size) for path in (request.samples, request.against))
-    if made.images is None:
+    images = made.images
+    if images is None:
         raise DarkroomError(f"{made.path} holds statistics, and the samples must be images.")
     for side in (made, real):
-        if side.images is not None:
-            require_enough(side.path, len(side.images))
+        if side.images is not None and (count := len(side.images)) < LEAST:
+            raise DarkroomError(
+                f"{side.path} holds {count} images, and scores with their errors need {LEAST} at least."
+            )
     choose_device(request.device)  # before CLIP's package or diffusers look for one
+    convention = CONVENTIONS[request.convention]
     name, extractor, shape = _extractor(request, convention)
     real = fitting(made, real, name, extractor, shape)
     for side in (made, real):
         if side.images is not None:
             side.images.check()
     device = set_up_device(request.threads or core_count(), request.device)
-    samples = see(made.images, extractor, request.batch, device, str(made.path))
-    reference = None
-    if real.images is not None:
-        reference = see(real.images, extractor, request.batch, device, str(real.path))
+    samples = see(images, extractor, request.batch, device, str(made.path))
+    reference = None if real.images is None else see(real.images, extractor, request.batch, device, str(real.path))
     print(f"scores of {len(samples):,} samples", flush=True)
-    began = time.monotonic()
-    scores = measure(name, samples, reference, convention, real.pool, real.spatial)
-    floor, pictures = None, None
+    began, metrics = time.monotonic(), convention.metrics
+    compared = reference_of(name, reference, real.pool, real.spatial)
+    seen = Samples(name, samples, BLOCKS, images=lambda _: images.batches(request.batch), device=device)
+    scores = measure(seen, compared, metrics) | {"n": len(samples)}
+    floor, pictures, copied = None, None, None
     if reference is not None and real.images is not None:
         seconds = 2 * (time.monotonic() - began)
         print(f"scores of real images, and of as many samples, about {seconds:,.0f} s", flush=True)
-        floor = noise_floor(name, samples, reference, convention)
+        floor = noise_floor(name, samples, reference, metrics)
         print(f"the nearest of {len(reference):,} reference images", flush=True)
-        pictures = neighbours(made.images, samples.pool, real.images, reference.pool)
-    scores |= {"n": len(samples)}
-    copied = copies(samples, reference) if reference else None
+        pictures = neighbours(images, samples.pool, real.images, reference.pool)
+        known_images = set(reference.images)
+        copied = sum(image in known_images for image in samples.images)
     card = _card(request, name, extractor, convention, scores, (samples, reference), (made, real), copied)
-    result = {"scores": scores, "floor": floor and _floor(floor), "copies": copied, "card": card}
+    result = {"scores": scores, "floor": floor, "copies": copied, "card": card}
     write_json(request.out / "scores.json", result)
     against = [*(["statistics"] if real.pool else []), *([f"{len(reference):,}"] if reference else [])]
-    heads = [Head("samples", f"{len(samples):,}", " and ".join(against))]
-    if floor:
-        heads += [Head(title, f"{floor.n:,}", f"{floor.n_reference:,}") for title in ("samples", "real images")]
-    rows = _rows(scores, *((floor.samples, floor.real) if floor else ()))
+    heads, columns = [Head("samples", f"{len(samples):,}", " and ".join(against))], [scores]
+    for title, of in (("samples", "samples"), ("real images", "real")):
+        if floor is not None:
+            heads.append(Head(title, f"{floor[of]['n']:,}", f"{floor[of]['n_reference']:,}"))
+            columns.append(floor[of])
+    rows = [(one, [_number(one.name, column) for column in columns]) for one in known().values() if one.name in scores]
     write_bytes(request.out / "index.html", page(request, heads, rows, result, pictures).encode())
-    notes = "".join(f"\nnote: {note}" for note in card["notes"])
-    return _table(rows, heads) + notes + _copies(pictures) + f"\n{request.out / 'index.html'}"
+    return "\n".join([*_lines(heads, rows, card["notes"], pictures), str(request.out / "index.html")])
+
+
+def _lines(heads: Sequence[Head], rows: Sequence[Row], notes: Sequence[str], pictures: Neighbours | None) -> list[str]:
+    """Return the table, the notes and the median distances for the terminal."""
+    lines = [["", *(head.title for head in heads)], ["images", *(head.made for head in heads)]]
+    lines.append(["against", *(head.real for head in heads)])
+    lines += [[one.name, *map(_cell, cells)] for one, cells in rows]
+    text = [*aligned(lines), *(f"note: {note}" for note in notes)]
+    if pictures is not None:
+        text.append(
+            f"median distance to the nearest of the reference images: {pictures.samples:.4g}, of these to another of "
+            f"them {pictures.reference:.4g}; each with its {NEIGHBOURS} nearest on the page"
+        )
+    return text
+
+
+def _number(name: str, scores: Mapping[str, float]) -> Number | None:
+    return number(scores[name], scores.get(error_of(name))) if name in scores else None
+
+
+def _cell(one: Number | None) -> str:
+    if one is None:
+        return ""
+    return one.text if one.se is None else f"{one.text} ± {one.se_text}"
 
 
 def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor, list[int] | None]:
@@ -94,7 +131,7 @@ def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor
     source = Source(request.weights, None, convention.pillow, "l", request.download, _KEYS)
     if request.extractor in _NAMED:
         if convention.name != "darkroom" and request.extractor != "inception":
-            raise DarkroomError(f"--convention {convention.name} is one of Inception, not of {request.extractor}.")
+            raise DarkroomError(f"--protocol {convention.name} is one of Inception, not of {request.extractor}.")
         return request.extractor, open_extractor(request.extractor, source), None
     folder = Path(request.extractor)
     if not folder.is_dir():
@@ -110,7 +147,7 @@ def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor
     if kind not in _FOLDERS:
         raise DarkroomError(f"--extractor names {folder}, a {kind}: an extractor or a tokenizer is needed.")
     if convention.name != "darkroom" or request.weights != Path(NO_FILE):
-        raise DarkroomError(f"--extractor names {folder}: it has weights of its own, and no --convention.")
+        raise DarkroomError(f"--extractor names {folder}: it has weights of its own, and no --protocol.")
     return _FOLDERS[kind], open_extractor(_FOLDERS[kind], replace(source, weights=folder)), shape
 
 
@@ -125,72 +162,55 @@ def _card(
     copied: int | None,
 ) -> dict[str, Any]:
     """Return the card: what must be equal before two scores compare, and what was scored. No path, no time."""
-    made, reference = seen
+    (made, reference), (_, real) = seen, sides
     shapes = [None if side.images is None else list(side.images.shape) for side in sides]
-    real = sides[1]
-    few = len(made) < 2 * extractor.dim
-    notes = [
-        f"{len(made)} samples are fewer than twice the {extractor.dim} features: the Fréchet distance is dominated by "
-        "its bias, compare at equal n only"
-    ]
+    images = None if reference is None else {"n": len(reference), "shape": shapes[1], "sha256": reference.sha256}
+    crop = {"size": request.size, "channels": "RGB", "crop": "center", "resample": "bicubic"}
     return {
         "protocol": {
             "extractors": {name: {"sha256": extractor.sha256, "dim": extractor.dim, "resize": extractor.resize}},
             "convention": {"name": convention.name, "text": convention.text},
             "precision": PRECISION,
-            "reference": {
-                "images": None
-                if reference is None
-                else {"n": len(reference), "shape": shapes[1], "sha256": reference.sha256},
-                "statistics": None if real.pool is None else _statistics_hash(real),
-            },
+            "reference": {"images": images, "statistics": None if real.pool is None else _statistics_hash(real)},
             "n_fake": len(made),
             "image_shape": shapes[0],
-            "preparation": None
-            if request.size is None
-            else {"size": request.size, "channels": "RGB", "crop": "center", "resample": "bicubic"},
+            "preparation": None if request.size is None else crop,
             "blocks": BLOCKS,
             "libraries": library_versions(),
         },
         "treatment": {"samples": made.sha256},
         "formulas": formulas(scores),
-        "notes": [
-            *(notes if few else []),
-            *_sizes(*shapes),
-            *_copied(made, copied),
-            *_unpublished(name, extractor, request),
-        ],
+        "notes": _notes(request, name, extractor, len(made), sides, copied),
     }
 
 
-def _copied(made: Seen, count: int | None) -> list[str]:
-    """Return a note on samples whose pixels are those of a reference image."""
-    if not count:
-        return []
-    return [
-        f"{count} of {len(made)} samples are reference images, pixel for pixel: distances reward them, and fall below "
-        "those of real images"
-    ]
-
-
-def _sizes(made: list[int] | None, real: list[int] | None) -> list[str]:
-    """Return a note where both sets are of another size."""
-    if made is None or real is None or made[1:] == real[1:]:
-        return []
-    return [
-        f"samples are of {size(made)}, reference images of {size(real)}: each is resized by itself, so the distances "
-        "also tell the sizes apart"
-    ]
-
-
-def _unpublished(name: str, extractor: Extractor, request: Request) -> list[str]:
-    """Return a note where a file is not the published one: its scores compare with nobody's."""
+def _notes(
+    request: Request, name: str, extractor: Extractor, count: int, sides: tuple[Side, Side], copied: int | None
+) -> list[str]:
+    """Return what else must be known: few samples, other sizes, copies, and weights that are not the published ones."""
     from darkroom.models.evaluators import dinov2, inception
 
     published = {"inception": [inception.PUBLISHED], "dinov2": list(dinov2.PUBLISHED.values())}
+    made, real = (None if side.images is None else side.images.shape for side in sides)
+    notes = []
+    if count < 2 * extractor.dim:
+        notes.append(
+            f"{count} samples are fewer than twice the {extractor.dim} features: the Fréchet distance is dominated by "
+            "its bias, compare at equal n only"
+        )
+    if made is not None and real is not None and made[1:] != real[1:]:
+        notes.append(
+            f"samples are of {size_text(made)}, reference images of {size_text(real)}: each is resized by itself, so "
+            "the distances also tell the sizes apart"
+        )
+    if copied:
+        notes.append(
+            f"{copied} of {count} samples are reference images, pixel for pixel: distances reward them, and fall below "
+            "those of real images"
+        )
     if name in published and extractor.sha256 not in {one.sha256 for one in published[name]}:
-        return [f"{request.weights.name} is not the published file of {name}: its scores compare with no other's"]
-    return []
+        notes.append(f"{request.weights.name} is not the published file of {name}: its scores compare with no other's")
+    return notes
 
 
 def _statistics_hash(real: Side) -> str:
@@ -199,41 +219,3 @@ def _statistics_hash(real: Side) -> str:
         if moments is not None:
             found.update(moments.mean.numpy().tobytes() + moments.cov.contiguous().numpy().tobytes())
     return found.hexdigest()
-
-
-def _floor(floor: Floor) -> dict[str, Any]:
-    """Return the scores of real images and of as many samples, each with both numbers."""
-    numbers = {"n": floor.n, "n_reference": floor.n_reference}
-    return {"real": floor.real | numbers, "samples": floor.samples | numbers}
-
-
-def _rows(*columns: Mapping[str, float]) -> list[Row]:
-    """Return the rows of the table, in the order of the table of scores."""
-    found = []
-    for name, score in known().items():
-        if name in columns[0]:
-            cells = [number(one[name], one.get(error_of(name))) if name in one else None for one in columns]
-            found.append(Row(name, score.title or name, cells, score.meaning))
-    return found
-
-
-def _table(rows: list[Row], heads: list[Head]) -> str:
-    lines = [["", *(head.title for head in heads)], ["images", *(head.made for head in heads)]]
-    lines.append(["against", *(head.real for head in heads)])
-    lines += [[row.name, *map(_cell, row.cells)] for row in rows]
-    return "\n".join(aligned(lines))
-
-
-def _cell(one: Number | None) -> str:
-    if one is None:
-        return ""
-    return one.text if one.se is None else f"{one.text} ± {one.se_text}"
-
-
-def _copies(pictures: Neighbours | None) -> str:
-    if pictures is None:
-        return ""
-    return (
-        f"\nmedian distance to the nearest of the reference images: {pictures.samples:.4g}, of these to another of "
-        f"them {pictures.reference:.4g}; each with its {NEIGHBOURS} nearest on the page"
-    )

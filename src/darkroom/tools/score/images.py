@@ -1,6 +1,5 @@
 """The images that a person names, in a folder of files or in tars, all of one size."""
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from darkroom.artifacts.manifest import NAME as MANIFEST
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import FORMATS, open_image
 from darkroom.data.draw import drawn
-from darkroom.data.images import ImageSpec
-from darkroom.data.layout import KIND as SHARDS
+from darkroom.data.images import ImageSpec, to_array
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
@@ -31,13 +28,19 @@ _NAMED = 3  # damaged files in a message
 CHANNELS = {1: "grey", 3: "colour", 4: "transparent"}
 
 
+def size_text(shape: Sequence[int]) -> str:
+    """Return a shape (C, H, W) for people."""
+    channels, height, width = shape
+    return f"{height} x {width} pixels, {CHANNELS[channels]}"
+
+
 class Images:
     """A set of images of one shape, in a fixed order.
 
     shape: (C, H, W), C of 1, 3 or 4.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
 
     def __init__(self, count: int) -> None:
         self._rows: Sequence[int] = range(count)
@@ -90,11 +93,7 @@ class Entry(NamedTuple):
 
 
 def decode(entry: Entry, size: int | None = None) -> Pixels:
-    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, 3 of all others.
-
-    Args:
-        entry: where it is.
-        size: RGB of so many pixels a side, see `prepared`; None: as it is.
+    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, 3 of all others; see `Files` for `size`.
 
     Raises:
         DarkroomError: it cannot be read, is damaged, or has more than 8 bits a channel; names the file.
@@ -113,8 +112,7 @@ def decode(entry: Entry, size: int | None = None) -> Pixels:
         )
     clear = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
     mode = "RGBA" if clear else "L" if image.mode in ("L", "1") else "RGB"
-    pixels = np.asarray(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
-    return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    return to_array(image.convert(mode))
 
 
 def prepared(image: Image.Image, size: int) -> Pixels:
@@ -123,7 +121,7 @@ def prepared(image: Image.Image, size: int) -> Pixels:
     Upright, bicubic with antialias, in sRGB, transparent pixels white.
     """
     how = Preparation(ImageSpec(size, "RGB", "png"), "center", "bicubic", 0, _MAX_PIXELS, 1, 95)
-    return np.ascontiguousarray(np.asarray(prepare(image, how, "")).transpose(2, 0, 1))
+    return to_array(prepare(image, how, ""))
 
 
 class Files(Images):
@@ -137,8 +135,7 @@ class Files(Images):
     def __init__(self, entries: Sequence[Entry], size: int | None = None) -> None:
         super().__init__(len(entries))
         self._entries, self._size = entries, size
-        channels, height, width = decode(entries[0]).shape if size is None else (3, size, size)
-        self.shape = channels, height, width
+        self.shape = decode(entries[0]).shape if size is None else (3, size, size)
 
     def check(self) -> None:
         """Decode all images, unless that takes long: then damage is found when an image is scored.
@@ -155,8 +152,6 @@ class Files(Images):
                 self._one(row)
             except DarkroomError as error:
                 found.append(error)
-        if len(found) == 1:
-            raise found[0]
         if found:
             named = "; ".join(str(error).split(": a set is of")[0].rstrip(".") for error in found[:_NAMED])
             rest = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
@@ -175,25 +170,18 @@ class Files(Images):
         entry = self._entries[number]
         pixels = decode(entry, self._size)
         if pixels.shape != self.shape:
-            one, other = pixels.shape, self.shape
-            what = " x ".join(map(str, one[1:])), " x ".join(map(str, other[1:]))
-            if one[1:] == other[1:]:
-                what = CHANNELS[one[0]], CHANNELS[other[0]]
             raise DarkroomError(
-                f"{entry.name} is {what[0]} and {self._name(0)} is {what[1]}: a set is of one size and of one kind of "
-                "colour, so give --size N, which crops and resizes all images to N x N pixels of RGB, or convert them."
+                f"{entry.name} is of {size_text(pixels.shape)} and {self._name(0)} of {size_text(self.shape)}: a set "
+                "is of one size and of one kind of colour, so give --size N, which crops and resizes all images to N x "
+                "N pixels of RGB, or convert them."
             )
         return pixels
 
 
 def in_folder(folder: Path, size: int | None = None) -> Files:
-    """Return the images below a folder, by their paths, or those in the tars below it.
+    """Return the images below a folder, by their paths, or those in the tars below it; see `Files` for `size`.
 
     Beside tars a few pictures are no images of the set, as the grid beside Darkroom's samples.
-
-    Args:
-        folder: of Darkroom's samples or shards, of tars, or of image files.
-        size: see `Files`.
 
     Raises:
         DarkroomError: there is no image, there are tars beside many image files, or a tar is damaged or hostile.
@@ -202,7 +190,7 @@ def in_folder(folder: Path, size: int | None = None) -> Files:
     pictures = [Entry(str(path), path) for path in paths if path.suffix.lower()[1:] in ENDINGS]
     tars = [path for path in paths if path.suffix == ".tar"]
     entries = [entry for path in tars for entry in in_tar(path)] or pictures
-    if entries is not pictures and len(pictures) >= _MANY and not _of_darkroom(folder):
+    if entries is not pictures and len(pictures) >= _MANY:
         raise DarkroomError(
             f"{folder} holds tars, as {tars[0]}, beside {len(pictures)} image files, as {pictures[0].name}: name one "
             "of them, or take the others away."
@@ -210,14 +198,6 @@ def in_folder(folder: Path, size: int | None = None) -> Files:
     if not entries:
         raise DarkroomError(f"{folder} holds no image: none of its files ends as {', '.join(sorted(ENDINGS))}, or tar.")
     return Files(entries, size)
-
-
-def _of_darkroom(folder: Path) -> bool:
-    """Return whether a folder is Darkroom's samples or shards, whose images lie in tars."""
-    try:
-        return json.loads((folder / MANIFEST).read_text())["kind"] in ("samples", SHARDS)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def _hidden(path: Path, folder: Path) -> bool:

@@ -1,27 +1,29 @@
-"""The features of a set of images, and from them its scores against another."""
+"""The features of a set of images, and from them its scores against another, by the convention of a program."""
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
+from darkroom.metrics import table
 from darkroom.metrics.batches import Views
-from darkroom.metrics.frechet import covariance_root, frechet_scores
-from darkroom.metrics.inception_score import inception_scores
-from darkroom.metrics.kernel import SIZE, cmmd, kernel_jackknife, kernel_subsets, within
-from darkroom.metrics.manifold import manifold
+from darkroom.metrics.frechet import covariance_root
+from darkroom.metrics.inception_score import InceptionScore
+from darkroom.metrics.kernel import SIZE, kernel_subsets, within
+from darkroom.metrics.measure import Metric, Samples
+from darkroom.metrics.measure import measure as measure_by
 from darkroom.metrics.moments import Moments
-from darkroom.metrics.reference import moments_of
-from darkroom.metrics.sample_scores import score_names
+from darkroom.metrics.reference import Reference, moments_of
+from darkroom.metrics.sample_scores import SPLITS, SUBSETS, score_names
 from darkroom.metrics.uncertainty import assign_blocks
 from darkroom.models.colours import to_rgb
-from darkroom.models.evaluators.load import Extractor, stream, views, whole
+from darkroom.models.evaluators.load import Extractor, stream_views
 from darkroom.terminal.terminal import with_progress
-from darkroom.tools.score.conventions import Convention
 from darkroom.tools.score.images import Images, Pixels
 
 BLOCKS = 10
@@ -46,96 +48,58 @@ def see(images: Images, extractor: Extractor, batch: int, device: torch.device, 
     Raises:
         DarkroomError: an image cannot be read, or its features are not finite; names it.
     """
-    network = extractor.network
     found = hashlib.sha256()
     each: list[bytes] = []
 
     def hashed() -> Iterator[Pixels]:
         for group in with_progress(images.batches(batch), len(images), what):
             found.update(group.tobytes())
-            each.extend(_hash(pixels) for pixels in to_rgb(torch.from_numpy(group)).numpy())
+            for pixels in to_rgb(torch.from_numpy(group)).numpy():
+                each.append(hashlib.blake2b(str(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest())
             yield group
 
-    rows = torch.empty(len(images), sum(getattr(network, "widths", (extractor.dim,))))
+    seen: list[Views] = []
     done = 0
-    for outputs in stream(whole(network), hashed(), batch, device):
-        if not (finite := outputs.isfinite().all(dim=1)).all():
-            bad = done + int((~finite).int().argmax())
-            raise DarkroomError(
-                f"the features of {images.name(bad)} are not finite: the weights of the extractor are damaged."
-            )
-        rows[done : done + len(outputs)] = outputs
-        done += len(outputs)
-    parts = views(network, rows)
-    return Seen(parts.pool, parts.spatial, parts.logits, found.hexdigest(), tuple(each))
+    for group in stream_views(extractor.network, hashed(), batch, device):
+        for part in group.parts:
+            if part is not None and not (finite := part.isfinite().all(dim=1)).all():
+                bad = images.name(done + int((~finite).int().argmax()))
+                raise DarkroomError(f"the features of {bad} are not finite: the weights of the extractor are damaged.")
+        seen.append(group)
+        done += len(group)
+    whole = Views.joined(seen)
+    return Seen(whole.pool, whole.spatial, whole.logits, found.hexdigest(), tuple(each))
 
 
-def copies(made: Seen, real: Seen) -> int:
-    """Return how many images of `made` have the pixels, in RGB, of one of `real`."""
-    known = set(real.images)
-    return sum(image in known for image in made.images)
+def measure(made: Samples, real: Reference | None, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Return the scores of `made` with their standard errors, under the names of the table."""
+    return score_names(made.extractor, measure_by(made, real, metrics).scores)
 
 
-def _hash(pixels: Pixels) -> bytes:
-    return hashlib.blake2b(str(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
+def reference_of(
+    extractor: str, real: Views | None, pool: Moments | None = None, spatial: Moments | None = None
+) -> Reference:
+    """Return what samples compare with: features of images, published statistics in place of theirs, or both.
 
-
-def measure(
-    extractor: str,
-    made: Views,
-    real: Views | None,
-    convention: Convention,
-    pool: Moments | None = None,
-    spatial: Moments | None = None,
-) -> dict[str, float]:
-    """Return the scores of `made` with their standard errors, under the names of the table.
-
-    Args:
-        extractor: its name, which names the distances.
-        made: at least 20 images.
-        real: reference images; None: there are statistics alone.
-        convention: a program's way.
-        pool: reference statistics, in place of those of `real`.
-        spatial: those of sFID.
+    `pool` are statistics of the features in place of those of `real`, `spatial` those of sFID.
     """
-    block = assign_blocks(len(made), BLOCKS)
-    if pool is None and real is not None:
-        pool = moments_of(real.pool)
-    if spatial is None and real is not None and real.spatial is not None:
-        spatial = moments_of(real.spatial)
-    found: dict[str, float] = {}
-    if pool is not None:
-        found |= frechet_scores("fd", pool, covariance_root(pool.cov), made.pool, block)
-    if real is not None:
-        kid = kernel_jackknife(real.pool, within(real.pool), made.pool, block)
-        found |= kid.named("kid")
-        if convention.subsets and extractor == "inception" and min(len(made), len(real)) >= SIZE:
-            subsets = kernel_subsets(made.pool, real.pool)
-            found |= {"kid_subsets": subsets.mean, "kid_subsets_spread": subsets.spread}
-    found = score_names(extractor, found)
-    if spatial is not None and made.spatial is not None:
-        found |= frechet_scores("sfid", spatial, covariance_root(spatial.cov), made.spatial, block)
-    if made.logits is not None:
-        found |= inception_scores(made.logits, BLOCKS)
-        found |= convention.inception_score_splits(made.logits)
-    if real is not None:
-        found |= manifold(made.pool, real.pool)
-        if extractor == "clip":
-            found |= cmmd(made.pool, real.pool, BLOCKS)
-    return found
+    features = real or Views(torch.zeros(0))
+    found = _reference(extractor, pool or moments_of(features.pool), features.pool)
+    if spatial is None and features.spatial is not None:
+        spatial = moments_of(features.spatial)
+    return found if spatial is None else replace(found, spatial=_reference(extractor, spatial, torch.zeros(0)))
 
 
-class Floor(NamedTuple):
-    """What real images and samples score as equals: both `n` images, against the same `n_reference` real ones."""
-
-    n: int
-    n_reference: int
-    real: dict[str, float]
-    samples: dict[str, float]
+def _reference(extractor: str, moments: Moments, kept: Tensor) -> Reference:
+    kernel = within(kept) if len(kept) else None
+    root = covariance_root(moments.cov)
+    return Reference(extractor, "", moments.count, moments.mean, moments.cov, root, kept, kernel)
 
 
-def noise_floor(extractor: str, made: Views, real: Views, convention: Convention) -> Floor | None:
-    """Return the scores of real images, and beside them those of samples under the same conditions.
+def noise_floor(
+    extractor: str, made: Views, real: Views, metrics: Sequence[Metric]
+) -> dict[str, dict[str, float]] | None:
+    """Return the scores of real images, `real`, and of as many `samples` under the same conditions, each with both `n`.
 
     Two disjoint draws of the reference: as many images as there are samples, at most half, and the others. The first
     draw and a draw of as many samples are scored against the others. Coverage, recall and plain Fréchet distances
@@ -148,16 +112,118 @@ def noise_floor(extractor: str, made: Views, real: Views, convention: Convention
         return None
     order = torch.tensor(drawn(len(real)))
     others = real.take(order[count:])
-    few = made.take(torch.tensor(sorted(drawn(len(made), count))))
-    both = (measure(extractor, one, others, convention) for one in (real.take(order[:count]), few))
-    return Floor(count, len(others), *both)
+    reference = reference_of(extractor, others)
+    sets = {"real": real.take(order[:count]), "samples": made.take(torch.tensor(sorted(drawn(len(made), count))))}
+    return {
+        name: measure(Samples(extractor, one, BLOCKS), reference, metrics) | {"n": count, "n_reference": len(others)}
+        for name, one in sets.items()
+    }
 
 
-def require_enough(name: object, count: int) -> None:
-    """Check that a set has enough images for a score with an error.
+_SPLITS, _SPLIT_SIZE, _SEED = 10, 5000, 2020
 
-    Raises:
-        DarkroomError: it has not.
+
+class SubsetsMetric:
+    """KID as it is published, from random subsets of 1,000 images of Inception's features."""
+
+    scores, needs = SUBSETS, ("real",)
+
+    def measure(self, samples: Samples, reference: Reference) -> Mapping[str, float]:
+        """Return the mean over the subsets and their spread; nothing of another network, or of fewer images."""
+        made, real = samples.features, reference.kid_features
+        if samples.extractor != "inception" or min(len(made), len(real)) < SIZE:
+            return {}
+        return dict(zip((score.name for score in SUBSETS), kernel_subsets(made, real), strict=True))
+
+
+@dataclass(frozen=True)
+class SplitsMetric:
+    """The Inception Score as it is published, the mean over splits of the images.
+
+    deal: how images are dealt out: at random, as torch-fidelity draws them, or by 5,000 in their order.
     """
-    if count < LEAST:
-        raise DarkroomError(f"{name} holds {count} images, and scores with their errors need {LEAST} at least.")
+
+    deal: str
+    scores, needs = SPLITS, ("logits",)
+
+    def measure(self, samples: Samples, reference: object) -> Mapping[str, float]:
+        """Return the mean and, where there are several splits, its standard error."""
+        logits = samples.seen.logits
+        assert logits is not None  # of `needs`
+        split = self.split(len(logits))
+        sums = InceptionScore(logits.shape[1], int(split.max()) + 1)
+        sums.update(logits, split)
+        mean, error = sums.splits()
+        return {"inception_score_splits": mean} | ({"inception_score_splits_se": error} if split.max() else {})
+
+    def split(self, count: int) -> Tensor:
+        """Return the split of each of `count` images, (count,) int64."""
+        if self.deal == "random":
+            return assign_blocks(count, _SPLITS)
+        if self.deal == "in order":
+            return torch.arange(count) // _SPLIT_SIZE
+        order = np.random.RandomState(_SEED).permutation(count)
+        split = torch.empty(count, dtype=torch.int64)
+        for number in range(_SPLITS):
+            split[order[number * count // _SPLITS : (number + 1) * count // _SPLITS]] = number
+        return split
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A program's way.
+
+    name: of the program.
+    pillow: whether Inception sees images resized by Pillow, and not as in TensorFlow 1.
+    splits: see `SplitsMetric`.
+    subsets: whether the kernel distance of random subsets is published by it.
+    text: for the card.
+    """
+
+    name: str
+    pillow: bool
+    splits: str
+    subsets: bool
+    text: str
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What is measured: all metrics of the table, and those that the program publishes."""
+        subsets = (SubsetsMetric(),) if self.subsets else ()
+        return (*table.FEATURE_METRICS, *table.SAMPLE_METRICS, SplitsMetric(self.splits), *subsets)
+
+
+CONVENTIONS = {
+    "darkroom": Convention("darkroom", False, "random", False, "every pair counts once, splits at random"),
+    "torch-fidelity": Convention(
+        "torch-fidelity",
+        False,
+        "torch-fidelity",
+        True,
+        "torch-fidelity's: TensorFlow 1's resize, 100 subsets of 1,000 for KID, splits as it draws them, seed 2020",
+    ),
+    "clean-fid": Convention(
+        "clean-fid",
+        True,
+        "random",
+        True,
+        "clean-fid's: Pillow's bicubic resize in float32, 100 subsets of 1,000 for KID, drawn by a seed where it draws "
+        "them anew",
+    ),
+    "adm": Convention(
+        "adm",
+        False,
+        "in order",
+        False,
+        "ADM's evaluator's: TensorFlow 1's resize, splits of 5,000 images in their order, reference statistics of the "
+        ".npz where it has them, its images for precision and recall",
+    ),
+    "edm": Convention(
+        "edm",
+        False,
+        "random",
+        False,
+        "EDM's: TensorFlow 1's resize, reference statistics `mu` and `sigma` of the .npz; it publishes FID alone",
+    ),
+    "dit": Convention("dit", False, "in order", False, "DiT's: ADM's evaluator on 50,000 samples in an .npz"),
+}

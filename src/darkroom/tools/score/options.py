@@ -38,8 +38,8 @@ def request(
     ] = Path(NO_FILE),
     download: Annotated[bool, Option("--download", help="download that file if it is missing")] = False,
     convention: Annotated[
-        Literal["darkroom", "torch-fidelity", "clean-fid", "adm"],
-        Option(help="whose resize of images, splits and subsets"),
+        Literal["darkroom", "torch-fidelity", "clean-fid", "adm", "edm", "dit"],
+        Option("--protocol", "--convention", help="whose resize of images, splits and subsets"),
     ] = "darkroom",
     out: Annotated[Path, Option(metavar="FOLDER", help="of scores.json and index.html")] = Path("score"),
     limit: Annotated[int | None, Option(metavar="N", help="at most N images of each, drawn at random")] = None,

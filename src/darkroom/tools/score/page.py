@@ -19,6 +19,7 @@ from darkroom.artifacts.atomic import json_bytes
 from darkroom.data.draw import drawn
 from darkroom.data.grid import captioned_grid
 from darkroom.metrics.manifold import centred, nearest
+from darkroom.metrics.score import Score
 from darkroom.report.numbers import Number
 from darkroom.tools.score.images import Images, Pixels
 
@@ -51,11 +52,7 @@ class Neighbours(NamedTuple):
 def neighbours(images: Images, features: Tensor, others: Images, reference: Tensor) -> Neighbours:
     """Return the samples that lie nearest to a reference image, and some drawn ones, each with its 5 nearest ones.
 
-    Args:
-        images: samples, N.
-        features: theirs, (N, D).
-        others: reference images, M, at least 6.
-        reference: their features, (M, D).
+    From N samples and M reference images, at least 6, and their features, (N, D) and (M, D).
     """
     real, made = centred(reference, features)
     squares, which = nearest(made, real, NEIGHBOURS)
@@ -122,13 +119,7 @@ class Head(NamedTuple):
     real: str
 
 
-class Row(NamedTuple):
-    """A score: its name in the JSON file, its title, its value in each column, and its meaning."""
-
-    name: str
-    title: str
-    cells: Sequence[Number | None]
-    meaning: str
+Row = tuple[Score, Sequence[Number | None]]  # a score, and its value in each column
 
 
 def page(

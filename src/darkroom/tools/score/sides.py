@@ -1,14 +1,138 @@
-"""The sides of `darkroom score`: images, published statistics, or both in one .npz; and whether two fit."""
+"""The sides of `darkroom score`: images, published statistics, or both in one .npz; and whether two fit.
 
-from collections.abc import Sequence
+An .npz as others publish it: images, `arr_0`, and statistics, `mu` and `sigma`, of sFID `mu_s` and `sigma_s`.
+"""
+
+import math
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
 
 from darkroom.errors import DarkroomError
 from darkroom.metrics.moments import Moments
 from darkroom.models.evaluators.load import Extractor
-from darkroom.tools.score.images import CHANNELS, Files, Images, in_folder, in_tar
-from darkroom.tools.score.npz import read_npz
+from darkroom.tools.score.images import CHANNELS, Files, Images, Pixels, in_folder, in_tar, prepared, size_text
+
+_STATISTICS = {"mu": "sigma", "mu_s": "sigma_s"}
+_NEGATIVE = 1e-4  # of the largest eigenvalue: below minus this it is no rounding, also in float32
+# What reading a damaged archive raises, header and content.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, EOFError, OSError, MemoryError),
+    *(ArithmeticError, LookupError, NotImplementedError, SyntaxError, TypeError, ValueError),
+)
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive; what goes wrong with it while it is read is one sentence that names it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except _DAMAGE as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DarkroomError(f"{path} is no whole .npz of arrays ({reason}): fetch it again.") from error
+
+
+@contextmanager
+def _images(path: Path) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
+    """Open `arr_0` behind its header; yield the file, the shape, whether it is in Fortran's order, and the type."""
+    with _archive(path) as archive, archive.open("arr_0.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or archive.getinfo("arr_0.npy").file_size != size:
+            raise ValueError("`arr_0` holds objects, or is not as long as its header says")
+        yield file, shape, fortran, dtype
+
+
+class Stored(Images):
+    """Images in an .npz, `arr_0`, uint8 (N, H, W, C), read piece by piece: the file may be larger than the memory.
+
+    Damage is found when the archive is read, by its checksum. `size`: see `Files`.
+    """
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        self._path, self._size = path, size
+        with _images(path) as (_, shape, fortran, dtype):
+            pass
+        if dtype != np.uint8 or len(shape) != 4 or shape[3] not in CHANNELS or fortran:
+            raise DarkroomError(
+                f"{path} holds `arr_0` of {dtype} {shape}, and images are uint8 (N, H, W, C) with C of 1, 3 or 4."
+            )
+        super().__init__(shape[0])
+        self._count, self._stored = shape[0], shape[1:]
+        self.shape = (shape[3], shape[1], shape[2]) if size is None else (3, size, size)
+
+    def _name(self, number: int) -> str:
+        return f"{self._path}, image {number}"
+
+    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
+        wanted = set(numbers)
+        with _images(self._path) as (file, *_):
+            for number in range(self._count):
+                data = file.read(math.prod(self._stored))
+                if number in wanted:
+                    pixels = np.frombuffer(data, np.uint8).reshape(self._stored)
+                    if self._size is None:
+                        yield pixels.transpose(2, 0, 1)
+                    else:
+                        yield prepared(
+                            Image.fromarray(pixels.squeeze(2) if self._stored[2] == 1 else pixels), self._size
+                        )
+
+
+def read_npz(path: Path, size: int | None = None) -> tuple[Stored | None, dict[str, Moments]]:
+    """Return the images of an .npz, None where it holds none, and its statistics by the name of their mean.
+
+    `size`: see `Files`.
+
+    Raises:
+        DarkroomError: it holds neither, is damaged, or holds statistics that no images have; names the file.
+    """
+    with _archive(path), np.load(path) as arrays:
+        keys = set(arrays.files)
+        found = {mean: (arrays[mean], arrays[cov]) for mean, cov in _STATISTICS.items() if {mean, cov} <= keys}
+    if "arr_0" not in keys and "mu" not in found:
+        raise DarkroomError(
+            f"{path} holds {', '.join(sorted(keys)) or 'nothing'}, and neither images, `arr_0`, nor statistics, `mu` "
+            "and `sigma`."
+        )
+    statistics = {name: _moments(path, name, *both) for name, both in found.items()}
+    return Stored(path, size) if "arr_0" in keys else None, statistics
+
+
+def _moments(path: Path, name: str, mean: NDArray[Any], cov: NDArray[Any]) -> Moments:
+    """Return statistics as moments of an unknown number of images, 0.
+
+    Raises:
+        DarkroomError: they are no real numbers, not finite, of other shapes, or the covariance is none.
+    """
+    wrong = ""
+    if mean.ndim != 1 or cov.shape != (len(mean), len(mean)):
+        wrong = f"of shape {mean.shape} and a covariance of shape {cov.shape}"
+    elif not {mean.dtype.kind, cov.dtype.kind} <= set("fiu"):
+        wrong = f"or its covariance as {mean.dtype} and {cov.dtype}, and not real numbers"
+    elif not (np.isfinite(mean).all() and np.isfinite(cov).all()):
+        wrong = "or its covariance with values that are not finite"
+    else:
+        wide = torch.from_numpy(cov.astype(np.float64))
+        wide = (wide + wide.T) / 2
+        values = torch.linalg.eigvalsh(wide)
+        if values[0] >= -_NEGATIVE * values.abs().max():
+            return Moments(0, torch.from_numpy(mean.astype(np.float64)), wide)
+        wrong = f"and `{_STATISTICS[name]}`, which is no covariance: it has the eigenvalue {values[0]:.3g}"
+    raise DarkroomError(f"{path} holds `{name}` {wrong}: fetch it again.")
 
 
 @dataclass(frozen=True)
@@ -24,19 +148,15 @@ class Side:
 def open_side(path: Path, limit: int | None = None, size: int | None = None) -> Side:
     """Return the images or statistics at a path: a folder, a tar, or an .npz of ADM's or EDM's.
 
-    Args:
-        path: of a folder of images in any depth, or of tars; of a tar; of an .npz with `arr_0`, uint8 (N, H, W, C),
-            or `mu` and `sigma`, of sFID's features also `mu_s` and `sigma_s`, or both.
-        limit: at most so many of the images, drawn by a fixed seed.
-        size: each image is cropped to its middle square and resized to so many pixels a side, RGB; None: it stays.
+    A folder of images in any depth, or of tars; an .npz with `arr_0`, uint8 (N, H, W, C), or `mu` and `sigma`, of
+    sFID's features also `mu_s` and `sigma_s`, or both. With `limit`, at most so many images, drawn by a fixed seed;
+    with `size`, each is cropped to its middle square and resized to so many pixels a side, RGB.
 
     Raises:
         DarkroomError: nothing is there, or nothing that can be scored; names the file.
     """
     if path.is_dir():
         side = Side(path, in_folder(path, size))
-    elif not path.is_file():
-        raise DarkroomError(f"{path} is neither a folder nor a file.")
     elif path.suffix == ".npz":
         images, statistics = read_npz(path, size)
         side = Side(path, images, statistics.get("mu"), statistics.get("mu_s"))
@@ -55,14 +175,8 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
 def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequence[int] | None) -> Side:
     """Return the reference as the extractor called `name` compares with it.
 
-    Statistics beside images are Inception's, as ADM publishes them: for another network they are left out.
-
-    Args:
-        made: the samples.
-        real: the reference.
-        name: of the extractor.
-        extractor: it.
-        shape: (C, H, W) of the images that it was trained on; None: it resizes images.
+    Statistics beside images are Inception's, as ADM publishes them: for another network they are left out. `shape`,
+    (C, H, W), is that of the images that the extractor was trained on; None: it resizes images.
 
     Raises:
         DarkroomError: grey images beside colour ones, images of another shape than the extractor's, or statistics of
@@ -72,8 +186,8 @@ def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequ
     for path, found in sides:
         if shape is not None and list(found) != list(shape):
             raise DarkroomError(
-                f"{path} holds images of {size(found)}, and the extractor was trained on {size(shape)}: crop or "
-                "convert them first, or name another --extractor."
+                f"{path} holds images of {size_text(found)}, and the extractor was trained on {size_text(shape)}: crop "
+                "or convert them first, or name another --extractor."
             )
     grey = {path: found[0] == 1 for path, found in sides}
     if len(set(grey.values())) == 2:
@@ -89,9 +203,3 @@ def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequ
                 "are another extractor's."
             )
     return real
-
-
-def size(shape: Sequence[int]) -> str:
-    """Return a shape (C, H, W) for people."""
-    channels, height, width = shape
-    return f"{height} x {width} pixels, {CHANNELS[channels]}"

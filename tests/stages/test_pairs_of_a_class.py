@@ -1,6 +1,8 @@
 """Diversity: pairs of one class, real pairs like them, and what a model that repeats itself has."""
 
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +10,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.metrics.diversity import alike_pairs, classes_of, distances_of, pairs
 from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.pairs import in_domain_measure
+from darkroom.stages.diversity import alike_pairs, classes_of, distances_of, pairs
+
+
+def by_row(images: np.ndarray) -> Any:
+    """Return images as shards give them."""
+    return SimpleNamespace(__getitems__=lambda rows: np.ascontiguousarray(images[list(rows)]))
+
 
 LABELS = st.lists(st.sampled_from(["a", "b", None]), min_size=5, max_size=40)
 
@@ -50,8 +58,7 @@ def test_the_distances_of_pairs_in_their_order() -> None:
         return (one.double() - other.double()).abs().mean((1, 2, 3))
 
     chosen = np.array([[row, 2 * row] for row in range(40)])
-    groups = list(distances_of(measure, lambda rows: images[list(rows)], chosen))
-    assert len(groups) == 2 and torch.cat(groups).tolist() == list(range(40))
+    assert distances_of(measure, by_row(images), chosen, "d").tolist() == list(range(40))
 
 
 def test_weights_of_a_mean_and_its_error() -> None:
@@ -114,7 +121,7 @@ def test_a_model_that_repeats_itself_is_below_real_images_and_noise_above(
     found = {}
     for name, pictures in sets.items():
         names = of.get(name, of["real"])
-        values = torch.cat(list(distances_of(measure, lambda rows, all=pictures: all[list(rows)], pairs(names, 250))))
+        values = distances_of(measure, by_row(pictures), pairs(names, 250), "d")
         found[name] = mean_and_error("d", values.tolist())
     real, error = found["real"]["d"], found["real"]["d_se"]
     assert abs(found["others"]["d"] - real) < 3 * np.hypot(error, found["others"]["d_se"])
