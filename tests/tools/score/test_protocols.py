@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom.cli import main
 from darkroom.metrics.batches import Views
 from darkroom.metrics.measure import Samples
 from darkroom.tools.score.measure import BLOCKS, CONVENTIONS, measure, reference_of
-from darkroom.tools.score.options import add_options
+from darkroom.tools.score.options import Request
 
 D, PLACES, CLASSES = 12, 6, 5
 
@@ -73,12 +74,11 @@ def test_the_inception_score_is_of_splits_of_5000_in_their_order() -> None:
     assert one["inception_score_splits"] == pytest.approx(expected, rel=1e-9)
 
 
-def test_each_has_a_name_on_the_command_line() -> None:
-    from argparse import ArgumentParser
-
-    parser = ArgumentParser()
-    add_options(parser)
-    for option in ("--protocol", "--convention"):
-        for name in CONVENTIONS:
-            given = parser.parse_args([str(Path("made")), "--against", "real", option, name])
-            assert given.convention == CONVENTIONS[name].name
+@pytest.mark.parametrize("option", ["--protocol", "--convention"])
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_each_has_a_name_on_the_command_line(option: str, name: str, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    requests: list[Request] = []
+    monkeypatch.setattr("darkroom.tools.score.command.score", requests.append)
+    monkeypatch.chdir(tmp_path)
+    assert main(["score", ".", "--against", ".", option, name]) == 0
+    assert requests[0].convention == CONVENTIONS[name].name
