@@ -61,7 +61,7 @@ def test_a_damaged_set_is_named(tmp_path):
     train(Line(), training(keep_every=32), run(), places(tmp_path))
     (file,) = (places(tmp_path).state / "kept" / "images-000000000032" / "raw").iterdir()
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
-    with pytest.raises(DarkroomError, match=r"images-000000000032 are missing or damaged.*keep_every"):
+    with pytest.raises(DarkroomError, match=r"images-000000000032 are missing or damaged: remove .* and train again"):
         saved(tmp_path, tmp_path / "out", keep_every=32)
 
 

@@ -18,9 +18,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 58_500,
-    "lines of code": 37_600,
-    "files": 440,
+    "lines of src": 55_600,
+    "lines of code": 35_500,
+    "files": 400,
     "lines of the longest file": 400,
     "import cycles": 0,
     "files of an optimizer step": 12,

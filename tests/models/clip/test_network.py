@@ -194,5 +194,5 @@ def test_random_numbers_outside_are_not_touched(folder):
 
 def test_without_a_clip_it_is_said_who_left_it_out(tmp_path):
     write_manifest(tmp_path, "clip", source="none", weights=None, files={})
-    with pytest.raises(ArtifactError, match=r"`train_clip\.source` is none"):
+    with pytest.raises(ArtifactError, match=r"holds no CLIP: set `train_clip\.source`"):
         load_clip(tmp_path)

@@ -113,7 +113,7 @@ def test_the_classes_are_those_of_both_splits_in_order():
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        (("a", None), r"1 of 4 images have no label, the first is key1: set"),
+        (("a", None), r"1 of 4 images have no label, first key1: set"),
         (("a", "a"), r"all images have the label \['a'\]"),
     ],
 )

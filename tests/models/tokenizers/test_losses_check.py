@@ -42,7 +42,7 @@ def test_what_fits_is_valid(attempt):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"perceptual": {"network": "teacher", "weight": 1.0}, "teacher": "data/none"}, "it is models/teacher"),
+        ({"perceptual": {"network": "teacher", "weight": 1.0}, "teacher": "data/none"}, "set it to models/teacher"),
         ({"perceptual": LPIPS}, "name a file with torchvision's weights of VGG16, or data/none"),
         ({"perceptual": LPIPS, "teacher": "vgg.pth"}, r"`train_tokenizer\.teacher` is vgg\.pth, which does not exist"),
         ({"perceptual": {"weight": 1.0}}, "a weight needs a network"),
@@ -50,11 +50,11 @@ def test_what_fits_is_valid(attempt):
         ({"adversarial": {"weight": 0.5, "start": 8000}}, r"start` is 8,000, and the training has 8,000 images"),
         (
             {"perceptual": {"network": "vgg16", "weight": 1.0}, "teacher": "data/none", "size": 16},
-            r"`train_tokenizer\.kl\.perceptual` needs images of 32 pixels",
+            r"`train_tokenizer\.kl\.perceptual` needs 32 pixels",
         ),
         (
             {"adversarial": {"weight": 1.0, "channels": [16, 16, 16, 16]}, "size": 16},
-            r"`train_tokenizer\.kl\.adversarial` needs images of 32 pixels.*fewer levels",
+            r"`train_tokenizer\.kl\.adversarial` needs 32 pixels.*fewer levels",
         ),
         ({"adversarial": {"weight": 1.0, "adaptive": "perceptual"}}, "there is no perceptual loss"),
         ({"adversarial": {"channels": [16, 20]}}, "must divide every width in channels, not 20"),

@@ -214,7 +214,7 @@ def test_scores_while_training_need_a_tokenizer_that_draws_images_and_is_trained
     unnamed = {**asked, "train_tokenizer.evaluate.reference": "data/none"}
     refused(attempt, "vq_ar", "every is above 0, so reference must be named: data/reference", **unnamed)
     given = {"train_tokenizer.vq_ar.trained": False, "train_tokenizer.training.init.url": "https://a.org/b.safetensors"}
-    refused(attempt, "vq_ar", f"{every}vq_ar.trained` is false, so it has no effect", **asked, **given)
+    refused(attempt, "vq_ar", f"{every}vq_ar.trained` is false: set the former to 0", **asked, **given)
     untrained = {"train_tokenizer.vq_ar.label_dropout": 0.0, "sample_tokenizer.guidance": 1.0}
     key, told = "train_tokenizer.vq_ar.sampling.guidance", "1.5, and `train_tokenizer.vq_ar.label_dropout` is 0"
     refused(attempt, "vq_ar", f"`{key}` is {told}", **asked, **untrained)

@@ -64,7 +64,7 @@ def test_a_setting_in_which_the_network_computes_something_else_is_refused(attem
     monkeypatch.setattr(Classifier, "logits", lossy)
     monkeypatch.setattr(search, "_options", lambda *_: [("precision", ("fp32", "bf16"))])
     found = {each.label: each for each in search.search(attempts, 1)}
-    assert found["bf16"].verdict == "departs" and found["as it is"].verdict == ""
+    assert found["precision: bf16"].verdict == "departs" and found["as it is"].verdict == ""
 
 
 def test_what_cannot_be_trained_is_a_reason(attempts, monkeypatch):
