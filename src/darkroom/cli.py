@@ -15,8 +15,6 @@ from typing import Any
 
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
-from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC
 
 _PLAIN = {"±": "+/-", "…": "...", "█": "#", "▀": '"', "→": "->", "×": "x"}
 _SHOWN = 200  # characters of an argument in an error
@@ -74,6 +72,9 @@ def _item(stage: str, item: str | None) -> str | None:
 
 def _require_root() -> None:
     """Check that the working folder is the root of a clone. Raises DarkroomError naming the folder to `cd` into."""
+    from darkroom.params.section import PARAMS  # pydantic takes longer than all that `--help` needs
+    from darkroom.params.stage import DVC
+
     if not any(path.is_file() for path in (DVC, PARAMS)):
         roots = [f"`cd {shlex.quote(str(folder))}`" for folder in Path.cwd().parents if (folder / DVC).is_file()]
         raise DarkroomError(f"run this in the root of your clone: {(roots or [f'no folder here holds {DVC}'])[0]}.")
