@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from darkroom.check.check import read_params
 from darkroom.errors import DarkroomError
-from darkroom.params.section import PARAMS
-from darkroom.params.stage import read_yaml
 from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.cores import core_count
 from darkroom.tools.doctor.packages import Finding, note, ok, problem
@@ -33,7 +32,7 @@ def devices() -> Iterator[Finding]:
         yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")
     device = "auto"
     with contextlib.suppress(DarkroomError):  # `parameters` reports the error
-        device = str((read_yaml(PARAMS).get("run") or {}).get("device", device))
+        device = str(read_params()["run"]["device"])
     kind, _, number_text = device.partition(":")
     there = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
     if not there or (number_text and int(number_text) >= torch.cuda.device_count()):
