@@ -48,7 +48,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
             "tools.invert.command:invert",
         ),
         "show": Command("tools.show:show", "Show an image in the terminal, or list the available ones."),
-        "export": Command("tools.export.command:command", "Write the generator or the tokenizer for other programs."),
+        "export": Command("tools.export.options:command", "Write the generator or the tokenizer for other programs."),
     },
     "Score and compare": {
         "score": Command(

@@ -141,7 +141,7 @@ def test_a_flipped_byte_is_refused_before_reading(
     path.write_bytes(content)
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was read"))
     expected = sha256_file(weights)
-    with pytest.raises(DarkroomError, match=f"has the sha256 {sha256_file(path)}, and {expected} is expected"):
+    with pytest.raises(DarkroomError, match=f"has the sha256 {sha256_file(path)}, not {expected}"):
         open_inception(path, expected)
 
 

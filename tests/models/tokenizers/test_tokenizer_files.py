@@ -138,7 +138,7 @@ def test_a_pickle_that_would_run_code_is_refused_before_it_runs(
     with pytest.raises(DarkroomError, match="damaged or cut short"):
         read_into(model, Path("short.pt"))
     torch.save({"state": torch.zeros(3)}, "other.pt")
-    with pytest.raises(DarkroomError, match="name the right file"):
+    with pytest.raises(DarkroomError, match=r"name (the right|a) file"):
         read_into(model, Path("other.pt"))
 
 
