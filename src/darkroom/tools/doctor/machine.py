@@ -34,8 +34,8 @@ def devices() -> Iterator[Finding]:
     device = "auto"
     with contextlib.suppress(DarkroomError):  # `parameters` reports the error
         device = str(lookup(read_yaml(PARAMS), "run.device"))
-    kind, colon, number = device.partition(":")
-    is_known = not colon or (number.isdigit() and int(number) < torch.cuda.device_count())
+    kind, colon, index = device.partition(":")
+    is_known = not colon or (index.isdigit() and int(index) < torch.cuda.device_count())
     there = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
     if not there or not is_known:
         yield problem("device", f"`run.device` is {device}, and torch sees no such device: take auto or cpu.")
