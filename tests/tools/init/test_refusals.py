@@ -22,7 +22,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["nowhere"], "nowhere does not exist: name a folder of images, or one of digits"),
         (["params.yaml"], "params.yaml is a file"),
         (["torchvision:"], "does not exist"),
-        (["torchvision:Nope"], "`torchvision.dataset` is Nope, which is no classification set of torchvision; there are"),
+        (["torchvision:Nope"], "`torchvision.dataset` is Nope, which is no classification set"),
         (["digits", "--minutes", "0"], "--minutes is 0"),
         (["digits", "--size", "20"], "--size is 20, and must be a multiple of 16"),
     ],
