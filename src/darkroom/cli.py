@@ -110,13 +110,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
-        if command in STAGES:
+        if command != "score" and not {"-h", "--help"} & set(words):
             _require_root()
+        if command in STAGES:
             _stage(words)
             code = 0
         else:
-            if command != "score" and not {"-h", "--help"} & set(words):
-                _require_root()
             code = _command(words)
         print(end="", flush=True)  # here, where an error of the output can be caught
     except ModuleNotFoundError as error:

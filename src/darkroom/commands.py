@@ -48,7 +48,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
             "tools.invert.command:invert",
         ),
         "show": Command("tools.show:show", "Show an image in the terminal, or list the available ones."),
-        "export": Command("tools.export.command:command", "Write the generator or the tokenizer for other programs."),
+        "export": Command("tools.export.options:command", "Write the generator or the tokenizer for other programs."),
     },
     "Score and compare": {
         "score": Command(
@@ -73,6 +73,9 @@ def _function(place: str) -> Callable[..., Any]:
     return function
 
 
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
 class _Group(TyperGroup):
     """Imports the module of a command when it is called, not for the list in `--help`."""
 
@@ -81,7 +84,7 @@ class _Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
         app = Typer(add_completion=False)
-        app.command(help=COMMANDS[str(name)].help)(_function(COMMANDS[str(name)].place))
+        app.command(help=COMMANDS[str(name)].help, context_settings=_HELP)(_function(COMMANDS[str(name)].place))
         return name, get_command(app), rest
 
     def invoke(self, ctx: Any) -> None:
@@ -103,7 +106,7 @@ def run(words: Sequence[str]) -> Any:
         for name, command in commands.items()
     ]
     text = "Train image generators as one reproducible DAG."
-    group = _Group(name="darkroom", commands=listed, help=text, no_args_is_help=True)
+    group = _Group(name="darkroom", commands=listed, help=text, no_args_is_help=True, context_settings=_HELP)
     try:
         group.main(args=words, prog_name="darkroom")
     except SystemExit as end:

@@ -25,7 +25,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.tokenizers.settings import EncodeParams
 from darkroom.rng import random_numbers
 from darkroom.stages import encode_latents
-from darkroom.training.data import mirrored
+from darkroom.training.data import mirrored, with_means
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
 from darkroom.training.start import Places
@@ -112,7 +112,8 @@ def test_the_loss_of_a_dit_is_the_formula_of_the_tokenizers_latents(form: str, d
     assert (rows.shards.form, rows.shards.mirrors.all()) == (form, mirror)
     order, positions = list(range(len(rows)))[::-1], np.arange(50, 50 + len(rows))
     data = rows.__getitems__(order, positions)
-    assert list(data) == [*(["mean"] if form == "codes" else FORMS[form]), "labels"]
+    assert list(data) == [*FORMS[form], "labels"]
+    data = with_means(data, rows.codebook)
     pixels = images.__getitems__(order)
     turned = mirrored(9, images.mirrors, order, positions)
     assert turned.any() == mirror

@@ -206,8 +206,8 @@ def test_sizes_that_clip_cannot_load_are_refused(changes: dict, told: str) -> No
     [
         ({"source": "pretrained", "pretrained": None}, "the section `pretrained` is missing"),
         ({"pretrained": {"name": "ViT-B/33", "file": "data/none"}}, r"did you mean `ViT-B/32`\?"),
-        ({"pretrained": {"name": "ViT-B/32", "file": "a.pt"}}, "or a file, not both"),
-        ({"pretrained": {"name": None, "file": "data/none"}}, "give a name, one of open_clip's or a file"),
+        ({"pretrained": {"name": "ViT-B/32", "file": "a.pt"}}, "give one of name, open_clip and file"),
+        ({"pretrained": {"name": None, "file": "data/none"}}, "give one of name, open_clip and file"),
         (
             {"source": "pretrained", "training": training(processes=2).model_dump()},
             "set `train_clip.training.processes` to 1",

@@ -56,8 +56,13 @@ class Section(BaseModel):
                 yield f"{key} is read with {other} only: set {other}, or take {key} out"
             there = found if isinstance(found, set) else {found}
             if values and not there & set(values):
-                known, given = (" or ".join(sorted(map(str, each))) for each in (values, there))
+                known, given = (" or ".join(sorted(map(_written, each))) for each in (values, there))
                 yield f"{key} is read with {other} {known} only, and {other} is {given}: take {key} out"
+
+
+def _written(value: object) -> str:
+    """Return a value as YAML writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 Positive = Annotated[int, Field(gt=0)]

@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
+from ruamel.yaml.tokens import ScalarToken
 
 from darkroom.errors import DarkroomError
 
@@ -41,9 +42,22 @@ def parse_yaml(text: str, file: object) -> Any:
                 f"{file}, line {line}: git left the marker of a merge there: keep one of the two versions below it."
             ) from None
         parts: tuple[str | None, ...] = (str(error),)
-        where = ""
+        mark = None if isinstance(error, YAMLError) else _unreadable(text)
         if isinstance(error, MarkedYAMLError):
             parts, mark = (error.context, error.problem), error.problem_mark
-            where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         reason = " ".join(", ".join(filter(None, parts)).split())
         raise DarkroomError(f"{file} is not valid YAML: {where}{reason}.") from None
+
+
+def _unreadable(text: str) -> StreamMark | None:
+    """Return the place of the first scalar that the parser cannot read."""
+    for token in YAML(typ="safe", pure=True).scan(text):
+        try:
+            if isinstance(token, ScalarToken) and token.plain:
+                YAML(typ="safe").load(token.value)
+        except YAMLError:  # no document by itself
+            continue
+        except _UNREADABLE:
+            return token.start_mark
+    return None

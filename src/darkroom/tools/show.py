@@ -174,7 +174,7 @@ def _opened(path: Path) -> Image.Image:
         with Image.open(path) as image:
             profile, plain = image.info.get("icc_profile"), eight_bits(image)
             channels = "RGBA" if plain.mode in ("LA", "RGBA") else "RGB"
-            pixels = to_array(as_channels(plain, profile, channels))
+            pixels = to_array(as_channels(plain, profile if isinstance(profile, bytes) else None, channels))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, DamageError) as error:
         raise DarkroomError(f"{path} cannot be read as an image: {error}.") from error
     return to_pil(opaque(pixels[None])[0])

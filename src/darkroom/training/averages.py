@@ -343,7 +343,9 @@ def reconstruct(folder: Path, sigma_rel: float, images: int | None = None) -> di
     last = manifest["snapshots"][-1] if images is None else images
     kept = [(at, width) for at in manifest["snapshots"] if at <= last for width in manifest["widths"]]
     if not kept:
-        raise ArtifactError(f"{folder} begins at image {manifest['snapshots'][0]:,}, and not before {last:,}.")
+        raise ArtifactError(
+            f"{folder} has no snapshot up to image {last:,}: the first is at {manifest['snapshots'][0]:,}."
+        )
     times = np.array([at for at, _ in kept], dtype=np.float64)
     gammas = np.array([exponent(width) for _, width in kept])
     found, residual = coefficients(times, gammas, last, exponent(sigma_rel))

@@ -1,6 +1,6 @@
 """Datasets for recipes: the rows of the readers under the names that the losses use."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,11 +9,13 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch.nn import functional
 
 from darkroom.data.images import to_array, to_pil
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
+from darkroom.device import to_device
 from darkroom.errors import DarkroomError
 from darkroom.rng import order, random_numbers
 
@@ -203,8 +205,8 @@ class StoredLatents:
     """Stored latents.
 
     They are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16, as stored: they are widened on
-    the device, where z is sampled. Of codes, `mean` is what they stand for. Of the rows whose mirror image was encoded
-    too, half are its latents in training, where `mirror` allows it. `seed` is the training's.
+    the device, where z is sampled; or `codes` int32 (N, H, W), see `with_means`. Of the rows whose mirror image was
+    encoded too, half are its latents in training, where `mirror` allows it. `seed` is the training's.
     """
 
     def __init__(self, shards: LatentShards, seed: int = 0, mirror: bool = True) -> None:
@@ -217,24 +219,39 @@ class StoredLatents:
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the latents of some rows, some of them mirrored where positions are given."""
         stored = self.shards.__getitems__(rows, mirrored(self.seed, self._mirrors, rows, positions))
-        if self.shards.codebook is not None:
-            stored = {"mean": means_of(stored["codes"], self.shards.codebook)}
-        return {name: _tensor(value) for name, value in stored.items()}
+        return {name: _tensor(value, self.shards.form) for name, value in stored.items()}
+
+    @property
+    def codebook(self) -> NDArray[np.float32] | None:
+        """The vectors of the codes, (K, C); None: latents are no codes."""
+        return self.shards.codebook
 
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows, by which a person finds the images."""
         return self.shards.keys_of(rows)
 
 
-def _tensor(stored: NDArray[Any]) -> torch.Tensor:
-    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits."""
+def _tensor(stored: NDArray[Any], form: str) -> torch.Tensor:
+    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits, and torch indexes by no uint16."""
+    if form == "codes":
+        return torch.from_numpy(stored.astype(np.int32, copy=False))
     tensor = torch.from_numpy(stored)
     return tensor.view(torch.bfloat16) if stored.dtype == np.uint16 else tensor
 
 
-def means_of(codes: NDArray[Any], codebook: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what codes (N, H, W) stand for, (N, C, H, W), by the codebook (K, C)."""
-    return np.ascontiguousarray(np.moveaxis(codebook[codes], -1, 1))
+def with_means(
+    data: Mapping[str, torch.Tensor], codebook: torch.Tensor | NDArray[np.float32] | None
+) -> dict[str, torch.Tensor]:
+    """Return a batch with `mean`, the vectors of its `codes`, float32 (N, C, H, W), in place of these.
+
+    The vectors are looked up on the device of the codes, which take a fraction of their bytes on the way there.
+    """
+    if codebook is None:
+        return dict(data)
+    found = dict(data)
+    codes = found.pop("codes")
+    vectors = functional.embedding(codes, to_device(codebook, codes.device))  # (N, H, W, C)
+    return {"mean": vectors.permute(0, 3, 1, 2).contiguous(), **found}
 
 
 class LabelledImages(Images):

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from darkroom.device import to_device
 from darkroom.errors import DarkroomError
 from darkroom.rng import order
+from darkroom.training.data import with_means
 from darkroom.training.recipe import Batch, IndexedDataset, Ordered
 
 _BLOCK = 64  # batches whose rows are found at once: much of the work does not grow with their number
@@ -63,8 +64,14 @@ def _same(batch: Any) -> Any:
     return batch
 
 
-def _to(data: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    return {name: to_device(value, device) for name, value in data.items()}
+def _to(data: Mapping[str, Tensor], device: torch.device, codebook: Tensor | None) -> dict[str, Tensor]:
+    return with_means({name: to_device(value, device) for name, value in data.items()}, codebook)
+
+
+def _codebook(rows: IndexedDataset, device: torch.device) -> Tensor | None:
+    """Return the codebook of stored codes on the device; None: the rows hold no codes."""
+    codebook = getattr(rows, "codebook", None)
+    return None if codebook is None else to_device(codebook, device)
 
 
 def _leave_signals(worker: int) -> None:
@@ -120,12 +127,13 @@ def training_batches(
     Of each batch, process `rank` of `count` gets its part of consecutive images: which image stands where does not
     depend on the number of processes.
     """
+    codebook = _codebook(rows, device)
     draws, known = tee(_draws(rows, seed, start, stop, batch, rank, count, shuffle))  # workers read ahead
     for data, draw in zip(_load(rows, seed, draws, workers, device, shuffle), known, strict=True):
         if isinstance(data, Exception):
             raise data
         assert draw.positions is not None  # in training each batch has its place
-        yield Batch(draw.positions, _to(data, device))
+        yield Batch(draw.positions, _to(data, device, codebook))
 
 
 def validation_batches(
@@ -135,7 +143,7 @@ def validation_batches(
 
     Of `count` processes, each takes every `count`-th batch.
     """
-    numbers = np.arange(len(rows))
+    numbers, codebook = np.arange(len(rows)), _codebook(rows, device)
     draws = [_Draw(numbers[at : at + batch].tolist(), None) for at in range(0, len(rows), batch)][rank::count]
     for draw, data in zip(draws, _load(rows, 0, draws, 0, device), strict=True):
-        yield Batch(np.array(draw.rows), _to(data, device))
+        yield Batch(np.array(draw.rows), _to(data, device, codebook))

@@ -119,7 +119,8 @@ def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:
         if number in taken:
             if group.optimizer == "muon" and number not in hidden:
                 raise DarkroomError(
-                    f"groups: `optimizer: muon` of `{group.match}` matches no weight of 16 inputs and outputs: omit it."
+                    f"groups: `optimizer: muon` of `{group.match}` matches no weight of 16 or more inputs and outputs: "
+                    "omit it."
                 )
             continue
         if any(fnmatchcase(path, group.match) for path in paths):

@@ -57,7 +57,7 @@ class Processes:
             )
         if kind in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise DarkroomError(
-                f"the accelerate configuration names {kind.value}, which is not supported: take fsdp_version: 2."
+                f"the accelerate configuration names {kind.value}, which is not supported: use FSDP (fsdp_version: 2)."
             )
         self.sharded = kind == DistributedType.FSDP
         if self.sharded and not self.accelerator.is_fsdp2:

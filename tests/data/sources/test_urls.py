@@ -250,6 +250,12 @@ def test_a_table_that_cannot_be_read_is_named(here: Path, content: bytes | None,
         Urls(settings(), Path(f"bad.{ending}"), run())
 
 
+def test_a_nested_column_is_named_before_any_download(here: Path) -> None:
+    pq.write_table(pa.table({"url": [["https://example.org/0.jpg"]], "label": ["a"]}), "urls.parquet")
+    with pytest.raises(DarkroomError, match=r"urls\.parquet: `url` holds list<.*, and must hold texts or numbers"):
+        Urls(settings(caption_column=None), Path("urls.parquet"), run())
+
+
 def test_only_http_is_asked_for_and_odd_letters_are_escaped(here: Path) -> None:
     path = table(
         5,

@@ -51,7 +51,7 @@ def test_of_a_text_that_is_too_long_for_a_published_clip_the_beginning_counts(fo
 
 
 def test_what_is_no_clip_is_refused_with_its_key(tmp_path):
-    with pytest.raises(DarkroomError, match=r"`score_decoder\.clip` in params.yaml names no/clip\.pt.*data/none"):
+    with pytest.raises(DarkroomError, match=r"`score_decoder\.clip` is no/clip\.pt, which does not exist.*data/none"):
         open_clip(Path("no/clip.pt"), "score_decoder.clip")
     (tmp_path / "text.pt").write_text("no weights")
     with pytest.raises(DarkroomError, match=r"text\.pt, which `score_decoder\.clip` names, cannot be read") as told:

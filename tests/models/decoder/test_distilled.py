@@ -215,9 +215,7 @@ def test_what_is_distilled_stays_within_the_range_of_pixels(tmp_path: Path) -> N
 
 def test_of_another_teacher_nothing_is_drawn(tmp_path: Path) -> None:
     written(tmp_path, teacher_manifest="0" * 64)
-    with pytest.raises(
-        ArtifactError, match=r"few was distilled from another U-Net than .*base holds: .*train_decoder@few"
-    ):
+    with pytest.raises(ArtifactError, match=r"few is not distilled from .*base: .*train_decoder@few"):
         Cascade.open(("base", "up", "few"), "ema", tmp_path)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.models.colours import to_rgb
-from darkroom.models.evaluators.inception import Inception, cached_weights, open_inception, pillow
+from darkroom.models.evaluators.inception import PUBLISHED, Inception, open_inception, pillow
 from darkroom.params.section import NO_FILE
 from models.evaluators.weights import write_random_weights
 
@@ -141,7 +141,7 @@ def test_a_flipped_byte_is_refused_before_reading(
     path.write_bytes(content)
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was read"))
     expected = sha256_file(weights)
-    with pytest.raises(DarkroomError, match=f"has the sha256 {sha256_file(path)}, and {expected} is expected"):
+    with pytest.raises(DarkroomError, match=f"has the sha256 {sha256_file(path)}, not {expected}"):
         open_inception(path, expected)
 
 
@@ -223,8 +223,8 @@ def test_download_is_checked_kept_and_not_repeated(
     with pytest.raises(DarkroomError, match="another file") as error:
         open_inception(Path(NO_FILE), "0" * 64)
     assert sha256_file(weights) in str(error.value) and "0" * 64 in str(error.value)
-    assert list(cached_weights().parent.iterdir()) == []
+    assert list(PUBLISHED.cached.parent.iterdir()) == []
     for _ in range(2):
         open_inception(Path(NO_FILE), sha256_file(weights))
     assert asked == [URL_INCEPTION_V3] * 2
-    assert cached_weights().read_bytes() == weights.read_bytes()
+    assert PUBLISHED.cached.read_bytes() == weights.read_bytes()

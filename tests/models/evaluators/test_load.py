@@ -94,7 +94,7 @@ def test_in_domain_comes_with_the_hash_of_its_weights(network: Classifier, tmp_p
 def test_inception_is_handed_its_file_and_hash(tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     path.write_bytes(b"another")
-    with pytest.raises(DarkroomError, match=f"has the sha256 .*, not {'0' * 64} "):
+    with pytest.raises(DarkroomError, match=f"has the sha256 .*, not {'0' * 64}"):
         open_extractor("inception", Source(path, "0" * 64))
 
 

@@ -62,7 +62,7 @@ def test_positions_say_the_row_whatever_was_asked_before() -> None:
 
 @pytest.mark.parametrize("label", ["one", None])
 def test_without_classes_it_is_refused(label: str | None) -> None:
-    with pytest.raises(DarkroomError, match=r"`train_generator\.dit\.balance` needs images of two classes at least"):
+    with pytest.raises(DarkroomError, match=r"`train_generator\.dit\.balance` needs images of two classes"):
         Balanced(Rows(3), pa.chunked_array([[label] * 3], pa.string()), 0.5)
 
 

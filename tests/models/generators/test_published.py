@@ -279,7 +279,7 @@ def test_a_size_of_the_paper_is_named(here):
 
 def test_other_heads_than_the_file_s_are_refused(here):
     """No tensor shows them, and another number is another network."""
-    with pytest.raises(DarkroomError, match=r"has 2 heads: set `train_generator.dit.model.heads` to it, not 4"):
+    with pytest.raises(DarkroomError, match=r"has 2 heads: set `train_generator.dit.model.heads` to 2, not 4"):
         begun(small(3, heads=4), write_diffusers(here / "some", small(3)))
     with pytest.raises(DarkroomError, match=r"has 16 heads: .*, not 2"):
         begun(small(3), write_pt(here / "some.pt", small(3), args=arguments("DiT-XL/2")))

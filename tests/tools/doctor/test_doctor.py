@@ -94,7 +94,8 @@ def test_a_device_that_is_not_there_is_a_fault(empty, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    for device, level in {"auto": "ok", "cpu": "ok", "cuda": "fault", "cuda:1": "fault", "mps": "fault"}.items():
+    levels = {"auto": "ok", "cpu": "ok", "cuda": "fault", "cuda:1": "fault", "cuda:one": "fault", "mps": "fault"}
+    for device, level in levels.items():
         Path("params.yaml").write_text(f"run:\n  device: {device}\n")
         assert list(machine.devices())[-1].level == level
     Path("params.yaml").unlink()

@@ -49,6 +49,9 @@ def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
         if missing := [f"`{column}`" for column in columns if column not in schema.names]:
             names = ", ".join(f"`{name}`" for name in schema.names)
             raise DarkroomError(f"{path} has no column {missing[0]}: it has {names}. See `urls` in params.yaml.")
+        for column in columns:
+            if pa.types.is_nested(kind_of := schema.field(column).type):
+                raise DarkroomError(f"{path}: `{column}` holds {kind_of}, and must hold texts or numbers.")
         if kind == ".csv":
             # As bytes: a label may be 007, and texts need not be UTF-8.
             kinds = {name: pa.binary() for name in columns}

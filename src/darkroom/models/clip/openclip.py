@@ -118,7 +118,7 @@ def read_open_clip(
         import open_clip
         from open_clip.pretrained import get_pretrained_cfg
     except ImportError:
-        raise DarkroomError(f"{what} is of open_clip: install it with `pip install 'darkroom[open_clip]'`.") from None
+        raise DarkroomError(f"{what} needs open_clip: install it with `pip install 'darkroom[open_clip]'`.") from None
     name, tag, changes = what, None, {}
     if Path(what).is_dir():
         name = f"local-dir:{what}"

@@ -85,7 +85,7 @@ class Pretrained(Section):
 
     def _misfits(self) -> Iterator[str]:
         if sum((self.name is not None, self.open_clip is not None, self.file != NO_FILE)) != 1:
-            yield f"give a name, one of open_clip's or a file, not both: the others are null, null and {NO_FILE}"
+            yield f"give one of name, open_clip and file; the others are null, null and {NO_FILE}"
 
     @property
     def of_open_clip(self) -> str | None:
@@ -192,7 +192,7 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
         assert settings.pretrained is not None  # `_chosen`
         given = settings.pretrained
         if given.of_open_clip is not None and find_spec("open_clip") is None:
-            return f"`train_clip.pretrained` names {given.of_open_clip}: install `pip install 'darkroom[open_clip]'`"
+            return "`train_clip.pretrained` needs open_clip: install it with `pip install 'darkroom[open_clip]'`"
         if given.file != NO_FILE and given.of_open_clip is None and not Path(given.file).is_file():
             return (
                 f"`train_clip.pretrained.file` is {given.file}, which is no file: give the path of a .pt file, "

@@ -169,6 +169,11 @@ class ConditionedDataset:
         if isinstance(self.rows, Images):
             self.rows.prefetch(seed, position)
 
+    @property
+    def codebook(self) -> NDArray[np.float32] | None:
+        """The vectors of the codes; None: the rows are images, or latents that are no codes."""
+        return getattr(self.rows, "codebook", None)
+
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows."""
         return self.rows.keys(rows)

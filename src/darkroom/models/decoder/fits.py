@@ -74,7 +74,7 @@ def _same(key: str, unet: UNet, source: str, teacher: UNet) -> None:
     for name, (own, theirs) in pairs.items():
         if own != theirs:
             value = "null" if theirs is None else theirs
-            refuse(f"`{key}.{name}` is {own}, and that of its teacher, `{source}.{name}`, is {value}: set both alike.")
+            refuse(f"`{key}.{name}` is {own}, and that of its teacher, `{source}.{name}`, is {value}: set it to that.")
 
 
 def _draws(decoder: TrainDecoder, name: str, teacher: str) -> None:

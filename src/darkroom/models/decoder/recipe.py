@@ -21,6 +21,7 @@ from darkroom.models.decoder.sample import blurred, downsampled, noised, upsampl
 from darkroom.models.decoder.unet_settings import LowResolution, UNet
 from darkroom.models.evaluators.evaluation import UNetEvaluation
 from darkroom.rng import derive, normal, random_numbers
+from darkroom.training.data import with_means
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
 _GUIDANCE = 2.0  # of grids, where `grids.guidance` names none
@@ -219,10 +220,8 @@ class DecoderRecipe(Recipe):
 
     def _read(self, source: IndexedDataset, rows: Sequence[int]) -> Batch:
         device = next(self.model.parameters()).device
-        data = source.__getitems__(rows)
-        return Batch(
-            np.array(rows), {name: torch.as_tensor(np.asarray(value)).to(device) for name, value in data.items()}
-        )
+        data = {name: torch.as_tensor(value).to(device) for name, value in source.__getitems__(rows).items()}
+        return Batch(np.array(rows), with_means(data, getattr(source, "codebook", None)))
 
     def _real(self, source: IndexedDataset, rows: Sequence[int]) -> Tensor:
         """Return images of some rows at the size of the U-Net, uint8 (N, C, S, S)."""

@@ -85,11 +85,6 @@ class Inception(nn.Module):
         return self.outputs(images)[:, : self.dim]
 
 
-def cached_weights() -> Path:
-    """Return the path of the published file in torch hub's cache, which torch-fidelity and torchmetrics use too."""
-    return PUBLISHED.cached
-
-
 def open_inception(
     weights: Path, sha256: str | None, keys: Keys = KEYS, resize: Resize = tensorflow, download: bool = True
 ) -> tuple[Inception, str]:

@@ -22,6 +22,7 @@ from darkroom.models.generators.sample_settings import BitsSettings
 from darkroom.models.kinds import GENERATORS
 from darkroom.rng import normal
 from darkroom.terminal.terminal import with_progress
+from darkroom.training.data import with_means
 
 
 def measure_bits(
@@ -77,7 +78,7 @@ def _of_groups(
     settings: BitsSettings, sampler: Any, data: LabelledLatents, groups: Iterator[list[int]], device: torch.device
 ) -> Iterator[Bits]:
     for rows in groups:
-        stored = data.__getitems__(rows)
+        stored = with_means(data.__getitems__(rows), data.codebook)
         mean = stored["mean"].to(device).float()
         shape = tuple(mean.shape[1:])
 

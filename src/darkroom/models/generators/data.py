@@ -67,6 +67,11 @@ class Balanced:
         """Return what the data set returns."""
         return self._rows.__getitems__(rows, positions)
 
+    @property
+    def codebook(self) -> NDArray[np.float32] | None:
+        """The vectors of the codes; None: latents are no codes."""
+        return getattr(self._rows, "codebook", None)
+
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows."""
         return self._rows.keys(rows)

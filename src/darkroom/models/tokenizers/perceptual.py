@@ -195,7 +195,8 @@ def untrained(network: Network, image_size: int) -> FeatureDistance:
     smallest = Perceptual(network=network, weight=1.0).smallest
     if image_size < smallest:
         raise DarkroomError(
-            f"{network} needs images of {smallest} pixels a side, not {image_size}: take the network `teacher`."
+            f"{network} needs images of {smallest} pixels a side at least, and `ingest.image_size` is {image_size}: "
+            "use the network `teacher`."
         )
     from torchvision.models import vgg16
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import read_yaml
+from darkroom.params.stage import lookup, read_yaml
 from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.cores import core_count
 from darkroom.tools.doctor.packages import Finding, note, ok, problem
@@ -33,10 +33,11 @@ def devices() -> Iterator[Finding]:
         yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")
     device = "auto"
     with contextlib.suppress(DarkroomError):  # `parameters` reports the error
-        device = str((read_yaml(PARAMS).get("run") or {}).get("device", device))
-    kind, _, number_text = device.partition(":")
+        device = str(lookup(read_yaml(PARAMS), "run.device"))
+    kind, colon, index = device.partition(":")
+    is_known = not colon or (index.isdigit() and int(index) < torch.cuda.device_count())
     there = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
-    if not there or (number_text and int(number_text) >= torch.cuda.device_count()):
+    if not there or not is_known:
         yield problem("device", f"`run.device` is {device}, and torch sees no such device: take auto or cpu.")
     else:
         chosen = kind if kind != "auto" else "cuda" if cuda else "mps" if mps else "cpu"

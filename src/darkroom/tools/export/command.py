@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
 import yaml
-from typer import Option
 
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
@@ -30,19 +29,6 @@ from darkroom.tools.places import require_no_output
 FORMATS = ("diffusers", "pt", "safetensors")
 MODEL, TOKENIZER = Path("models/generator"), Path("models/tokenizer")
 _KINDS = ("dit", "pretrained")
-
-
-def command(
-    model: Annotated[Literal["generator", "tokenizer"], Option(help="the model")] = "generator",
-    out: Annotated[Path, Option(metavar="DIR", help="a new folder")] = Path("export"),
-    form: Annotated[Literal["diffusers", "pt", "safetensors"], Option("--format", help="of the weights")] = "diffusers",
-    weights: Annotated[Literal["ema", "raw"], Option(help="of the generator")] = "ema",
-    licence: Annotated[str, Option("--license", help="for the page, as the Hub names it")] = "other",
-) -> str:
-    """Return a line that says what was written. Raises as `export` and `export_tokenizer`."""
-    if model == "tokenizer":
-        return export_tokenizer(out, form, licence)
-    return export(out, form, licence, weights)
 
 
 def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:

@@ -32,7 +32,7 @@ from darkroom.terminal.numbers import aligned
 from darkroom.tools.invert.request import Request
 from darkroom.tools.invert.subjects import Conditions, edits, of_files, own_conditions, stored
 from darkroom.tools.sample.classes import MODEL
-from darkroom.training.data import means_of
+from darkroom.training.data import with_means
 
 _BATCH = 4  # images in a forward pass, as `darkroom sample`
 _COLUMNS = ("psnr", "psnr_tokenizer", "latent_error", "noise_std")
@@ -140,8 +140,8 @@ def _encoded(tokenizer: Tokenizer, images: Tensor, settings: EncodeLatents, devi
     """Return the latents of images as they are stored, without the noise of a distribution, float32 (N, C, H, W)."""
     shape: Any = tuple(images.shape[1:])
     _, encode_images, codebook = encoder(tokenizer, settings.model_copy(update={"batch": _BATCH}), shape, device)
-    first = encode_images(images)[0]
-    return torch.from_numpy(first if codebook is None else means_of(first, codebook)).float()
+    first = torch.from_numpy(encode_images(images)[0])
+    return with_means({"mean" if codebook is None else "codes": first}, codebook)["mean"].float()
 
 
 def _denoise(sampler: DiTSampler, condition: Condition, how: Any) -> Any:

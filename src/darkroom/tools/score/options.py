@@ -34,7 +34,12 @@ def request(
         str, Option(help="inception, dinov2, clip, or a folder as models/extractor or models/tokenizer")
     ] = "inception",
     weights: Annotated[
-        Path, Option(metavar="FILE", help="the extractor's published file; default: where torch hub keeps it")
+        Path,
+        Option(
+            metavar="FILE",
+            help="the extractor's published file; default: where torch hub keeps it",
+            show_default=False,
+        ),
     ] = Path(NO_FILE),
     download: Annotated[bool, Option("--download", help="download that file if it is missing")] = False,
     convention: Annotated[

@@ -283,7 +283,8 @@ class DiT(SavedNetwork):
             )
         if found.heads is not None and found.heads != self.config.heads:
             raise DarkroomError(
-                f"{path} has {found.heads} heads: set `train_generator.dit.model.heads` to it, not {self.config.heads}."
+                f"{path} has {found.heads} heads: set `train_generator.dit.model.heads` to {found.heads}, not "
+                f"{self.config.heads}."
             )
         width = found.tensors["patches.weight"].shape[0]
         tensors = ours_from_sit(found.tensors, path) if self.sit else found.tensors

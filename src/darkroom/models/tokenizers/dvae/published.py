@@ -51,7 +51,8 @@ def read(path: Path, config: DVAEConfig) -> dict[str, Tensor]:
         raise DarkroomError(f"{path} is no file of dalle-pytorch's train_vae.py: its weights are not tensors by name.")
     if (size := said.get("image_size", config.image_size)) != config.image_size:
         raise DarkroomError(
-            f"{path} was trained on images of {size} pixels: set `ingest.image_size` to it, not {config.image_size}."
+            f"{path} was trained on images of {size} pixels: set `ingest.image_size` to {size}, not "
+            f"{config.image_size}."
         )
     _require_range(path, said.get("normalization", (_MEAN, _STD)), config)
     return dict(weights)
