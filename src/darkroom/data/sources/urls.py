@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -30,8 +31,10 @@ from darkroom.params.parts import Urls as Settings
 from darkroom.params.run import Run
 
 
-def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a table, as texts, bytes or numbers.
+def read_table(path: Path, columns: Sequence[str], start: int = 0, stop: int | None = None) -> pa.Table:
+    """Return some columns of the rows `start` to `stop` (not included) of a table, as texts, bytes or numbers.
+
+    Of a parquet file only the row groups with these rows are read, since a table may hold gigabytes.
 
     Raises:
         DarkroomError: the table is missing, neither parquet nor csv, or lacks a column; then the message lists the
@@ -56,12 +59,22 @@ def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
             # As bytes: a label may be 007, and texts need not be UTF-8.
             kinds = {name: pa.binary() for name in columns}
             convert = pa.csv.ConvertOptions(include_columns=columns, column_types=kinds)
-            return pa.csv.read_csv(path, None, pa.csv.ParseOptions(newlines_in_values=True), convert)
-        return pq.ParquetFile(path).read(columns=columns)
+            table = pa.csv.read_csv(path, None, pa.csv.ParseOptions(newlines_in_values=True), convert)
+            return table.slice(start, None if stop is None else stop - start)
+        return _row_groups(pq.ParquetFile(path), columns, start, stop)
     except FileNotFoundError as error:
         raise DarkroomError(f"{path}, a table of addresses, is missing: see `path` of the part.") from error
     except (pa.ArrowInvalid, OSError) as error:
         raise DarkroomError(f"{path} cannot be read as a table: {' '.join(str(error).split())[:300]}") from error
+
+
+def _row_groups(file: pq.ParquetFile, columns: Sequence[str], start: int, stop: int | None) -> pa.Table:
+    """Return the rows `start` to `stop` (not included) from the row groups that hold them."""
+    ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)], dtype=int)
+    stop = int(ends[-1]) if stop is None and len(ends) else stop or 0
+    first, last = (int(np.searchsorted(ends, row, side="right")) for row in (start, stop - 1))
+    table = file.read_row_groups(range(first, min(last + 1, len(ends))), columns=columns)
+    return table.slice(start - (int(ends[first - 1]) if first else 0), max(0, stop - start))
 
 
 def as_bytes(value: Any) -> bytes | None:
@@ -108,12 +121,16 @@ class Urls:
             raise DarkroomError("the source `urls` reads a table of addresses: give it as the part's `path`.")
         self._settings, self._run = settings, run
         columns = [settings.url_column, settings.label_column, settings.caption_column]
-        self._table = read_table(path, list(dict.fromkeys(column for column in columns if column)))
+        self._path, self._columns = path, list(dict.fromkeys(column for column in columns if column))
+        is_csv = path.suffix.lower() == ".csv"
+        self._size = len(read_table(path, self._columns, 0, None if is_csv else 0))
+        if not is_csv:
+            self._size = pq.read_metadata(path).num_rows
         self._facts: dict[str, Any] = {}
 
     def size(self) -> int:
         """Return the number of rows of the table."""
-        return int(self._table.num_rows)
+        return self._size
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
         """Download the images of the rows `start` to `stop` (not included), then yield these rows.
@@ -121,7 +138,7 @@ class Urls:
         Raises:
             DarkroomError: the download fails (`darkroom.data.sources.downloads.download`), or a tar is damaged.
         """
-        rows = self._table.slice(start, None if stop is None else stop - start)
+        rows = read_table(self._path, self._columns, start, stop)
         folder = self._folder(rows[self._settings.url_column])
         if self._run is not None:
             program, processes = self._run.img2dataset, self._run.ingest_processes
