@@ -61,7 +61,7 @@ def fits(params: Any) -> None:
         if part not in params.parts:
             refuse(
                 f"`train_tokenizer.parts` names `{part}`, which is not under `parts` ({', '.join(params.parts)}): name "
-                "those that it is trained on, or leave it empty for all."
+                "those that it is trained on, or set it to null for all."
             )
 
 
