@@ -58,7 +58,6 @@ UNTOUCHED = {
     "ingest",
     "catalog",
     "train_extractor",
-    "reference_stats",
     "train_clip",
     "embed_clip",
     "train_scene_reader",

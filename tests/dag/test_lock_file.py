@@ -114,7 +114,7 @@ def test_nobody_gets_one_that_belongs_elsewhere(clone) -> None:
 def test_a_merge_is_for_the_person(clone, capsys, monkeypatch) -> None:
     merged = SMALL.replace("      md5: d\n", "<<<<<<< HEAD\n      md5: d\n=======\n      md5: e\n>>>>>>> other\n")
     LOCK.write_text(merged)
-    monkeypatch.setattr("darkroom.check.check.check", lambda *options: "valid")
+    monkeypatch.setattr("darkroom.tools.check.check_params", lambda *options: "valid")
     assert main(["check"]) == 1
     assert "dvc.lock, line 7: git left the marker of a merge" in capsys.readouterr().err
     with pytest.raises(DarkroomError, match=r"dvc\.lock, line 7"):
@@ -124,8 +124,8 @@ def test_a_merge_is_for_the_person(clone, capsys, monkeypatch) -> None:
 
 def test_check_says_what_it_put_back(clone, capsys, monkeypatch) -> None:
     LOCK.write_text(SMALL)
-    monkeypatch.setattr("darkroom.check.check.check", lambda *options: "valid")
-    monkeypatch.setattr("darkroom.check.check.check_sources", lambda leave_out: "")
+    monkeypatch.setattr("darkroom.tools.check.check_params", lambda *options: "valid")
+    monkeypatch.setattr("darkroom.tools.check.check_sources", lambda leave_out: "")
     commit("results")
     LOCK.write_text(SMALL[:20])
     assert main(["check"]) == 0

@@ -527,7 +527,7 @@ OWN = {"train_generator__captions": "data/shards"}
         ),
         (
             {KEY: "text", **STORED, CAPTIONS: {"file": "a", "clip": "data/none"}},
-            ("captions.file` is a and `.clip` data/none", "condition` is text"),
+            ("captions.clip` is data/none", "condition` is text"),
         ),
         (
             {

@@ -290,7 +290,7 @@ def test_the_help_loads_no_torch():
     import sys
 
     code = "import sys; from darkroom.cli import main\ntry: main(['sample', '--help'])\nexcept SystemExit: pass\n"
-    code += "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    code += "assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--embedding-of" in done.stdout
 

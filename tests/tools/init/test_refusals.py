@@ -43,7 +43,9 @@ def test_a_data_set_that_is_not_here(clone, quick, capsys):
 def test_the_hub_without_a_network(clone, quick, capsys, monkeypatch):
     huggingface = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(huggingface, "HF_HUB_OFFLINE", True)
-    assert "someone/pictures is on the Hub, and HF_HUB_OFFLINE forbids" in refused(capsys, "hub:someone/pictures")
+    assert "someone/pictures cannot be read from the Hugging Face Hub: OfflineModeIsEnabled" in refused(
+        capsys, "hub:someone/pictures"
+    )
 
 
 def test_folders_without_images(clone, quick, capsys, tmp_path):
