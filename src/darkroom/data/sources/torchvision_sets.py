@@ -74,7 +74,7 @@ class Torchvision:
             if self._in_files:
                 path, target = self._data[order[number]]
                 below = Path(path).relative_to(self._root).as_posix()
-                yield Entry(key, shown(below), (below, _number(target, self._settings.dataset)))
+                yield Entry(key, shown(below), (below, _number(target)))
             else:
                 yield Entry(key, f"{name} {number}", self._loaded(number))
 
@@ -111,7 +111,7 @@ class Torchvision:
             image.load()
         except Exception as error:
             return _damage(error, self._root)
-        return image, _number(target, self._settings.dataset)
+        return image, _number(target)
 
     def _order(self) -> Any:
         if self._settings.dataset not in _UNSORTED:
@@ -128,14 +128,14 @@ class Torchvision:
         return self._classes[target], ()
 
 
-def _number(target: Any, name: str) -> int | None:
+def _number(target: Any) -> int | None:
     """Return the number of a class, None for no class. Raises DarkroomError for any other value."""
     try:
         return None if target is None else operator.index(target)
     except TypeError:
         raise DarkroomError(
-            f"{PARAMS}: `torchvision.dataset` is {name}, which gives {type(target).__name__} and no number of a class "
-            "with these `torchvision.options`: it is no classification set."
+            f"{PARAMS}: the data set gives {type(target).__name__} and no number of a class, so it is no "
+            "classification set with these `torchvision.options`."
         ) from None
 
 
