@@ -33,7 +33,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "check": Command("tools.check:check", "Validate params.yaml, dvc.yaml and the data folders; repair dvc.lock."),
         "params": Command("tools.params:params", "List the keys of params.yaml: value, default, description."),
         "preset": Command("tools.preset:preset", "List the presets, or lay one over params.yaml."),
-        "plan": Command("tools.plan.plan:plan", "Estimate memory, disk and time of the stale stages in seconds."),
+        "plan": Command("tools.plan.plan:plan", "Estimate memory, disk and time of the stale stages."),
         "tune": Command("tools.tune.command:tune", "Find settings that are faster at equal loss on this machine."),
         "why": Command("dag.why:why", "Show which parameter, input or function made a stage stale."),
         "times": Command("tools.times:times", "Show when each stage of the last run began, and how long it took."),

@@ -59,8 +59,8 @@ def test_a_running_stage_is_said_to_run_and_nothing_waits_or_is_written(project:
     )
     with Repo() as repo, repo.lock:  # an engine takes it for moments
         before = files(project)
-        assert why("train_generator") == "train_generator is running since 19 min."
-        assert why("report") == "report is stale:\n  it waits for train_generator, which is running since 19 min"
+        assert why("train_generator") == "train_generator has been running for 19 min."
+        assert why("report") == "report is stale:\n  it waits for train_generator, which has been running for 19 min"
         assert why("catalog") == "catalog is up to date."
         assert files(project) == before
     BUSY.write_text(json.dumps({"write": {str(Path("b").absolute()): {"pid": 2**22 + 1, "cmd": "gone"}}, "read": {}}))

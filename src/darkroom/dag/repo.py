@@ -77,7 +77,9 @@ class Status:
             return ""
         last = {event.get("stage"): event for event in events()}.get(name, {})  # its end: DVC stores what it made
         return (
-            f"is running since {time_of(time.time() - last['time'])}" if last.get("event") == "start" else "is running"
+            f"has been running for {time_of(time.time() - last['time'])}"
+            if last.get("event") == "start"
+            else "is running"
         )
 
     def needs(self, name: str) -> set[str]:
