@@ -17,6 +17,8 @@ from stopping import pass_on_sigterm
 os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")
 stages = Stages(ask=workflow.is_main_process)
 pass_on_sigterm(workflow.is_main_process)
+if workflow.is_main_process:
+    stages.start_parents()
 decide()
 
 

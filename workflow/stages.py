@@ -8,7 +8,6 @@ What DVC answers depends on the fingerprints of code. If the source changed, the
 `-n` its result is computed in memory. `code` has no rule, and its outputs are no rule's inputs.
 """
 
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -40,6 +39,7 @@ from darkroom.params.stage import (
     stage_entry,
     threads,
 )
+from darkroom.processes import parents
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
@@ -115,22 +115,33 @@ class Stages:
         shared = self._params["run"]["ingest_processes"] if name == "ingest" else processes(self._params[name])
         return threads(self._params[name]) * shared
 
+    def start_parents(self) -> None:
+        """Start the parents of the processes of all stages, unless Snakemake runs nothing."""
+        if self.stale and not looks():
+            names = {each.partition("@")[0] for each in self.stale}
+            counts = {threads(self._params[name]) for name in names if STAGES[name].networks}
+            on_cpu = parents.on_cpu(self._params["run"]["device"])
+            parents.start([parents.LIGHT, *(str(count) for count in sorted(counts) if on_cpu)])
+
     def gpu(self, name: str) -> int:
         """Return the GPUs of a stage with networks, one a process, so that the profile's total holds; 0 without."""
         if not STAGES[name].networks:
             return 0
-        device = self._params["run"]["device"]
-        used = shutil.which("nvidia-smi") is not None if device == "auto" else device != "cpu"
-        return int(used) * processes(self._params[name])
+        return 0 if parents.on_cpu(self._params["run"]["device"]) else processes(self._params[name])
 
     def _made(self, dep: str) -> list[str]:
         """Return the outputs that a dependency is, contains, or lies in."""
         return [out for out in self.all if related(dep, out)]
 
 
+def looks() -> bool:
+    """Return whether Snakemake was called for something that runs nothing."""
+    return bool(_LOOKS & {word.partition("=")[0] for word in sys.argv})
+
+
 def _status(ask: bool) -> Status:
     """Return what DVC finds out of date: without locks where Snakemake runs nothing, nothing where DVC is not asked."""
-    if ask and _LOOKS & {word.partition("=")[0] for word in sys.argv}:
+    if ask and looks():
         return observe()
     if ask:
         take_turn("snakemake")

@@ -40,8 +40,7 @@ def test_a_rule_runs_its_own_stage(jobs: dict[str, str], name: str) -> None:
     assert bool(items) == ("foreach" in DVC[name])
     for item in items or [None]:
         stage, log = (name, name) if item is None else (f"{name}@{item}", f"{name}-{item}")
-        repro = f"PYTHONPATH=src python -m darkroom.dag.dvc repro --single-item {stage}"
-        command = f"{repro} && PYTHONPATH=src python -m darkroom.dag.lock_file {stage}"
+        command = f"PYTHONPATH=src python -S -m darkroom.processes.parents reproduce {stage}"
         assert f"Shell command: {command}\n" in jobs[name]
         assert f"log: logs/{log}.log" in jobs[name] and f"benchmark: logs/timing/{log}.tsv" in jobs[name]
 

@@ -43,5 +43,4 @@ for stage in stages.names:
         params:
             at=lambda wildcards: "".join(f"@{item}" for item in wildcards),
         shell:
-            "PYTHONPATH=src python -m darkroom.dag.dvc repro --single-item {rule}{params.at}"
-            " && PYTHONPATH=src python -m darkroom.dag.lock_file {rule}{params.at}"
+            "PYTHONPATH=src python -S -m darkroom.processes.parents reproduce {rule}{params.at}"

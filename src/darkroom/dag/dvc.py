@@ -9,16 +9,19 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
+7. The bodies of stages are started by parents that have imported their libraries, see `darkroom.processes.parents`.
 """
 
 import fcntl
 import io
 import json
 import os
+import shlex
+import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from pathlib import Path
@@ -34,17 +37,25 @@ from dvc.lock import LockError, make_lock
 from dvc.repo import Repo
 from dvc.stage import Stage
 from dvc.stage import cache as run_cache
+from dvc.stage import run as stage_run
+from dvc.stage.exceptions import StageCmdFailedError
 from dvc.stage.loader import StageLoader
 from dvc.utils.serialize import _common, _yaml
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
+from darkroom.dag.lock_file import lost_of, message
 from darkroom.dag.records import alive, holders
+from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
+from darkroom.params.stage import given, threads
+from darkroom.processes import parents
 
 TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
 _POLL = 0.5  # seconds between two looks at what another process works on
 _RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environment of all its processes
 _ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
+_BODY = "PYTHONPATH=src python -m darkroom "  # what the command of a stage begins with
+_kinds: set[str] = set()  # of the parents that this process has started
 _turns: list[Any] = []  # the open file of `take_turn`, which must not be closed before this process ends
 
 
@@ -164,6 +175,47 @@ def _verified(initialize: Callable[..., None]) -> Callable[..., None]:
     return start
 
 
+def _by_parent(run: Callable[..., None]) -> Callable[..., None]:
+    """Let a parent start the body of a stage."""
+
+    @wraps(run)
+    def start(executable: Any, command: str, **options: Any) -> None:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as DVC does: the body has it, too
+        try:
+            status = _ask(command, options["env"])
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if status is None:
+            run(executable, command, **options)
+        elif status:
+            raise StageCmdFailedError(command, status if status > 0 else 128 - status)
+
+    return start
+
+
+def _ask(command: str, environment: Mapping[str, str]) -> int | None:
+    """Let a parent run the body of a stage; return its exit status, None: start it without one."""
+    stage, _, item = environment["DVC_STAGE"].partition("@")
+    if not command.startswith(_BODY) or stage not in STAGES:
+        return None
+    try:
+        values = given(stage, item or None)
+        count, on_cpu = threads(values.get(stage, {})), parents.on_cpu(values["run"]["device"])
+    except (DarkroomError, KeyError, ValueError, OSError):  # the body says what is wrong
+        return None
+    kind = str(count) if STAGES[stage].networks else parents.LIGHT
+    if kind != parents.LIGHT and not on_cpu:
+        return None
+    if parents.NAME not in os.environ or _kinds:  # this process is the engine
+        if kind == parents.LIGHT:
+            return None
+        if kind not in _kinds:
+            parents.start([kind])
+            _kinds.add(kind)
+    words = ["darkroom", *shlex.split(command.removeprefix(_BODY))]
+    return parents.ask(kind, words, {**environment, "PYTHONPATH": "src"})
+
+
 @cache  # once a process
 def install() -> None:
     """Replace the functions of DVC that this module mends."""
@@ -172,6 +224,7 @@ def install() -> None:
     rwlock._release_read = lambda lock, info, paths: drop(lock, "read", info.__eq__, paths)
     rwlock.psutil = SimpleNamespace(pid_exists=alive)  # all that it calls
     _common._dump_data = _yaml._dump_data = _dump_data
+    stage_run._run = _by_parent(stage_run._run)
     dvc.stage.run_stage = _noted(dvc.stage.run_stage)
     Stage.reproduce = _patient(Stage.reproduce)
     Stage.save_outs = _unchanged(Stage.save_outs)
@@ -232,7 +285,11 @@ def main() -> int:
             except KeyboardInterrupt:
                 return 130
         words = ["--wait-for-lock", *words]
-    return int(run_dvc(words) or 0)
+    status = int(run_dvc(words) or 0)
+    if not status and command[:1] == ["repro"] and "--single-item" in words and (lost := lost_of(command[1:])):
+        print(f"ERROR: {message(lost)}", file=sys.stderr)
+        return 1
+    return status
 
 
 def ignored(paths: Collection[str]) -> set[str]:

@@ -13,7 +13,6 @@ it and makes it again; `dvc commit STAGE` keeps it instead.
 import configparser
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -162,17 +161,3 @@ def folders() -> Iterator[Path]:
 
     with suppress(DarkroomError):
         yield cache_folder()
-
-
-def main(stage: str) -> int:
-    """Print which outputs of a stage DVC could not move into its cache; return 1 where there are any.
-
-    Each rule of Snakemake runs it behind its stage.
-    """
-    if found := lost_of([stage]):
-        print(f"{stage}: {message(found)}", file=sys.stderr)
-    return int(bool(found))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

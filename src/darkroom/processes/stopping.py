@@ -30,10 +30,12 @@ def _is(process: Any, program: str) -> bool:
 def engine(ancestors: Sequence[Any]) -> list[Any]:
     """Return the processes between a stage and the engine that started it, that one included, nearest first.
 
-    That is the nearest DVC, or, where a Snakemake is above it, the topmost one: its jobs may be Snakemakes, too. What
-    is above, a shell or a terminal, may end while the work goes on. Empty where no DVC is found.
+    That is the nearest DVC, or parent of the engine's (`parents`), which ends with it; or, where a Snakemake is above
+    it, the topmost one: its jobs may be Snakemakes, too. What is above, a shell or a terminal, may end while the work
+    goes on. Empty where there is none.
     """
-    nearest = next((place for place, process in enumerate(ancestors) if _is(process, "dvc")), None)
+    starters = (place for place, process in enumerate(ancestors) if _is(process, "dvc") or _is(process, "parents"))
+    nearest = next(starters, None)
     if nearest is None:
         return []
     above = [place for place, process in enumerate(ancestors) if place > nearest and _is(process, "snakemake")]

@@ -155,7 +155,8 @@ def changed_since(stage: str, item: str | None) -> list[str]:
     if not files or not all(file.is_file() for file in files):
         return []
     hashed = min(file.stat().st_mtime for file in files)
-    if all(source.stat().st_mtime < hashed for source in SOURCE.rglob("*.*") if source.is_file()):
+    sources = (path for path in SOURCE.rglob("*.*") if path.is_file() and path.suffix != ".pyc")
+    if all(source.stat().st_mtime < hashed for source in sources):
         return []
     return changes(merged(json.loads(file.read_text()) for file in files), fingerprint(stage, item))
 

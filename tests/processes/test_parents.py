@@ -1,0 +1,154 @@
+"""Parents, which fork the processes of a run: children are as if started anew, and nobody is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dag.sandbox import wait_until
+from darkroom.processes import parents
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no parents are started"),
+    pytest.mark.timeout(60),
+]
+
+ENGINE = """
+import json, os, sys
+from darkroom.processes import parents
+parents._LIBRARIES = {}
+parents.start(["light", "1"])
+for line in sys.stdin:
+    kind, words, extra = json.loads(line)
+    print("answer", parents.ask(kind, words, os.environ | extra), flush=True)
+"""
+# A module that stands for the program of a child.
+CHILD = """
+import json, os, signal, sys, time
+def main():
+    if "wait" in sys.argv:
+        signal.signal(signal.SIGTERM, lambda *_: (print("stopped", flush=True), os._exit(7)))
+        print("waits", os.getpid(), os.getppid(), flush=True)
+        time.sleep(60)
+    if "kill" in sys.argv:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "raise" in sys.argv:
+        raise ValueError("no good")
+    if "refuse" in sys.argv:
+        sys.exit("refused")
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    fresh = [signal.getsignal(each) in (signal.SIG_DFL, signal.default_int_handler) for each in numbers]
+    names = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd") if int(name) > 2]
+    files = [os.readlink(name) for name in names if os.path.exists(name)]
+    print(json.dumps({
+        "words": sys.argv, "folder": os.getcwd(), "value": os.environ.get("VALUE"), "files": files,
+        "command": open("/proc/self/cmdline").read().rstrip(chr(0)).split(chr(0)), "fresh": fresh,
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }))
+    return 3
+"""
+
+
+@pytest.fixture
+def engine(tmp_path):
+    """Return a process that starts parents and asks them, in a folder with a program of its own."""
+    (tmp_path / "src").symlink_to(Path(parents.__file__).parents[2])
+    (tmp_path / "program.py").write_text(CHILD)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'src'}:{tmp_path}"}
+    environment.pop(parents.NAME, None)
+    with subprocess.Popen(
+        [sys.executable, "-c", ENGINE],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        yield process
+        process.kill()
+
+
+def request(engine, kind, *words, **extra):
+    """Send a request."""
+    engine.stdin.write(json.dumps([kind, ["program", *words], extra]) + "\n")
+    engine.stdin.flush()
+
+
+def read(engine, word):
+    """Return the next line that begins with a word; what stands before it is in the error of the test that fails."""
+    lines = []
+    for line in engine.stdout:
+        lines.append(line)
+        if line.startswith(word):
+            return line.strip()
+    pytest.fail("".join(lines))
+
+
+def below(engine):
+    """Return all processes that an engine has started."""
+    return psutil.Process(engine.pid).children(recursive=True)
+
+
+def test_a_child_is_as_if_started_anew(engine, tmp_path):
+    request(engine, "light", "some", "words", VALUE="5")
+    said = json.loads(read(engine, "{"))
+    assert read(engine, "answer") == "answer 3"
+    assert said["words"] == ["program", "some", "words"] and said["value"] == "5"
+    assert said["folder"] == str(tmp_path) and said["threads"] is None
+    assert said["command"][1:] == ["-m", "program", "some", "words"]
+    assert all(said["fresh"])
+    assert not [file for file in said["files"] if "socket" in file or "pipe" in file or "eventpoll" in file]
+
+
+def test_the_first_with_networks_is_sent_away_and_the_second_has_the_threads(engine):
+    request(engine, "1")
+    assert read(engine, "answer") == "answer None"
+    request(engine, "1")
+    assert json.loads(read(engine, "{"))["words"] == ["program"] and read(engine, "answer") == "answer 3"
+
+
+@pytest.mark.parametrize(("how", "answer"), [("kill", "-9"), ("raise", "1"), ("refuse", "1")])
+def test_the_exit_status_is_that_of_the_child(engine, how, answer):
+    request(engine, "light", how)
+    assert read(engine, "answer") == f"answer {answer}"
+
+
+def test_nobody_is_asked_where_there_are_no_parents(engine):
+    request(engine, "2")
+    assert read(engine, "answer") == "answer None"
+
+
+def test_a_child_is_told_to_stop_when_its_engine_is_gone(engine):
+    request(engine, "light", "wait")
+    child = psutil.Process(int(read(engine, "waits").split()[1]))
+    others = below(engine)
+    engine.kill()
+    assert read(engine, "stopped") == "stopped"
+    wait_until(lambda: not any(each.is_running() and each.status() != "zombie" for each in [child, *others]), 10)
+
+
+def test_a_child_is_told_to_stop_when_its_parent_is_gone(engine):
+    request(engine, "light", "wait")
+    _, child, parent = read(engine, "waits").split()
+    os.kill(int(parent), signal.SIGKILL)
+    assert read(engine, "answer") == "answer -9"
+    wait_until(lambda: not psutil.pid_exists(int(child)) or psutil.Process(int(child)).status() == "zombie", 10)
+    request(engine, "light")
+    assert read(engine, "answer") == "answer None"
+
+
+def test_ctrl_c_and_sigterm_leave_the_parent_to_its_children(engine):
+    request(engine, "light", "wait")
+    _, child, parent = read(engine, "waits").split()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(int(parent), number)
+    time.sleep(0.2)
+    os.kill(int(child), signal.SIGTERM)
+    assert read(engine, "answer") == "answer 7"
