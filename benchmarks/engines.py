@@ -66,11 +66,16 @@ def measure(folder: Path, device: str, images: int, networks: int, seconds: int)
     clones = {name: clone(folder / name, device, images) for name in commands}
     left = int(seconds - (time.monotonic() - began))
     with ThreadPoolExecutor() as pool:
-        runs = dict(
-            zip(commands, pool.map(lambda name: run(clones[name], commands[name], left), commands), strict=True)
-        )
-    stages = set(clones["dvc"].stages())
+        started = {name: pool.submit(run, clones[name], command, left) for name, command in commands.items()}
+        runs = {name: future.result() for name, future in started.items()}
+    for name, found in runs.items():
+        if found["exit"]:
+            print(f"--- {name} ended with {found['exit']}:\n{found['log'][-3000:]}", file=sys.stderr)
+    stages = set(clones["snakemake"].stages())
     failed = {name: sorted(stages - set(found["ended"])) for name, found in runs.items()}
+    for name, sandbox in clones.items():
+        for stage in failed[name]:
+            print(f"--- {name}, log of {stage}:\n{sandbox.log(stage.replace('@', '-'))[-1500:]}", file=sys.stderr)
     made = {name: outputs(sandbox) for name, sandbox in clones.items()}
     both = made["snakemake"].keys() & made["dvc"].keys()
     result: dict[str, Any] = {
@@ -84,11 +89,6 @@ def measure(folder: Path, device: str, images: int, networks: int, seconds: int)
     if not any(failed.values()):
         result["ran again"] = clones["snakemake"].ran("dvc", "repro")
         result["snakemake finds nothing to do"] = NOTHING in clones["dvc"].snakemake("--dry-run")
-    for name, sandbox in clones.items():
-        for stage in failed[name]:
-            print(f"--- {name}: {stage}\n{sandbox.log(stage.replace('@', '-'))[-1500:]}", file=sys.stderr)
-        if runs[name]["exit"]:
-            print(f"--- {name}\n{runs[name]['log'][-3000:]}", file=sys.stderr)
     return result
 
 
