@@ -31,6 +31,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch  # noqa: E402
 from loop_overhead import WithoutPictures, bare, latents_of  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from darkroom.device import set_up_device  # noqa: E402
@@ -95,24 +96,21 @@ WAYS = {
     "sampling compiled": Way(compile=True, loop="sampling"),
 }
 ALL = [f"{size}/{way}" for size in ("B", "L", "XL") for way in WAYS] + ["dag"]
-SHORT = "B/bf16,B/compiled,B/bare,B/bare compiled,B/diffusers,L/compiled,XL/compiled,B/sampling,dag"
-SHORT += ",B/sampling compiled,B/fp32,XL/compiled by block"  # as far as the time goes
-RESERVED = {"dag": 200}  # seconds that the rows before leave
+SHORT = "B/bf16,B/compiled,B/bare compiled,B/diffusers,B/sampling,L/compiled by block,XL/compiled by block,dag"
+SHORT += ",B/sampling compiled,L/compiled,B/bare,B/fp32"  # as far as the time goes
+RESERVED = {"dag": 180}  # seconds that the rows before leave
 
 
-def peak(kind: str, device: torch.device) -> float:
-    """Return the FLOP/s of a product of two square matrices in a precision: `fp32`, `tf32` or `bf16`."""
+def peaks(device: torch.device) -> dict[str, float]:
+    """Return the FLOP/s of a product of two square matrices in each precision that the device multiplies in."""
+    rates = {}
     side = 8192 if device.type == "cuda" else 512
-    torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-    dtype = torch.bfloat16 if kind == "bf16" else torch.float32
-    one, other = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    return 2 * side**3 / timed(lambda: one @ other, device, 50, 10)
-
-
-def peaks_of(device: torch.device) -> dict[str, float]:
-    """Return the FLOP/s of each precision that the device multiplies in."""
-    able = torch.cuda.get_device_capability() if device.type == "cuda" else (0, 0)
-    return {kind: peak(kind, device) for kind in ("fp32", "bf16", *["tf32"] * (able >= (8, 0)))}
+    for kind, dtype in {"fp32": torch.float32, "bf16": torch.bfloat16, "tf32": torch.float32}.items():
+        if kind != "tf32" or (device.type == "cuda" and torch.cuda.get_device_capability() >= (8, 0)):
+            torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+            one, other = torch.randn(2, side, side, device=device, dtype=dtype)
+            rates[kind] = 2 * side**3 / timed(partial(torch.matmul, one, other), device, 50, 10)
+    return rates
 
 
 def wait(device: torch.device) -> None:
@@ -149,11 +147,6 @@ def flops(size: str) -> int:
     return counter.get_total_flops()
 
 
-def scaler() -> LatentScaler:
-    """Return a scaler that leaves latents as they are."""
-    return LatentScaler([0.0] * CHANNELS, [1.0] * CHANNELS)
-
-
 def ours(
     way: Way, size: str, batch: int, rows: LabelledLatents, folder: Path, processes: int
 ) -> tuple[Step, torch.device]:
@@ -165,7 +158,8 @@ def ours(
     if not way.repeatable:
         torch.use_deterministic_algorithms(False)
     network = DiT(config(size))
-    recipe = WithoutPictures(network, DiTDiffusion(), 0, rows, rows, scaler(), None, DiTSampling())
+    scaler = LatentScaler([0.0] * CHANNELS, [1.0] * CHANNELS)
+    recipe = WithoutPictures(network, DiTDiffusion(), 0, rows, rows, scaler, None, DiTSampling())
     settings = Training(
         images=10_000_000 // batch * batch,
         batch=batch,
@@ -193,18 +187,15 @@ def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step
     torch.set_num_threads(2)  # as ours
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     width, depth, heads = SIZES[size]
-    module: nn.Module = DiT(config(size))
-    if way.loop == "diffusers":
+    if way.loop == "bare":
+        network = module = DiT(config(size))
+    else:
         from beside.dit import diffusers_dit  # diffusers, which takes seconds to import
 
-        module = diffusers_dit(CHANNELS, SIDE, CLASSES, width, depth, heads)  # type: ignore[assignment]
+        module = diffusers_dit(CHANNELS, SIDE, CLASSES, width, depth, heads)
 
-    def network(x: Tensor, times: Tensor, labels: Tensor) -> Tensor:
-        if way.loop == "bare":
-            output: Tensor = module(x, times, labels)
-        else:
-            output = module(x, timestep=times, class_labels=labels).sample
-        return output
+        def network(x: Tensor, times: Tensor, labels: Tensor) -> Tensor:
+            return module(x, timestep=times, class_labels=labels).sample
 
     module.to(device).train()
     if way.compile:
@@ -219,8 +210,8 @@ def sampling(way: Way, size: str, batch: int) -> tuple[Step, torch.device]:
     device = set_up_device(2, "auto")
     network = DiT(config(size)).to(device).eval()
     run_in(network, way.precision, way.compile, device)
-    diffusion = DiTDiffusion()
-    sampler = DiTSampler(network, objective_of(diffusion, diffusion.timesteps), scaler(), None)  # type: ignore[arg-type]
+    scaler = LatentScaler([0.0] * CHANNELS, [1.0] * CHANNELS)
+    sampler = DiTSampler(network, objective_of(DiTDiffusion(), 1000), scaler, None)  # type: ignore[arg-type]
     noise = torch.randn(batch, CHANNELS, SIDE, SIDE, device=device)
     labels = torch.arange(batch, device=device)
     return lambda: sampler.latents(noise, labels, range(batch), DiTSampling(steps=STEPS, guidance=1.5)), device
@@ -255,7 +246,7 @@ def run_row(args: argparse.Namespace, device: torch.device) -> None:
     with reporting_errors():
         try:
             if args.row == "peak":
-                row: dict[str, Any] = peaks_of(device)
+                row: dict[str, Any] = peaks(device)
             else:
                 size, way = args.row.split("/")
                 row = measure(way, size, args.batch, args.processes)
@@ -363,8 +354,8 @@ def main() -> None:
             if out:
                 out.with_suffix(".tmp").write_text(json.dumps(result, indent=1))
                 out.with_suffix(".tmp").replace(out)
-    peaks = ", ".join(f"{kind} {value / 1e12:.3g}" for kind, value in result["peaks"].items())
-    print(f"\n{result['gpu']}, torch {result['torch']}; TFLOP/s of a product of matrices: {peaks}")
+    rates = ", ".join(f"{kind} {value / 1e12:.3g}" for kind, value in result["peaks"].items())
+    print(f"\n{result['gpu']}, torch {result['torch']}; TFLOP/s of a product of matrices: {rates}")
     print("\n| network | way | batch | images/s | TFLOP/s a device | of the peak | memory | first step |")
     print("|---|---|---|---|---|---|---|---|")
     for row in chosen:
