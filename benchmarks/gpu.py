@@ -1,35 +1,37 @@
-"""What a GPU makes of training diffusion transformers: images/s, fraction of its peak, memory, beside a bare loop.
+"""Measure a GPU in nine minutes: diffusion transformers in training and sampling, and a small DAG through both engines.
 
-DiT-B/2, L/2 and XL/2 (Peebles and Xie, 2023, arXiv 2212.09748, table 1) learn from latents of 4×32×32, of images of 256
-pixels, that stand in shards of the stage's own format. Each row is a process of its own that takes optimizer steps as
-`darkroom train_generator` does: reading, noise, passes, clipping, optimizer, averages. Beside them:
+DiT-B/2, L/2 and XL/2 (Peebles and Xie, 2023, arXiv 2212.09748, table 1) train on latents of 4×32×32, those of images of
+256 pixels, in shards of the stage's own format. Each row runs in its own process, which starts with an empty cache of
+compiled code. A row of training takes optimizer steps as `darkroom train_generator` does: reading, noise, passes,
+clipping, optimizer, averages. The other rows:
 
-- `bare`: the same network in bf16 in a loop as a person would write it, with torch's own algorithms, which are fast and
-  not repeatable;
+- `bare`: the same network in bf16 in a plain loop, with torch's default algorithms, which are not repeatable;
 - `diffusers`: that loop around diffusers' DiTTransformer2DModel of the same width and depth, which has a class table
-  and a time network in every block (XL/2: 75 million weights more).
+  and a time network in every block (XL/2: 75 million weights more);
+- `sampling`: 50 steps of Euler's method with guidance, in bf16, half as many images at a time, latents only.
 
 FLOPs are two for each multiplication with addition (MAC), of matrix products, convolutions and attention alone; a
-training image takes three forward passes. The fraction is of what a product of two matrices of 8192×8192 reaches on
-this GPU, now, in the row's precision; it is not the MFU, which is of the datasheet's peak. `compiled fp8` scales
-tensors as a whole, by torchao, which `pip install torchao` adds. The first step includes compiling, from nothing.
+training image takes three forward passes, a sampled one a hundred. The fraction is of what a product of two matrices of
+8192×8192 reaches on this GPU in the row's precision; it is not the MFU, which is of the datasheet's peak.
 
-Run it on a quiet machine with a GPU: `.venv/bin/python benchmarks/gpu.py --out gpu.jsonl`. It takes most of an hour,
-compiling above all; rows of the same GPU and torch that --out holds already are not repeated, unless they failed.
-`--sizes B --ways bf16,compiled` takes some rows of some sizes. `--processes N` measures N processes, one a device, too.
-Prints a Markdown table; the exit status is 1 where a row failed, of which the table says why.
+Run it on a quiet machine with a GPU: `.venv/bin/python benchmarks/gpu.py --out gpu.json`. `--rows all --minutes 90`
+takes all ways of all sizes, `--rows B/fp32,XL/bf16` those two rows; `dag` is benchmarks/engines.py. --out is written
+after each row; rows that it already has for the same GPU and torch are not repeated unless they failed. `--processes N`
+also measures N processes, one a device. It prints a Markdown table and exits with 1 if a row failed.
 """
 
 import argparse
-import itertools
 import json
 import os
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,42 +39,43 @@ HERE = Path.cwd()  # `loop_overhead` goes to the root of the clone
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch  # noqa: E402
-from beside.dit import diffusers_dit  # noqa: E402
 from loop_overhead import WithoutPictures, bare, latents_of  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from darkroom.device import set_up_device  # noqa: E402
+from darkroom.diffusion.objectives import objective_of  # noqa: E402
 from darkroom.diffusion.scalers import LatentScaler  # noqa: E402
 from darkroom.environment import choose_device  # noqa: E402
 from darkroom.errors import DarkroomError  # noqa: E402
 from darkroom.models.generators.data import LabelledLatents  # noqa: E402
 from darkroom.models.generators.dit.config import DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.network import DiT  # noqa: E402
+from darkroom.models.generators.dit.sample import DiTSampler  # noqa: E402
 from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling  # noqa: E402
 from darkroom.params.run import Run  # noqa: E402
 from darkroom.params.training import Training  # noqa: E402
 from darkroom.processes.launch import environments, reporting_errors, supervise, take_device  # noqa: E402
 from darkroom.training.loop import remaining_batches  # noqa: E402
+from darkroom.training.precision import run_in  # noqa: E402
 from darkroom.training.start import Places, open_training  # noqa: E402
 
-CHANNELS, SIDE, CLASSES, IMAGES = 4, 32, 1000, 4096
-SIZES = {"T": (64, 2, 2), "B": (768, 12, 12), "L": (1024, 24, 16), "XL": (1152, 28, 16)}
-Step = Callable[[], None]
+CHANNELS, SIDE, CLASSES, IMAGES, STEPS = 4, 32, 1000, 4096, 50
+SIZES = {"T": (64, 2, 2), "B": (768, 12, 12), "L": (1024, 24, 16), "XL": (1152, 28, 16)}  # T: for a try
+Step = Callable[[], object]
 
 
 class Way(NamedTuple):
-    """How a row trains: what of Darkroom's settings, and what around which network."""
+    """What a row runs: Darkroom's settings, and the loop around the network."""
 
     precision: str = "bf16"
     compile: bool = False  # the network as a whole
     blocks: bool = False  # compile its blocks, one by one
-    loop: str = "darkroom"  # or `bare`, or `diffusers`: in bf16
+    loop: str = "darkroom"  # or, in bf16, `bare`, `diffusers` or `sampling`
     tf32: bool = False  # float32 multiplied with 10 bits of the mantissa
-    fp8: bool = False  # the layers that see tokens multiply in 8 bits
     checkpointing: bool = False
     muon: bool = False  # in place of AdamW
-    repeatable: bool = True  # deterministic algorithms, as all stages take them
+    repeatable: bool = True  # deterministic algorithms, as in all stages
 
 
 WAYS = {
@@ -84,40 +87,30 @@ WAYS = {
     "compiled by block": Way(blocks=True),
     "compiled checkpointed": Way(compile=True, checkpointing=True),
     "compiled not repeatable": Way(compile=True, repeatable=False),
-    "compiled fp8": Way(compile=True, fp8=True),
     "compiled muon": Way(compile=True, muon=True),
     "bare": Way(loop="bare"),
     "bare compiled": Way(compile=True, loop="bare"),
     "diffusers": Way(loop="diffusers"),
     "diffusers compiled": Way(compile=True, loop="diffusers"),
+    "sampling": Way(loop="sampling"),
+    "sampling compiled": Way(compile=True, loop="sampling"),
 }
+ALL = [f"{size}/{way}" for size in ("B", "L", "XL") for way in WAYS] + ["dag"]
+SHORT = "B/bf16,B/compiled,B/bare compiled,B/diffusers,B/sampling,L/compiled by block,XL/compiled by block,dag"
+SHORT += ",B/sampling compiled,L/compiled,B/bare,B/fp32"  # as far as the time goes
+RESERVED = {"dag": 180}  # seconds that the rows before leave
 
 
-def peak(kind: str, device: torch.device) -> float:
-    """Return the FLOP/s of a product of two square matrices in a precision: `fp32`, `tf32`, `bf16` or `fp8`."""
+def peaks(device: torch.device) -> dict[str, float]:
+    """Return the FLOP/s of a product of two square matrices in each precision that the device multiplies in."""
+    rates = {}
     side = 8192 if device.type == "cuda" else 512
-    torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-    dtype = {"bf16": torch.bfloat16, "fp8": torch.bfloat16}.get(kind, torch.float32)
-    one, other = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    if kind == "fp8":
-        scale = torch.ones((), device=device)
-        one, other = one.to(torch.float8_e4m3fn), other.to(torch.float8_e4m3fn).t()
-
-        def product() -> Tensor:
-            return torch._scaled_mm(one, other, scale, scale, out_dtype=torch.bfloat16, use_fast_accum=True)
-    else:
-
-        def product() -> Tensor:
-            return one @ other
-
-    return 2 * side**3 / timed(product, device, 200)
-
-
-def peaks_of(device: torch.device) -> dict[str, float]:
-    """Return the FLOP/s of each precision that the device multiplies in."""
-    able = torch.cuda.get_device_capability() if device.type == "cuda" else (0, 0)
-    kinds = ["fp32", "bf16", *["tf32"] * (able >= (8, 0)), *["fp8"] * (able >= (8, 9))]
-    return {kind: peak(kind, device) for kind in kinds}
+    for kind, dtype in {"fp32": torch.float32, "bf16": torch.bfloat16, "tf32": torch.float32}.items():
+        if kind != "tf32" or (device.type == "cuda" and torch.cuda.get_device_capability() >= (8, 0)):
+            torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+            one, other = torch.randn(2, side, side, device=device, dtype=dtype)
+            rates[kind] = 2 * side**3 / timed(partial(torch.matmul, one, other), device, 50, 10)
+    return rates
 
 
 def wait(device: torch.device) -> None:
@@ -126,18 +119,18 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def timed(step: Callable[[], object], device: torch.device, warm: int) -> float:
-    """Return the seconds of a step: the median of five blocks of ten, after some steps that do not count."""
+def timed(step: Step, device: torch.device, warm: int, turn: int) -> float:
+    """Return the seconds of a step: the median of five turns, after some steps that do not count."""
     for _ in range(warm):
         step()
     wait(device)
     times: list[float] = []
     for _ in range(5):  # the same count in all processes
         began = time.perf_counter()
-        for _ in range(10):
+        for _ in range(turn):
             step()
         wait(device)
-        times.append((time.perf_counter() - began) / 10)
+        times.append((time.perf_counter() - began) / turn)
     return statistics.median(times)
 
 
@@ -148,26 +141,16 @@ def config(size: str) -> DiTConfig:
 
 
 def flops(size: str) -> int:
-    """Return the FLOPs of training on an image: of three forward passes."""
+    """Return the FLOPs of a forward pass of one image."""
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         DiT(config(size))(torch.zeros(1, CHANNELS, SIDE, SIDE), torch.zeros(1), torch.zeros(1, dtype=torch.int64))
-    return 3 * counter.get_total_flops()
-
-
-def to_fp8(network: DiT) -> None:
-    """Let the linear layers of the blocks that see tokens multiply in fp8, in place, forward and backward."""
-    from torchao.float8 import convert_to_float8_training  # an extra of this benchmark alone
-
-    def fits(module: nn.Module, name: str) -> bool:
-        return isinstance(module, nn.Linear) and "modulation" not in name  # which sees one row an image
-
-    convert_to_float8_training(network.blocks, module_filter_fn=fits)
+    return counter.get_total_flops()
 
 
 def ours(
     way: Way, size: str, batch: int, rows: LabelledLatents, folder: Path, processes: int
 ) -> tuple[Step, torch.device]:
-    """Return what takes an optimizer step as `darkroom train_generator` does, and where it runs."""
+    """Return what takes an optimizer step as `darkroom train_generator` does, and its device."""
     choose_device("auto")
     if processes > 1:
         take_device("auto")
@@ -175,8 +158,6 @@ def ours(
     if not way.repeatable:
         torch.use_deterministic_algorithms(False)
     network = DiT(config(size))
-    if way.fp8:
-        to_fp8(network)
     scaler = LatentScaler([0.0] * CHANNELS, [1.0] * CHANNELS)
     recipe = WithoutPictures(network, DiTDiffusion(), 0, rows, rows, scaler, None, DiTSampling())
     settings = Training(
@@ -202,21 +183,19 @@ def ours(
 
 
 def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step, torch.device]:
-    """Return what takes an optimizer step of a bare loop, and where it runs."""
+    """Return what takes an optimizer step of a bare loop, and its device."""
     torch.set_num_threads(2)  # as ours
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     width, depth, heads = SIZES[size]
     if way.loop == "bare":
-        module: nn.Module = DiT(config(size))
+        network = module = DiT(config(size))
     else:
-        module = diffusers_dit(CHANNELS, SIDE, CLASSES, width, depth, heads)  # type: ignore[assignment]
+        from beside.dit import diffusers_dit  # diffusers, which takes seconds to import
 
-    def network(x: Tensor, times: Tensor, labels: Tensor) -> Tensor:
-        if way.loop == "bare":
-            found: Tensor = module(x, times, labels)
-        else:
-            found = module(x, timestep=times, class_labels=labels).sample
-        return found
+        module = diffusers_dit(CHANNELS, SIDE, CLASSES, width, depth, heads)
+
+        def network(x: Tensor, times: Tensor, labels: Tensor) -> Tensor:
+            return module(x, timestep=times, class_labels=labels).sample
 
     module.to(device).train()
     if way.compile:
@@ -225,31 +204,49 @@ def theirs(way: Way, size: str, batch: int, rows: LabelledLatents) -> tuple[Step
     return lambda: next(steps), device
 
 
+def sampling(way: Way, size: str, batch: int) -> tuple[Step, torch.device]:
+    """Return what samples a batch of latents as `darkroom sample_generator` does, and its device."""
+    choose_device("auto")
+    device = set_up_device(2, "auto")
+    network = DiT(config(size)).to(device).eval()
+    run_in(network, way.precision, way.compile, device)
+    scaler = LatentScaler([0.0] * CHANNELS, [1.0] * CHANNELS)
+    sampler = DiTSampler(network, objective_of(DiTDiffusion(), 1000), scaler, None)  # type: ignore[arg-type]
+    noise = torch.randn(batch, CHANNELS, SIDE, SIDE, device=device)
+    labels = torch.arange(batch, device=device)
+    return lambda: sampler.latents(noise, labels, range(batch), DiTSampling(steps=STEPS, guidance=1.5)), device
+
+
 def measure(name: str, size: str, batch: int, processes: int) -> dict[str, Any]:
-    """Return a row: seconds of a step, of the first one, and the most bytes of tensors in those that are timed."""
-    way = WAYS[name]
+    """Return a row: seconds of a step and of the first one, and the peak of the tensors' bytes in the timed steps."""
+    way, training = WAYS[name], None
+    samples = way.loop == "sampling"
     with tempfile.TemporaryDirectory() as folder:
-        rows = latents_of(Path(folder) / "latents", (CHANNELS, SIDE, SIDE), IMAGES)
-        made = ours(way, size, batch, rows, Path(folder), processes) if way.loop == "darkroom" else None
-        step, device = made or theirs(way, size, batch, rows)
+        if samples:
+            step, device = sampling(way, size, batch)
+        else:
+            rows = latents_of(Path(folder) / "latents", (CHANNELS, SIDE, SIDE), IMAGES)
+            training = ours(way, size, batch, rows, Path(folder), processes) if way.loop == "darkroom" else None
+            step, device = training or theirs(way, size, batch, rows)
         began = time.perf_counter()
         step()
         wait(device)
         first = time.perf_counter() - began
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        seconds = timed(step, device, 5)
-        taken = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
-        del made, step  # ends the readers: Python, as it ends, would wait a minute for them
-    return {"seconds": seconds, "images_s": batch / seconds, "first": first, "memory": taken}
+        seconds = timed(step, device, *((0, 1) if samples else (5, 10)))
+        memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+        del training, step  # ends the readers: else Python waits a minute for them
+    return {"seconds": seconds, "images_s": batch / seconds, "first": first, "memory": memory}
 
 
 def run_row(args: argparse.Namespace, device: torch.device) -> None:
     """Measure one row here, as one rank or the only one, and write it to --to; an error goes to the parent."""
+    signal.alarm(args.limit)  # ends this process
     with reporting_errors():
         try:
             if args.row == "peak":
-                row: dict[str, Any] = peaks_of(device)
+                row: dict[str, Any] = peaks(device)
             else:
                 size, way = args.row.split("/")
                 row = measure(way, size, args.batch, args.processes)
@@ -260,86 +257,110 @@ def run_row(args: argparse.Namespace, device: torch.device) -> None:
             args.to.write_text(json.dumps(row))
 
 
-def child(arguments: list[str], processes: int) -> dict[str, Any]:
-    """Run this file in a process of its own, or in several as a stage starts them; return the row, or `why` not."""
+def child(row: str, batch: int, processes: int, limit: int) -> dict[str, Any]:
+    """Run this file in its own process, or in several as a stage starts them; return the row, or its `error`."""
     with tempfile.TemporaryDirectory() as folder:
         to = Path(folder) / "row.json"
-        command = [sys.executable, __file__, *arguments, "--processes", str(processes), "--to", str(to)]
+        options = {"row": row, "batch": batch, "processes": processes, "limit": limit, "to": to}
+        command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in options.items())]
         cold = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/compiled"}  # else it finds what another row compiled
         places = environments(processes) if processes > 1 else [{}]
         try:
             supervise([(command, place | cold) for place in places], processes)
         except DarkroomError as error:
-            return {"why": str(error)}
-        found: dict[str, Any] = json.loads(to.read_text())
-    return found
+            return {"error": f"took more than {limit} s" if "SIGALRM" in str(error) else str(error)}
+        measured: dict[str, Any] = json.loads(to.read_text())
+    return measured
 
 
-def line(row: dict[str, Any], peaks: dict[str, float], flops_of: dict[str, int]) -> str:
+def engines(limit: int) -> dict[str, Any]:
+    """Run benchmarks/engines.py, which also prints its table; return its result, or its `error`."""
+    program = Path(__file__).with_name("engines.py")
+    with tempfile.TemporaryDirectory() as folder:
+        to = Path(folder) / "engines.json"
+        subprocess.run([sys.executable, program, f"--seconds={limit}", f"--out={to}"], check=False)
+        return json.loads(to.read_text()) if to.exists() else {"error": "engines.py failed"}
+
+
+def line(row: dict[str, Any], result: dict[str, Any]) -> str:
     """Return a row of the table."""
-    way = WAYS[row["way"]]
-    kind = "fp8" if way.fp8 else "tf32" if way.tf32 else way.precision
+    size, name = row["row"].split("/")
+    way = WAYS[name]
     processes = f", {row['processes']} processes" if row["processes"] > 1 else ""
-    name = f"| DiT-{row['size']}/2 | {row['way']}{processes} | {row['batch']} "
-    if "why" in row:
-        return f"{name}| {row['why'].replace('|', ' ')} | | | | |"
-    rate = row["images_s"] * flops_of[row["size"]] / row["processes"]
-    fraction = f"{rate / peaks[kind]:.0%} of {kind}" if peaks.get(kind) else ""
+    start = f"| DiT-{size}/2 | {name}{processes} | {row['batch']} "
+    if "error" in row:
+        return f"{start}| {row['error'].replace('|', ' ')} | | | | |"
+    passes = 2 * STEPS if way.loop == "sampling" else 3
+    rate = row["images_s"] * passes * result["forward_flops"][size] / row["processes"]
+    kind = "tf32" if way.tf32 else way.precision
+    fraction = f"{rate / result['peaks'][kind]:.0%} of {kind}" if kind in result["peaks"] else ""
     memory = f"{row['memory'] / 2**30:.1f} GiB" if row["memory"] else ""
     cells = f"{row['images_s']:,.0f} | {rate / 1e12:.3g} | {fraction} | {memory} | {row['first']:.0f} s"
-    return f"{name}| {cells} |"
+    return f"{start}| {cells} |"
 
 
-def main() -> None:
-    """Measure what --out does not hold yet; print the table."""
+def parse() -> argparse.Namespace:
+    """Return the command line's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="B,L,XL", help="of the transformer: T (for a try), B, L, XL")
-    parser.add_argument("--ways", default=",".join(WAYS), help="rows of each size")
+    parser.add_argument("--rows", default=SHORT, help="SIZE/WAY, … or dag; all: all ways of all sizes")
+    parser.add_argument("--minutes", type=float, default=9, help="limit of all rows")
+    parser.add_argument("--limit", type=int, default=120, help="seconds: limit of one row")
     parser.add_argument("--batch", type=int, default=128, help="images in an optimizer step of a process")
     parser.add_argument("--processes", type=int, default=1, help="also so many, one a device")
-    parser.add_argument("--out", type=Path, help="JSON lines, one for each row")
+    parser.add_argument("--out", type=Path, help="JSON file")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.rows = ALL if args.rows == "all" else args.rows.split(",")
+    known = {f"{size}/{way}" for size in SIZES for way in WAYS} | {"dag"}
+    if unknown := set(args.rows) - known:
+        parser.error(f"unknown rows: {', '.join(sorted(unknown))}")
+    return args
+
+
+def main() -> None:
+    """Measure what --out does not have yet; print the table."""
+    args = parse()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if args.row:
         run_row(args, device)
         return
-    chosen = list(itertools.product(args.sizes.split(","), args.ways.split(",")))
-    if unknown := {name for pair in chosen for name in pair} - SIZES.keys() - WAYS.keys():
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    deadline = time.monotonic() + 60 * args.minutes
     out = args.out and HERE / args.out
     here = {"gpu": torch.cuda.get_device_name() if device.type == "cuda" else "no GPU", "torch": torch.__version__}
-    kept = [json.loads(row) for row in out.read_text().splitlines()] if out and out.exists() else []
-    rows = [row for row in kept if "why" not in row and here.items() <= row.items()]
-    peaks = child(["--row", "peak"], 1)
-    if "why" in peaks:
-        sys.exit(str(peaks["why"]))
-    print(f"{here['gpu']}, torch {here['torch']}; TFLOP/s of a product of matrices: ", end="")
-    print(", ".join(f"{kind} {value / 1e12:.3g}" for kind, value in peaks.items()))
-    flops_of = {size: flops(size) for size in SIZES}
-    for size, way in chosen:
-        several = args.processes > 1 and WAYS[way].loop == "darkroom"
-        for processes in (1, args.processes) if several else (1,):
-            key = here | {"size": size, "way": way, "batch": args.batch * processes, "processes": processes}
-            if any(key.items() <= row.items() for row in rows):
-                continue
-            row = key | child(["--row", f"{size}/{way}", "--batch", str(key["batch"])], processes)
-            rows.append(row)
+    result: dict[str, Any] = {**here, "rows": []}
+    if out and out.exists() and here.items() <= (before := json.loads(out.read_text())).items():
+        result = before | {"rows": [row for row in before["rows"] if "error" not in row]}
+    result["forward_flops"] = {size: flops(size) for size in SIZES}
+    result["peaks"] = child("peak", args.batch, 1, args.limit)
+    if "error" in result["peaks"]:
+        sys.exit(str(result["peaks"]["error"]))
+    chosen: list[dict[str, Any]] = []
+    for place, name in enumerate(args.rows):
+        for processes in (1, args.processes)[: 1 + (args.processes > 1 and name != "dag")]:
+            left = int(deadline - time.monotonic()) - sum(RESERVED.get(other, 0) for other in args.rows[place + 1 :])
+            if name == "dag":
+                result["dag"] = engines(left - 30) if left > 60 else {"error": "not run: no time left"}
+            else:
+                batch = args.batch // 2 if "sampling" in name else args.batch * processes
+                row = {"row": name, "batch": batch, "processes": processes}
+                known = [other for other in result["rows"] if row.items() <= other.items()]
+                if not known:
+                    limit = min(args.limit, left)
+                    row |= child(name, batch, processes, limit) if limit > 15 else {"error": "not run: no time left"}
+                    result["rows"].append(row)
+                chosen += known or [row]
+                print(line(chosen[-1], result), file=sys.stderr, flush=True)
             if out:
-                with out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-            print(line(row, peaks, flops_of), file=sys.stderr)
-    print(
-        "\n".join(f"DiT-{size}/2: {flops_of[size] / 3e9:.1f} GFLOPs a forward pass." for size in args.sizes.split(","))
-    )
+                out.with_suffix(".tmp").write_text(json.dumps(result, indent=1))
+                out.with_suffix(".tmp").replace(out)
+    rates = ", ".join(f"{kind} {value / 1e12:.3g}" for kind, value in result["peaks"].items())
+    print(f"\n{result['gpu']}, torch {result['torch']}; TFLOP/s of a product of matrices: {rates}")
     print("\n| network | way | batch | images/s | TFLOP/s a device | of the peak | memory | first step |")
     print("|---|---|---|---|---|---|---|---|")
-    rows = [row for row in rows if (row["size"], row["way"]) in chosen]
-    for row in rows:
-        print(line(row, peaks, flops_of))
-    if failed := sum("why" in row for row in rows):
-        sys.exit(f"{failed} row{'' if failed == 1 else 's'} failed: see above.")
+    for row in chosen:
+        print(line(row, result))
+    sys.exit(any("error" in row for row in chosen) or "error" in result.get("dag", {}))
 
 
 if __name__ == "__main__":
