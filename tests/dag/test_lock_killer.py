@@ -73,7 +73,8 @@ def processes(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def is_dvc(process: psutil.Process) -> bool:
     """Return whether a process is DVC itself."""
     with suppress(psutil.Error, IndexError):
-        return any("dvc" in (Path(word).name, Path(word).suffix[1:]) for word in process.cmdline()[:3])
+        words = [Path(word) for word in process.cmdline()[:3]]
+        return any(name in (word.name, word.suffix[1:]) for word in words for name in ("dvc", "job"))
     return False
 
 

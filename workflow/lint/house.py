@@ -18,8 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 55_700,
-    "lines of code": 35_600,
+    "lines of src": 56_000,
+    "lines of code": 35_850,
     "files": 400,
     "lines of the longest file": 400,
     "import cycles": 0,

@@ -43,7 +43,6 @@ from dvc.stage.loader import StageLoader
 from dvc.utils.serialize import _common, _yaml
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
-from darkroom.dag.lock_file import lost_of, message
 from darkroom.dag.records import alive, holders
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
@@ -285,11 +284,7 @@ def main() -> int:
             except KeyboardInterrupt:
                 return 130
         words = ["--wait-for-lock", *words]
-    status = int(run_dvc(words) or 0)
-    if not status and command[:1] == ["repro"] and "--single-item" in words and (lost := lost_of(command[1:])):
-        print(f"ERROR: {message(lost)}", file=sys.stderr)
-        return 1
-    return status
+    return int(run_dvc(words) or 0)
 
 
 def ignored(paths: Collection[str]) -> set[str]:

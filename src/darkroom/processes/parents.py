@@ -263,8 +263,8 @@ def _run(name: str) -> None:
 
 
 def reproduce(stage: str) -> int:
-    """Let DVC run a stage if it is stale; return the exit status."""
-    words = ["darkroom.dag.dvc", "repro", "--single-item", stage]
+    """Let a parent run a job, or become it; return the exit status."""
+    words = ["darkroom.dag.job", stage]
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child has it, too
     status = ask(LIGHT, words, os.environ)
     if status is None:

@@ -34,8 +34,8 @@ def engine(ancestors: Sequence[Any]) -> list[Any]:
     it, the topmost one: its jobs may be Snakemakes, too. What is above, a shell or a terminal, may end while the work
     goes on. Empty where there is none.
     """
-    starters = (place for place, process in enumerate(ancestors) if _is(process, "dvc") or _is(process, "parents"))
-    nearest = next(starters, None)
+    starters = ("dvc", "job", "parents")
+    nearest = next((at for at, each in enumerate(ancestors) if any(_is(each, name) for name in starters)), None)
     if nearest is None:
         return []
     above = [place for place, process in enumerate(ancestors) if place > nearest and _is(process, "snakemake")]
