@@ -19,6 +19,8 @@ stages = Stages(ask=workflow.is_main_process)
 pass_on_sigterm(workflow.is_main_process)
 if workflow.is_main_process:
     stages.start_parents()
+else:
+    os.environ["DARKROOM_PARENTS"] = ""  # a job on a cluster starts its own processes, in its own allocation
 decide()
 
 

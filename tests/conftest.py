@@ -16,6 +16,9 @@ sys.dont_write_bytecode = False
 # Tests run side by side: a thread that waits must leave its core to another, and not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# And compute with one thread, where a test does not say otherwise: two share the cores of the machine as it is.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The same examples on every run and machine, and no deadline: a busy machine is not a fault.
 settings.register_profile("darkroom", derandomize=True, deadline=None)
 settings.load_profile("darkroom")

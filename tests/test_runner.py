@@ -64,6 +64,7 @@ sys.stdout.buffer.write(b"".join(value.detach().numpy().tobytes() for value in m
 """
 
 
+@pytest.mark.slow
 def test_how_threads_wait_changes_no_bit():
     weights = set()
     for policy in ({}, {"OMP_WAIT_POLICY": "PASSIVE"}, {"GOMP_SPINCOUNT": "100000"}):

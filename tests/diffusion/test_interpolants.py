@@ -191,7 +191,7 @@ def test_equal_steps_of_the_logarithm_show_the_whole_order_of_dpm(path):
 
 @pytest.mark.parametrize("course", ["sigma", "linear", "constant", "decreasing", "increasing_decreasing"])
 def test_the_sde_has_the_distribution_of_the_flow(course):
-    flow, noise = Flow(), torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
+    flow, noise = Flow(), torch.randn(2000, 1, generator=torch.Generator().manual_seed(0))
     generators = [torch.Generator().manual_seed(number) for number in range(len(noise))]
     # A constant one outweighs the width of the data's noise, t, near the data: less of it.
     how = Sampling(

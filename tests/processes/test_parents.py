@@ -61,7 +61,8 @@ def engine(tmp_path):
     (tmp_path / "src").symlink_to(Path(parents.__file__).parents[2])
     (tmp_path / "program.py").write_text(CHILD)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'src'}:{tmp_path}"}
-    environment.pop(parents.NAME, None)
+    for name in (parents.NAME, "OMP_NUM_THREADS"):
+        environment.pop(name, None)
     with subprocess.Popen(
         [sys.executable, "-c", ENGINE],
         cwd=tmp_path,
@@ -101,7 +102,7 @@ def test_a_child_is_as_if_started_anew(engine, tmp_path):
     said = json.loads(read(engine, "{"))
     assert read(engine, "answer") == "answer 3"
     assert said["words"] == ["program", "some", "words"] and said["value"] == "5"
-    assert said["folder"] == str(tmp_path) and said["threads"] is None
+    assert said["folder"] == str(tmp_path) and said["threads"] is None, "the child has the environment of who asks"
     assert said["command"][1:] == ["-m", "program", "some", "words"]
     assert all(said["fresh"])
     assert not [file for file in said["files"] if "socket" in file or "pipe" in file or "eventpoll" in file]

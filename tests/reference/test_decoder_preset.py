@@ -106,6 +106,7 @@ def test_the_network_has_its_widths(params: Any) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(PARAMETERS, rel=0.001)
 
 
+@pytest.mark.slow
 def test_a_few_updates_of_a_narrow_network_run(params: Any) -> None:
     updated(params, channels=[32, 32, 32, 32])
 

@@ -69,6 +69,7 @@ def test_five_updates_of_one_block_run(bare, name):
     five(name, depth=1)
 
 
+@pytest.mark.slow  # half a minute
 def test_five_updates_of_jit_on_pixels_run(bare):
     trainer = five_updates("jit-b16", depth=1)
     config, settings = trainer.modules["dit"].config, trainer.settings

@@ -71,7 +71,9 @@ def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any], every
         run("train_generator")
 
 
-@pytest.mark.parametrize("source", MAKERS)
+@pytest.mark.parametrize(
+    "source", [pytest.param(name, marks=pytest.mark.slow) if name == "hub" else name for name in MAKERS]
+)
 def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     part, changes = MAKERS[source](clone.parent / "collection", monkeypatch)
     if source == "hub":  # it has no captions
@@ -94,7 +96,7 @@ def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monke
         assert (clone / "metrics/decoder.json").read_text().strip() == "{}"
 
 
-@pytest.mark.parametrize("channels", ["L", "RGBA"])
+@pytest.mark.parametrize("channels", [pytest.param("L", marks=pytest.mark.slow), "RGBA"])
 def test_grey_and_transparent_images_without_a_class_train_all_the_same(
     clone: Path, channels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

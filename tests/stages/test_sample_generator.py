@@ -280,6 +280,7 @@ sample_generator.run(validate(Params, given("sample_generator")))
 """
 
 
+@pytest.mark.slow
 def test_two_killed_processes_are_continued_by_one_or_two(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each makes its share; what is kept is made once; the bytes are those of one process that was left alone."""
     alone = shards(images=23), manifest()

@@ -78,7 +78,7 @@ def test_a_preset_is_the_same_from_wherever_one_comes(clone):
     text = (clone / "params.yaml").read_text()
     made = {name: preset.laid_over(text, preset.overlay(name)) for name in NAMES}
     assert len(set(made.values())) == len(NAMES)
-    for first, then in pairwise([*NAMES, *reversed(NAMES)]):
+    for first, then in pairwise([*NAMES, NAMES[0]]):
         again = preset.laid_over(made[first], preset.overlay(then))
         assert yaml.safe_load(again) == yaml.safe_load(made[then]) and comments(again) == comments(made[then])
 

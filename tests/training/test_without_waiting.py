@@ -171,6 +171,7 @@ TRAINED = (
 )
 
 
+@pytest.mark.slow
 def test_no_training_of_the_dag_waits_for_its_device(clone, monkeypatch):  # noqa: F811
     change(clone, "train_tokenizer", "kl", "perceptual", value={"network": "teacher", "weight": 0.1})
     change(clone, "sample_generator", "dit", "classifier", value="models/classifier")
@@ -181,6 +182,7 @@ def test_no_training_of_the_dag_waits_for_its_device(clone, monkeypatch):  # noq
     assert found == {name: {} for name in TRAINED}
 
 
+@pytest.mark.slow
 def test_no_distillation_waits_for_its_device(clone, monkeypatch):  # noqa: F811
     change(clone, "train_distilled", "kind", value="dit")
     needed = ["ingest@first", "ingest@second", "catalog", "train_teacher", "train_tokenizer"]

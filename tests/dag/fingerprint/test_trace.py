@@ -17,7 +17,7 @@ from darkroom.params.stage import read_yaml
 
 TRACING = Path(__file__).with_name("tracing.py")
 # A training, a sampler, a scorer and the two that read data; `make test-all` traces all.
-QUICK = ("ingest@first", "catalog", "train_generator", "sample_generator", "score_generator")
+QUICK = ("ingest@first", "train_generator", "score_generator")
 
 
 def definition(module: Module, line: int) -> str:

@@ -340,6 +340,7 @@ def test_a_published_dit_is_taken_as_it_is_and_samples(here):
     assert sampled("pretrained", solver="ddpm", steps=3, spacing="linspace", guidance_channels=1)
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_sampling_published_weights_leaves_no_trace(here, monkeypatch):
     """Nor does the length of the request: noise that is added on the way is each image's own."""
     classes = write_clone()

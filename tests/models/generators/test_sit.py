@@ -103,7 +103,9 @@ def test_samples_are_the_paper_s_steps_from_noise_to_data(here: Path) -> None:
     assert torch.allclose(made.double(), x / 0.5, rtol=1e-5, atol=1e-5)  # as the autoencoder has them
 
 
-@pytest.mark.parametrize("solver", ["euler", "heun", "dpm", "euler_maruyama"])
+@pytest.mark.parametrize(
+    "solver", ["heun", "euler_maruyama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("euler", "dpm"))]
+)
 def test_every_solver_of_flows_samples_it(here: Path, solver: str) -> None:
     write_sit(here / "some.pt", len(write_clone()))
     trained("pretrained", name=None, folder="some.pt", heads=HEADS, objective="flow")

@@ -99,6 +99,7 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
     assert whole["bodies"] == pytest.approx(bodies) and whole["dvc"] > bodies
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_generates_is_planned_with_its_images_and_codes(stale):
     clone = stale()
     change(clone, "train_tokenizer", "kind", value="vq_ar")
@@ -108,6 +109,7 @@ def test_a_tokenizer_that_generates_is_planned_with_its_images_and_codes(stale):
     assert stages["sample_tokenizer"]["forward"] > 0 and stages["score_tokenizer_samples"]["forward"] > 0
 
 
+@pytest.mark.slow
 def test_without_clip_nothing_below_it_has_networks(stale):
     clone = stale()
     change(clone, "train_clip", "source", value="none")
@@ -285,6 +287,7 @@ def test_a_last_run_of_another_model_says_nothing_of_this_one():
     assert plan._comparable(last, dag).keys() == {"train_generator", "report"}
 
 
+@pytest.mark.slow
 def test_two_processes_measure_what_one_would(clone, monkeypatch):
     """They load what stages load, and their plans come back whole."""
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
