@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 56_000,
+    "lines of src": 56_050,
     "lines of code": 35_850,
     "files": 400,
     "lines of the longest file": 400,

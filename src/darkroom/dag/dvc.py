@@ -261,6 +261,16 @@ def take_turn(command: str) -> None:
         time.sleep(_POLL)
 
 
+def engine_runs() -> bool:
+    """Return whether an engine runs stages in this checkout."""
+    with suppress(OSError), TURN.open() as file:  # there is none where no engine ever ran
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _others() -> list[int]:
     """Return the other processes that run and that `rwlock` lists."""
     with edit_rwlock(str(TURN.parent)) as lock:

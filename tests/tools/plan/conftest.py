@@ -58,7 +58,7 @@ def quick(clone, monkeypatch):
             self.set_result(found)
 
     @contextmanager
-    def here(count, *modules):
+    def here(count, *modules, **options):
         def submit(task, name, on):
             with monkeypatch.context() as only, chdir(clone):
                 for variable in ("HF_HUB_OFFLINE", "http_proxy", "https_proxy"):

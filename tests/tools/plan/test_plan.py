@@ -132,6 +132,15 @@ def test_without_a_generator_its_stages_have_no_network(stale):
     assert all((stage["parameters"], stage["source"]) == (None, "skipped") for stage in stages.values()), found
 
 
+def test_while_an_engine_runs_nothing_is_measured(stale, monkeypatch):
+    stale("report")
+    monkeypatch.setattr(plan, "engine_runs", lambda: True)
+    monkeypatch.setattr(plan, "in_miniature", lambda *_: pytest.fail("it was measured"))
+    found, said = planned()
+    assert found["report"]["source"] == "not measured" and "an engine runs stages" in said["assumed"][0]
+    assert "0 s and more" in plan.plan()
+
+
 def test_stale_stages_only_unless_named(stale, unmeasured):
     stale("score_generator", "report")
     Path("logs").mkdir()

@@ -26,6 +26,13 @@ UNETS = ["ingest@first", "train_decoder@base", "train_decoder@up"]
 IDLE = Found(why=search.NOTHING)
 
 
+def test_while_an_engine_runs_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr(command, "engine_runs", lambda: True)
+    monkeypatch.setattr(command, "trials", lambda *_: pytest.fail("it was tried"))
+    (said,) = tune()
+    assert "try again when it has ended" in said
+
+
 @pytest.fixture
 def machine(clone, monkeypatch):  # noqa: F811
     """Returns what lets `tune` find the same of each training, but for those that are named; the clone's folder."""
@@ -46,7 +53,7 @@ def machine(clone, monkeypatch):  # noqa: F811
             return Done()
 
         @contextmanager
-        def forks(count, *modules):
+        def forks(count, *modules, **options):
             assert os.environ["OMP_NUM_THREADS"] == "2"
             yield submit
 

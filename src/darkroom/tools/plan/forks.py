@@ -27,8 +27,10 @@ class Lost(NamedTuple):
 
 
 @contextmanager
-def forks(count: int, *modules: str) -> Iterator[Submit]:
+def forks(count: int, *modules: str, load: bool = True) -> Iterator[Submit]:
     """Load once what stages load and the `modules` of tasks, and yield what runs a task there, `count` at a time.
+
+    load: whether to begin at once, beside what the caller does.
 
     The answer of a task that ends without one is `Lost`.
     """
@@ -53,7 +55,8 @@ def forks(count: int, *modules: str) -> Iterator[Submit]:
 
     # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
     with ThreadPoolExecutor(count) as pool:
-        pool.submit(context.Process(target=abs, args=(0,)).start)  # starts the process that loads
+        if load:
+            pool.submit(context.Process(target=abs, args=(0,)).start)  # starts the process that loads
         yield lambda task, *given: pool.submit(run, task, *given)
 
 

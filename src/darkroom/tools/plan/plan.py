@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from darkroom.check.check import check, read_params
+from darkroom.dag.dvc import engine_runs
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.history import RUNS, Run, last_runs
 from darkroom.dag.repo import lock_seconds, observe
@@ -30,6 +31,10 @@ from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_jso
 from darkroom.training.state import keep_compiled
 
 REHEARSE = "darkroom.tools.plan.body:rehearse"
+_MEANWHILE = (
+    "an engine runs stages, so nothing was measured here, and times are of earlier runs with these parameters; "
+    "`darkroom plan --no-history` measures all the same"
+)
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
 
 
@@ -245,7 +250,8 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     Args:
         names: stages.
         everything: all stages, stale or not.
-        history: take the time of a stage that ran here under the same conditions from its last run.
+        history: take the time of a stage that ran here under the same conditions from its last run, and measure
+            nothing while an engine runs stages.
 
     Raises:
         DarkroomError: params.yaml or dvc.yaml is not valid, DVC cannot be asked, or a name is no stage.
@@ -256,7 +262,8 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
     keep_compiled()
-    with forks(1 if _gpu(params) else min(2, core_count()), REHEARSE.partition(":")[0]) as submit:
+    measure = not (history and engine_runs())
+    with forks(1 if _gpu(params) else min(2, core_count()), REHEARSE.partition(":")[0], load=measure) as submit:
         began = time.process_time()
         dag = ask_dvc()
         check(counted="catalog" not in dag.stale)
@@ -268,7 +275,9 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         total = sum(count for _, count in parts.values())
         scale = -(-total // IMAGES)
         found: list[dict[str, StagePlan]] = []
-        for fewer in (scale, 2 * scale) if scale > 1 else (1,):
+        if not measure:
+            found.append({name: StagePlan(name, source="not measured") for name in chosen})
+        for fewer in ((scale, 2 * scale) if scale > 1 else (1,)) if measure else ():
             ready = ingested(parts, dag.stale | set(chosen)) if scale == 1 else set()
             with scratch(ready) as folder:
                 found.append(in_miniature(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
@@ -285,7 +294,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     # `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock.
     dvc = asked + bodies + len(plans) * (start + write)
     whole = Whole(bodies, dvc, start + asked + side_by_side(jobs, dag.needs, cores), cores, between, load)
-    assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans)
+    assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans) if measure else [_MEANWHILE]
     return Planned(plans, whole, {name: run.seconds for name, run in last.items()}, assumed, dag.needs, jobs)
 
 
@@ -293,7 +302,7 @@ def plan(
     stages: Annotated[list[str] | None, Argument(help="stages to plan, stale or not; default: the stale ones")] = None,
     everything: Annotated[bool, Option("--all", help="all stages, stale or not")] = False,
     in_json: Annotated[bool, Option("--json", help="print JSON")] = False,
-    history: Annotated[bool, Option(help="take times from earlier runs here")] = True,
+    history: Annotated[bool, Option(help="take times from earlier runs here; during a run, no others")] = True,
 ) -> str:
     """Return what `planned` finds as a table or as JSON. Raises as it."""
     found = planned(stages or (), everything, history)

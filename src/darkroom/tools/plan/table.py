@@ -97,7 +97,8 @@ def as_text(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float],
     disk = sum(sum(plan.disk.values()) for plan in plans)
     largest = max((sum(plan.memory.values()) for plan in plans), default=0)
     more = " and more" if any(plan.source in UNKNOWN for plan in plans) else ""
-    rows.append(("total", "", "", f"≤ {bytes_of(largest)}", bytes_of(disk), time_of(whole.bodies) + more, "", ""))
+    memory = f"≤ {bytes_of(largest)}" if largest else ""
+    rows.append(("total", "", "", memory, bytes_of(disk), time_of(whole.bodies) + more, "", ""))
     lines = aligned(rows)
     rule = "-" * max(map(len, lines))
     lines[1:1] = [rule]

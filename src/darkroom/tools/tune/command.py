@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
+from darkroom.dag.dvc import engine_runs
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
@@ -38,6 +39,9 @@ def tune(
     Raises:
         DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
     """
+    if engine_runs():
+        yield "An engine runs stages in this checkout, and trials beside it would mislead: try again when it has ended."
+        return
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now, which may favour some settings: try again when it is quiet."
     found: list[Tuned] = []
