@@ -115,18 +115,6 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "word dropout 0.2": {f"{DIT}.diffusion": {"word_dropout": 0.2}},
         "word dropout 0.4": {f"{DIT}.diffusion": {"word_dropout": 0.4}},
         "both dropouts 0.2": {f"{DIT}.diffusion": {"word_dropout": 0.2}, f"{DIT}.model": {"dropout": 0.2}},
-        "augmentation 0.15": {f"{DIT}.augment": {"probability": 0.15}},
-        "augmentation 0.15 by mirror and translation": {
-            f"{DIT}.augment": {"probability": 0.15, "transforms": ["mirror", "translation"]}
-        },
-        "balance 0.5": {DIT: {"balance": 0.5}},
-        "wsd with time shift 2 and balance 0.5": {
-            "train_generator.training": {"schedule": "wsd"},
-            f"{DIT}.diffusion": {"time_shift": 2.0},
-            DIT: {"balance": 0.5},
-        },
-        "dispersive loss 0.5": {f"{DIT}.representation": {"dispersive": 0.5}},
-        "self-alignment 0.2": {f"{DIT}.representation": {"alignment": 0.2}},
         "patch 1": {f"{DIT}.model": {"patch": 1}},
         "time shift by size": {f"{DIT}.diffusion": {"time_shift": "size"}},
         "time shift 2": {f"{DIT}.diffusion": {"time_shift": 2.0}},
@@ -137,11 +125,6 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "wsd with time shift 2": {
             "train_generator.training": {"schedule": "wsd"},
             f"{DIT}.diffusion": {"time_shift": 2.0},
-        },
-        "wsd with time shift 2 and self-alignment 0.2": {
-            "train_generator.training": {"schedule": "wsd"},
-            f"{DIT}.diffusion": {"time_shift": 2.0},
-            f"{DIT}.representation": {"alignment": 0.2},
         },
         "wsd with time shift 2 and twice the learning rate": {
             "train_generator.training": {"schedule": "wsd", "learning_rate": Factor(2.0)},
