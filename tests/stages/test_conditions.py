@@ -523,9 +523,9 @@ OWN = {"train_generator__captions": "data/shards"}
         ),
         (
             {"train_generator__dit__model__size": "XL"},
-            ("`train_generator.dit.model.size` is XL", "train_generator.dit.model.width", "128, 4, 4"),
+            ("`train_generator.dit.model`", "size is XL", "beside width, depth and heads"),
         ),
-        ({"train_generator__dit__model__size": "S"}, ("`train_generator.dit.model.size` is S", "leave the size out")),
+        ({"train_generator__dit__model__size": "S"}, ("size is S", "leave it out")),
         (
             {CAPTIONS: {"clip": "models/clip"}},
             ("sample_generator.common.captions", "clip is read with file only"),

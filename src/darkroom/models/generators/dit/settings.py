@@ -65,6 +65,8 @@ class Model(Section):
 
     def _misfits(self) -> Iterator[str]:
         width, heads = self.shape["width"], self.shape["heads"]
+        if self.size is not None and None not in (self.width, self.depth, self.heads):
+            yield f"size is {self.size}, and has no effect beside width, depth and heads: leave it out, or these empty"
         if width % heads:
             yield f"heads ({heads}) must divide width ({width})"
         if width % 4:
