@@ -112,7 +112,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False, batch:
         "adversarial": game,
     }
     section = settings("vqgan", keys, batch)
-    perceptual = untrained("vgg16", size) if adversarial else None
+    perceptual = untrained("vgg16") if adversarial else None
 
     def recipe() -> VQGANRecipe:
         own = copy.deepcopy(perceptual)  # its layers are compiled where they stand

@@ -43,8 +43,6 @@ class Classifier(SavedNetwork):
         self, in_channels: int, classes: int, channels: list[int], features: int, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if in_channels not in (1, 3, 4):
-            raise DarkroomError(f"the extractor takes images of 1, 3 or 4 channels, not {in_channels}.")
         self.config: dict[str, Any] = {
             "in_channels": in_channels,
             "classes": classes,

@@ -58,8 +58,6 @@ class Teacher(SavedNetwork):
 
     def __init__(self, in_channels: int, classes: int, channels: list[int], layers: int) -> None:
         super().__init__()
-        if in_channels not in (1, 3, 4):
-            raise DarkroomError(f"the teacher takes images of 1, 3 or 4 channels, not {in_channels}.")
         self.config: dict[str, Any] = {
             "in_channels": in_channels,
             "classes": classes,

@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor
 
 from darkroom.data.draw import drawn
 from darkroom.device import in_float32, of_all_processes, to_device
-from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.models.tokenizers.sections import Equivariance, Kind
@@ -74,23 +73,6 @@ def scaled(x: Tensor, side: int) -> Tensor:
 
 
 _COLUMNS = 10  # of a grid while training, at most
-
-
-def require_fit(kind: str, settings: Kind, training: Training, image_shape: tuple[int, int, int]) -> None:
-    """Check that a kind's section fits images of shape (C, H, W): each `build` calls it first.
-
-    Raises:
-        DarkroomError: the images are not squares that `factor` divides, or what the section's `unfit` says.
-    """
-    _, height, width = image_shape
-    factor = settings.factor
-    if height != width or height % factor:
-        raise DarkroomError(
-            f"`train_tokenizer.{kind}` needs squares whose side is a multiple of {factor}, not {width} x {height}: "
-            "change `ingest.image_size`."
-        )
-    if reason := settings.unfit(image_shape, training.batch):
-        raise DarkroomError(f"`train_tokenizer.{kind}`: {reason}.")
 
 
 def image_losses(
@@ -158,11 +140,7 @@ class TokenizerRecipe(Recipe):
             val: what is validated on, in the same form.
             perceptual: frozen; maps two batches of images (N, C, H, W) in [-1, 1] to their distances (N,). None: none.
             evaluation: scores what a kind that generates draws while it trains; None: none.
-
-        Raises:
-            DarkroomError: the settings do not fit the images, see `require_fit`.
         """
-        require_fit(self.kind, settings, training, image_shape)
         self.settings, self.training = settings, training
         self.perceptual, self.evaluation = perceptual, evaluation
         self.train, self.val = train, val

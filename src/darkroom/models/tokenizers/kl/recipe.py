@@ -38,7 +38,7 @@ class KLRecipe(TokenizerRecipe):
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
         """Add the discriminator's phase where there is one, and choose the distance."""
         settings = self.settings
-        self.adversary = Adversary.of(settings.adversarial, self, image_shape)
+        self.adversary = Adversary.of(settings.adversarial, self, image_shape[0])
         self.blocks = [m for m in self.model.modules() if isinstance(m, ResnetBlock2D)]
         compare: dict[str, Callable[..., Tensor]] = {
             "mse": functional.mse_loss,

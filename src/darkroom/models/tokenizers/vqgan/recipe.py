@@ -32,7 +32,7 @@ class VQGANRecipe(TokenizerRecipe):
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
         """Move the codebook behind each step, and add the discriminator's phase where there is one."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
-        self.adversary = Adversary.of(self.settings.adversarial, self, image_shape)
+        self.adversary = Adversary.of(self.settings.adversarial, self, image_shape[0])
         self.blocks = [m for m in self.model.modules() if isinstance(m, Residual)]
 
     def loss(self, batch: Batch) -> Losses:
