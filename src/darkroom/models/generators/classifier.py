@@ -6,12 +6,12 @@ from itertools import pairwise
 import torch
 from einops import rearrange
 from torch import Tensor, nn
-from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import LatentScaler
+from darkroom.models.evaluators.extractor import class_scores
 from darkroom.models.generators.data import drawn_latents
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import sincos_positions
@@ -138,7 +138,5 @@ class ClassifierRecipe(Recipe):
         latents, noise = drawn_latents(batch.data, normals)
         time = to_device(self.objective.times(uniforms[:, 0]), latents.device)
         x = self.objective.add_noise(self.scaler(latents), noise, time)
-        logits = self.modules["classifier"](x, self.objective.timesteps(time)).float()
-        accuracy = (logits.argmax(dim=1) == labels).float()
-        loss = functional.cross_entropy(logits, labels, reduction="none")
-        return {"loss": loss, "accuracy": accuracy}, time / self.objective.duration
+        logits = self.modules["classifier"](x, self.objective.timesteps(time))
+        return class_scores(logits, labels), time / self.objective.duration
