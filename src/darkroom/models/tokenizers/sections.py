@@ -79,6 +79,20 @@ class Kind(kinds.Kind):
         return False
 
 
+class Identity(Kind):
+    """No tokenizer: the latent of an image is the image itself, its pixels in [-1, 1]."""
+
+    discrete: ClassVar[bool] = False
+
+    @property
+    def factor(self) -> int:
+        """How many pixels stand behind one place of the latent."""
+        return 1
+
+    def _misfits(self) -> Iterator[str]:
+        yield from self.untrained()
+
+
 WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
 
 SMALLEST = {"lpips": 16, "vgg16": 32}  # pixels a side, so that one is left at the coarsest level that is compared
