@@ -76,7 +76,7 @@ def test_a_folder_of_published_weights_that_is_not_there_is_told(attempt):
 def test_a_teacher_with_more_levels_than_the_images_have_halves_is_refused(attempt):
     teacher = {"network": "teacher", "weight": 1.0}
     assert "fit each other" in attempt(16, perceptual=teacher)
-    with pytest.raises(DarkroomError, match=r"`train_teacher.model.channels` has 7 levels, which need 64 pixels"):
+    with pytest.raises(DarkroomError, match=r"`train_teacher.model.channels` needs 64 pixels a side"):
         attempt(32, perceptual=teacher, levels=7)
 
 
