@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn import functional
 
 from darkroom.data.draw import drawn
 from darkroom.device import in_float32, of_all_processes, to_device
@@ -75,17 +76,21 @@ def scaled(x: Tensor, side: int) -> Tensor:
 _COLUMNS = 10  # of a grid while training, at most
 
 
+_RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
+
+
 def image_losses(
-    compare: Callable[..., Tensor], x: Tensor, output: Tensor, perceptual: Callable[[Tensor, Tensor], Tensor] | None
+    reconstruction: str, x: Tensor, output: Tensor, perceptual: Callable[[Tensor, Tensor], Tensor] | None
 ) -> dict[str, Tensor]:
     """Return `reconstruction` and, where there is a network, `perceptual` of each image, (N,), without weights.
 
     Args:
-        compare: a loss of torch's, such as `mse_loss`.
+        reconstruction: mse or l1.
         x: images as the tokenizer's network sees them, (N, C, H, W).
         output: their reconstructions, (N, C, H, W), float32.
         perceptual: maps x and output to their distances, (N,); None: none.
     """
+    compare = _RECONSTRUCTION[reconstruction]
     losses = {"reconstruction": compare(output, x, reduction="none").flatten(1).mean(dim=1)}
     if perceptual is not None:
         losses["perceptual"] = perceptual(x, output)

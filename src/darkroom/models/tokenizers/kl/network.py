@@ -46,20 +46,11 @@ def kl_per_element(mean: Tensor, logvar: Tensor) -> Tensor:
 
 
 class KLAutoencoder(nn.Module):
-    """A trained or training `AutoencoderKL` behind the tokenizer protocol.
+    """A trained or training `AutoencoderKL` behind the tokenizer protocol."""
 
-    Args:
-        network: the autoencoder.
-        learn_variance: train the logarithm of the variance of its output beside it: a number of the loss, which is not
-            saved with the tokenizer.
-    """
-
-    output_logvar: nn.Parameter | None
-
-    def __init__(self, network: AutoencoderKL, learn_variance: bool = False) -> None:
+    def __init__(self, network: AutoencoderKL) -> None:
         super().__init__()
         self.network = network
-        self.register_parameter("output_logvar", nn.Parameter(torch.zeros(())) if learn_variance else None)
 
     @property
     def latent_shape(self) -> tuple[int, int, int]:
@@ -75,8 +66,8 @@ class KLAutoencoder(nn.Module):
 
     def forward(
         self, x: Tensor, noise: Tensor, transform: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return the reconstruction of x from mean + std * noise, mean and logvar, and the output's logvar, a scalar.
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the reconstruction of x from mean + std * noise, mean and logvar.
 
         With a transform it is that of the transformed x, from the transformed latent.
 
@@ -84,9 +75,7 @@ class KLAutoencoder(nn.Module):
         """
         mean, logvar = self.posterior(x)
         latents = mean + (0.5 * logvar).exp() * noise
-        output = self.network.decode(transform(latents) if transform else latents).sample
-        # A parameter that is returned as it is has no history, by which a wrapper would know that it is used.
-        return output, mean, logvar, None if self.output_logvar is None else self.output_logvar * 1
+        return self.network.decode(transform(latents) if transform else latents).sample, mean, logvar
 
     @property
     def last(self) -> nn.Parameter:

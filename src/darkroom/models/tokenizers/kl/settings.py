@@ -24,12 +24,8 @@ class KL(Kind):
     """Groups of the group norms."""
     latent_channels: Positive = 4
     """Channels of the latent."""
-    reconstruction: Literal["mse", "l1", "huber"] = "mse"
+    reconstruction: Literal["mse", "l1"] = "mse"
     """Loss of the reconstruction."""
-    huber_delta: Annotated[float, Field(gt=0)] = 1.0
-    """huber: the error, of 2 at most, from which the loss grows linearly."""
-    learn_variance: bool = False
-    """Learn the variance of the output too, as LDM; it then weighs the reconstruction against the other terms."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.0001
     """Weight of the KL term, per latent element."""
     perceptual: Perceptual = Perceptual()

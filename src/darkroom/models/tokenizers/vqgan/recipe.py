@@ -2,15 +2,12 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of, transform_of
 from darkroom.models.tokenizers.vqgan.network import Residual, VQGANTokenizer, config_of
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
 from darkroom.training.recipe import Batch, Losses, Phase
-
-_RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 
 
 class VQGANRecipe(TokenizerRecipe):
@@ -68,8 +65,8 @@ class VQGANRecipe(TokenizerRecipe):
 
     def _per_image(self, x: Tensor, output: Tensor) -> dict[str, Tensor]:
         """Return reconstruction and perceptual loss of each image, (N,), without weights."""
-        compare = _RECONSTRUCTION[self.settings.reconstruction]
-        return image_losses(compare, x, output.float(), self._distance if self.perceptual else None)
+        distance = self._distance if self.perceptual else None
+        return image_losses(self.settings.reconstruction, x, output.float(), distance)
 
     def _distance(self, x: Tensor, output: Tensor) -> Tensor:
         """Return the perceptual distances, (N,), of images as the network sees them."""
