@@ -30,7 +30,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling
 from darkroom.models.generators.kind_settings import READ, TEXTS
 from darkroom.models.generators.recipe import GeneratorRecipe
 from darkroom.models.generators.sampler import placed
-from darkroom.models.tokenizers.protocol import Tokenizer, decode_all
+from darkroom.models.tokenizers.protocol import Tokenizer, padded
 from darkroom.params.training import Training
 from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.loop import seeded
@@ -205,7 +205,7 @@ class DiTRecipe(GeneratorRecipe):
             sampling = sampling.model_copy(update={"guidance": 1.0})
         seeds = [derive(self.seed, "dit/preview/steps", number) for number in range(count)]
         latents = self.sampler.latents(noise, condition, seeds, sampling)
-        return decode_all(self.tokenizer, latents, 10, device).numpy()  # ten at once: pixels take more than latents
+        return padded(self.tokenizer.decode, latents, 10, device).numpy()  # ten at once: pixels take more than latents
 
 
 def config_of(
