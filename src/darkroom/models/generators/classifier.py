@@ -1,7 +1,6 @@
 """The classifier of noisy latents, a small vision transformer that knows the time. It is never an evaluator."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from einops import rearrange
@@ -12,7 +11,7 @@ from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.evaluators.extractor import class_scores
-from darkroom.models.generators.data import drawn_latents
+from darkroom.models.generators.data import by_time, drawn_latents
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import Block, TimeEmbedding
@@ -81,9 +80,6 @@ class Classifier(SavedNetwork):
         return torch.gather(logits, 1, labels[:, None])[:, 0]
 
 
-_BANDS = 4  # of the time, in validation
-
-
 class ClassifierRecipe(Recipe):
     """L = -log p(y | x_t), x_t as the generator's, t uniform over its times.
 
@@ -117,19 +113,9 @@ class ClassifierRecipe(Recipe):
         return {name: values.mean() for name, values in scores.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return cross-entropy and accuracy of each image, (N,), the accuracy also by bands of the time.
-
-        `accuracy_time_25_50` is that of the images whose time lies in [0.25, 0.5) of the way to noise.
-        """
+        """Return cross-entropy and accuracy of each image, (N,), the accuracy also by bands of the time, `by_time`."""
         scores, time = self._scores(batch, "val")
-        edges = [band / _BANDS for band in range(_BANDS + 1)]
-        bands = {
-            f"accuracy_time_{100 * low:.0f}_{100 * high:.0f}": scores["accuracy"][
-                (time >= low) & ((time < high) | (high == 1))
-            ]
-            for low, high in pairwise(edges)
-        }
-        return {**scores, **bands}
+        return {**scores, **by_time("accuracy", scores["accuracy"], time)}
 
     def _scores(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Tensor]:
         """Return the scores and the time of each image, (N,), the time as a fraction of the way to noise."""

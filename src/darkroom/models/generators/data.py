@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,18 @@ def drawn_latents(data: Mapping[str, Tensor], normals: NDArray[np.float32]) -> t
     if "logvar" in data:
         mean = mean + (0.5 * data["logvar"].float()).exp() * posterior
     return mean, noise
+
+
+_BANDS = 4  # of the time, in validation
+
+
+def by_time(name: str, values: Tensor, time: Tensor) -> dict[str, Tensor]:
+    """Return `NAME_time_0_25`, …: values, (N,), of the images whose time, (N,), lies in [0, 0.25) of the way to noise."""
+    edges = [band / _BANDS for band in range(_BANDS + 1)]
+    return {
+        f"{name}_time_{100 * low:.0f}_{100 * high:.0f}": values[(time >= low) & ((time < high) | (high == 1))]
+        for low, high in pairwise(edges)
+    }
 
 
 def scale_of(diffusion: DiTDiffusion, latents: LatentShards) -> tuple[list[float], list[float]]:

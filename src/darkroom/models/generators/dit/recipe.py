@@ -1,6 +1,5 @@
 """Trains the diffusion transformer on latents."""
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from darkroom.models.generators.conditions import (
     condition_of,
     nulled,
 )
-from darkroom.models.generators.data import GeneratorData, drawn_latents, scale_of
+from darkroom.models.generators.data import GeneratorData, by_time, drawn_latents, scale_of
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
@@ -36,7 +35,6 @@ from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase
 
-_BANDS = 4  # of the time, in validation
 _COLUMNS = 10  # of the grid, a class or a stored condition each
 
 
@@ -145,19 +143,10 @@ class DiTRecipe(GeneratorRecipe):
         return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return each image's loss, also by bands of the time; randomness follows from its row, and nothing drops.
-
-        `loss_time_25_50` is the loss of those images whose time lies in [0.25, 0.5).
-        """
+        """Return each image's loss, also `by_time`; randomness follows from its row, and nothing drops."""
         drawn = self._drawn(batch, "val", label_dropout=0.0)
         terms = self._losses(drawn)
-        losses, time = terms["loss"], drawn.time / self.objective.duration
-        edges = [band / _BANDS for band in range(_BANDS + 1)]
-        bands = {
-            f"loss_time_{100 * low:.0f}_{100 * high:.0f}": losses[(time >= low) & ((time < high) | (high == 1))]
-            for low, high in pairwise(edges)
-        }
-        return {**terms, **bands}
+        return {**terms, **by_time("loss", terms["loss"], drawn.time / self.objective.duration)}
 
     def _drawn(self, batch: Batch, stream: str, label_dropout: float) -> Drawn:
         """Return what the network is to learn of a batch, with randomness that follows from positions."""

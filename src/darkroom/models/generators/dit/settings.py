@@ -79,9 +79,7 @@ class DiTDiffusion(Diffusion):
     """How latents diffuse."""
 
     objective: ObjectiveName = "flow"
-    """flow (flow matching) or gaussian (Gaussian diffusion in timesteps)."""
     target: Target = "eps"
-    """gaussian: what is predicted: eps (the noise), x0 (the data) or v (of both)."""
     time_shift: Annotated[float, Field(gt=0)] | Literal["size"] = 1.0  # type: ignore[assignment]
     """flow: s of t -> s t / (1 + (s - 1) t), above 1 more noise; size: √(numbers of a latent / 4096)."""
     timesteps: Timesteps = 1000
@@ -121,11 +119,8 @@ class DiTSampling(Sampling):
     """How images are sampled."""
 
     solver: Solver = "euler"
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
     steps: Steps = 25
-    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     guidance: Weight = 1.5
-    """Scale of guidance, away from the network without its condition, or from a weaker one; 1: none."""
 
 
 class DiTGenerated(DiTSampling):
