@@ -196,7 +196,7 @@ _BANDS = 4  # of the time, in validation
 
 
 def by_time(name: str, values: Tensor, time: Tensor) -> dict[str, Tensor]:
-    """Return `NAME_time_0_25`, …: values, (N,), of the images whose time, (N,), lies in [0, 0.25) of the way to noise."""
+    """Return `NAME_time_0_25`, …: values, (N,), of images whose time, (N,), lies in [0, 0.25) of the way to noise."""
     edges = [band / _BANDS for band in range(_BANDS + 1)]
     return {
         f"{name}_time_{100 * low:.0f}_{100 * high:.0f}": values[(time >= low) & ((time < high) | (high == 1))]
