@@ -1,7 +1,7 @@
 """Each recipe beside the settings without it: scores on whatever data params.yaml names, over training seeds.
 
 Run it in a clone that `darkroom init` or `darkroom preset` has set up: `.venv/bin/python benchmarks/recipes.py
-generator --seeds 3 --out generator.jsonl`; some recipes by `--recipes "as it is" "EQ-VAE"`. A recipe is a few keys of
+generator --seeds 3 --out generator.jsonl`; some recipes by `--recipes "as it is" "8 latent channels"`. A recipe is a few keys of
 params.yaml; each is trained and scored by `dvc repro`, so that only what depends on the keys runs. A recipe that is not
 valid there, or changes nothing, is left out. Rows that --out holds already are not repeated. params.yaml is set back at
 the end. Prints a Markdown table: the mean, and the standard error over the seeds; of one seed the error of the score
@@ -53,8 +53,6 @@ LATENTS: dict[str, dict[str, dict[str, Any]]] = {
         "train_tokenizer.kl": {"channels": [32, 64, 64, 64], "latent_channels": 16},
         f"{DIT}.model": {"patch": 1},
     },
-    "EQ-VAE": {"train_tokenizer.kl.equivariance": {"probability": 0.5}},
-    "EQ-VAE by scale alone": {"train_tokenizer.kl.equivariance": {"probability": 0.25, "turns": False}},
 }
 # What reads the captions: a text encoder that is trained with the generator, or CLIP before it.
 _CLIP: dict[str, dict[str, Any]] = {

@@ -231,7 +231,7 @@ def require_lpips(params: Any, section: str) -> None:
 
 
 def _losses_fit(params: Any) -> None:
-    """Check that images, also scaled ones, are large enough for the networks of the tokenizer's losses."""
+    """Check that images are large enough for the networks of the tokenizer's losses."""
     tokenizer, size, teacher = params.train_tokenizer, params.ingest.image_size, params.train_teacher.model
     kind, section = tokenizer.chosen, f"train_tokenizer.{tokenizer.kind}"
     needed = {}  # pixels a side, and what else to change
@@ -246,17 +246,3 @@ def _losses_fit(params: Any) -> None:
                 f"`ingest.image_size` is {size}, and `{key}` needs {smallest} pixels a side at least: take larger "
                 f"images, or {remedy}."
             )
-    equivariance = getattr(kind, "equivariance", None)
-    if equivariance is None or not equivariance.active or equivariance.scale == 1:
-        return
-    key = f"`{section}.equivariance.scale`"
-    if tokenizer.own_training.compile:
-        refuse(f"{key} is {equivariance.scale}, and `compile` is for one size of images: set one to 1.0 or to false.")
-    most = max((pixels for pixels, _ in needed.values()), default=1)
-    smallest = equivariance.sides(size // kind.factor)[0] * kind.factor
-    if smallest < most:
-        enough = min(1.0, -(-most // kind.factor) * kind.factor / size)
-        refuse(
-            f"{key} is {equivariance.scale}, which makes images of {smallest} pixels, and the losses need {most}: "
-            f"raise it to {enough:.4}; at 1.0 there are quarter turns alone."
-        )

@@ -4,7 +4,6 @@ Its weights may be published ones, as diffusers stores them: `stabilityai/sd-vae
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,18 +63,14 @@ class KLAutoencoder(nn.Module):
         distribution = self.network.encode(x).latent_dist
         return distribution.mean, distribution.logvar
 
-    def forward(
-        self, x: Tensor, noise: Tensor, transform: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the reconstruction of x from mean + std * noise, mean and logvar.
-
-        With a transform it is that of the transformed x, from the transformed latent.
 
         All that a loss needs comes from here: a wrapper that shares gradients knows of nothing else.
         """
         mean, logvar = self.posterior(x)
         latents = mean + (0.5 * logvar).exp() * noise
-        return self.network.decode(transform(latents) if transform else latents).sample, mean, logvar
+        return self.network.decode(latents).sample, mean, logvar
 
     @property
     def last(self) -> nn.Parameter:

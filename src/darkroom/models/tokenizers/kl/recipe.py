@@ -8,7 +8,7 @@ from darkroom.models.tokenizers.adversarial import Adversary, Outputs
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.models.tokenizers.protocol import to_network
-from darkroom.models.tokenizers.recipe import TokenizerRecipe, Transform, image_losses, total_of, transform_of
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
 from darkroom.rng import normal
 from darkroom.training.recipe import Batch, Losses
 
@@ -18,8 +18,7 @@ class KLRecipe(TokenizerRecipe):
 
     r: reconstruction loss of x and decode(z), p: perceptual distance, G: the generator's loss, λ: its adaptive weight,
     each where the section sets a weight. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so
-    that the weight means the same for every latent size. In a transformed step r, p and G are of t(x) and decode(t(z)),
-    see `transform_of`.
+    that the weight means the same for every latent size.
     """
 
     kind = "kl"
@@ -37,8 +36,7 @@ class KLRecipe(TokenizerRecipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
-        transform = transform_of(self.settings.equivariance, self.training, batch, self.model.latent_shape[1])
-        values, made = self._pass(batch, "train", transform)
+        values, made = self._pass(batch, "train")
         losses = {name: value.mean() for name, value in values.items()}
         return self.adversary.add(losses, batch, made, self.model.last) if self.adversary else losses
 
@@ -46,13 +44,12 @@ class KLRecipe(TokenizerRecipe):
         """Return the losses of each image, without a discriminator's, with noise that follows from its row."""
         return self._pass(batch, "val")[0]
 
-    def _pass(self, batch: Batch, stream: str, transform: Transform | None = None) -> tuple[dict[str, Tensor], Outputs]:
+    def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Outputs]:
         """Return the losses of each image, (N,), and what the network made of them."""
         x = to_network(batch.data["images"])
         noise = normal(self.training.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
-        output, mean, logvar = self.modules["tokenizer"](x, to_device(noise, x.device), transform)
+        output, mean, logvar = self.modules["tokenizer"](x, to_device(noise, x.device))
         output = output.float()
-        x = transform(x, self.settings.factor) if transform else x
         losses = image_losses(self.settings.reconstruction, x, output, self.perceptual)
         others, perceptual = total_of(losses, self.settings.perceptual.weight)
         losses["kl"] = kl_per_element(mean.float(), logvar.float()).flatten(1).mean(dim=1)  # (N,)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from darkroom.models.tokenizers.sections import Adversarial, Equivariance, Kind, Perceptual, undivided, unfit_losses
+from darkroom.models.tokenizers.sections import Adversarial, Kind, Perceptual, undivided, unfit_losses
 from darkroom.params.section import NO_FILE, Positive
 
 
@@ -32,8 +32,6 @@ class KL(Kind):
     """Perceptual loss: a distance in the features of a frozen network."""
     adversarial: Adversarial = Adversarial()
     """Adversarial loss: a discriminator of patches."""
-    equivariance: Equivariance = Equivariance()
-    """Equivariance of latents under scales and quarter turns."""
 
     @property
     def factor(self) -> int:
@@ -44,10 +42,6 @@ class KL(Kind):
     def whole_batch(self) -> bool:
         """Whether the discriminator's weight is of the whole batch."""
         return self.adversarial.whole_batch
-
-    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why the latents of images of shape (C, H, W) cannot be transformed; None: they can."""
-        return self.equivariance.unfit(image_shape[1] // self.factor)
 
     def _misfits(self) -> Iterator[str]:
         yield from undivided(self.norm_groups, self.channels)

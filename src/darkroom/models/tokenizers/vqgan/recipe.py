@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
-from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of, transform_of
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
 from darkroom.models.tokenizers.vqgan.network import Residual, VQGANTokenizer, config_of
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
 from darkroom.training.recipe import Batch, Losses, Phase
@@ -14,8 +14,7 @@ class VQGANRecipe(TokenizerRecipe):
     """L = reconstruction + w_p perceptual + sum of w_i quantiser loss i + w_a lambda generator's loss.
 
     All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook moves
-    after each optimizer step, by all latents of its batch. In a transformed step all are of t(x) and of the codes of
-    t(encoder(x)), see `transform_of`.
+    after each optimizer step, by all latents of its batch.
     """
 
     kind = "vqgan"
@@ -35,9 +34,7 @@ class VQGANRecipe(TokenizerRecipe):
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, and how the codebook has been used lately."""
         x = self.model.pixels(batch.data["images"])
-        transform = transform_of(self.settings.equivariance, self.training, batch, self.model.latent_shape[1])
-        output, quantised = self.modules["tokenizer"](x, transform)
-        x = transform(x, self.settings.factor) if transform else x
+        output, quantised = self.modules["tokenizer"](x)
         batch.outputs |= {"latents": quantised.latents.detach(), "codes": quantised.codes}
         made, parts = self._terms(x, output)
         losses = parts | {name: value.mean() for name, value in quantised.losses.items()}
