@@ -1,11 +1,11 @@
 """Each recipe beside the settings without it: scores on whatever data params.yaml names, over training seeds.
 
 Run it in a clone that `darkroom init` or `darkroom preset` has set up: `.venv/bin/python benchmarks/recipes.py
-generator --seeds 3 --out generator.jsonl`; some recipes by `--recipes "as it is" "8 latent channels"`. A recipe is a few keys of
-params.yaml; each is trained and scored by `dvc repro`, so that only what depends on the keys runs. A recipe that is not
-valid there, or changes nothing, is left out. Rows that --out holds already are not repeated. params.yaml is set back at
-the end. Prints a Markdown table: the mean, and the standard error over the seeds; of one seed the error of the score
-itself.
+generator --seeds 3 --out generator.jsonl`; some recipes by `--recipes "as it is" "8 latent channels"`. A recipe is a
+few keys of params.yaml; each is trained and scored by `dvc repro`, so that only what depends on the keys runs. A recipe
+that is not valid there, or changes nothing, is left out. Rows that --out holds already are not repeated. params.yaml is
+set back at the end. Prints a Markdown table: the mean, and the standard error over the seeds; of one seed the error of
+the score itself.
 """
 
 import argparse
