@@ -114,7 +114,6 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "word dropout 0.4": {f"{DIT}.diffusion": {"word_dropout": 0.4}},
         "both dropouts 0.2": {f"{DIT}.diffusion": {"word_dropout": 0.2}, f"{DIT}.model": {"dropout": 0.2}},
         "patch 1": {f"{DIT}.model": {"patch": 1}},
-        "time shift by size": {f"{DIT}.diffusion": {"time_shift": "size"}},
         "time shift 2": {f"{DIT}.diffusion": {"time_shift": 2.0}},
         "time shift 3": {f"{DIT}.diffusion": {"time_shift": 3.0}},
         "one cycle": {"train_generator.training": {"schedule": "one_cycle"}},

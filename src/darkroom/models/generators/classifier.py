@@ -84,7 +84,7 @@ class ClassifierRecipe(Recipe):
     """L = -log p(y | x_t), x_t as the generator's, t uniform over its times.
 
     Args:
-        diffusion: that of the generator, with the size of `time_shift` known.
+        diffusion: that of the generator.
         train, val: latents with `labels`.
         scaler: of the latents, the generator's.
     """

@@ -153,8 +153,6 @@ def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
     """Check what guides beside the generator itself, by manifests that are there, and the classifier to be trained."""
     section = params.train_generator.chosen
     trained = {**section.diffusion.prediction(), "condition": section.condition}
-    if trained["prediction"].get("time_shift") == "size":  # a number once the latents are known
-        trained["prediction"].pop("time_shift")
     try:
         require_guides(key, sampling, trained, made=False)
     except ArtifactError as error:

@@ -115,7 +115,7 @@ class DiTRecipe(GeneratorRecipe):
             model.caption.vocabulary.copy_(torch.from_numpy(data.captions.vocabulary))
         recipe = cls(
             model,
-            settings.diffusion.sized(data.tokenizer.latent_shape),
+            settings.diffusion,
             training.seed,
             data.train,
             data.val,

@@ -1,6 +1,5 @@
 """The sections of the generator `dit`: under `train_generator` and under `sample_generator`."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
@@ -11,7 +10,6 @@ from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
-_BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
 
 # Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
 _SMALL = (6, 192, 6)  # for some thousand images of 32 pixels
@@ -80,8 +78,6 @@ class DiTDiffusion(Diffusion):
 
     objective: ObjectiveName = "flow"
     target: Target = "eps"
-    time_shift: Annotated[float, Field(gt=0)] | Literal["size"] = 1.0  # type: ignore[assignment]
-    """flow: s of t -> s t / (1 + (s - 1) t), above 1 more noise; size: √(numbers of a latent / 4096)."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""
     normalise: Literal["principal", "channel", "fixed"] = "principal"
@@ -107,12 +103,6 @@ class DiTDiffusion(Diffusion):
         if self.normalise == "fixed":
             return [0.0] * len(mean), [1 / self.latent_scale] * len(std)
         return list(mean), list(std)
-
-    def sized(self, shape: Sequence[int]) -> "DiTDiffusion":
-        """Return the section for latents of a shape, (C, H, W): `time_shift` is a number."""
-        if self.time_shift != "size":
-            return self
-        return self.model_copy(update={"time_shift": (math.prod(shape) / _BASE) ** 0.5})
 
 
 class DiTSampling(Sampling):
