@@ -87,7 +87,7 @@ def opened(out: str = "export") -> Any:
 def sampler() -> DiTSampler:
     manifest = json.loads(Path("models/generator/manifest.json").read_text())
     tokenizer, _ = load_tokenizer(Path("models/tokenizer"))
-    return DiTSampler.open(Path("models/generator"), manifest, tokenizer, "ema", None)
+    return DiTSampler.open(Path("models/generator"), manifest, tokenizer, "ema")
 
 
 def same(one, other):

@@ -48,7 +48,7 @@ def measure_bits(
         raise ArtifactError(f"{folder} did not make samples/generator: run `dvc repro sample_generator`.")
     anything: Any = None  # no tokenizer: latents stay latents
     sampler: Any = GENERATORS.load("sampler", manifest["generator_kind"])
-    sampler = sampler.open(folder, manifest, anything, "ema", None).to(device)
+    sampler = sampler.open(folder, manifest, anything, "ema").to(device)
     catalog = load_catalog(shards=None)
     latents = LatentShards.open_parts(list(catalog.parts), settings.split, Path(settings.latents))
     if latents.tokenizer != manifest["tokenizer"] or list(catalog.classes) != manifest["classes"]:

@@ -22,7 +22,6 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.rng import derive, normal
-from darkroom.training.averages import reconstruct
 
 
 class DiTSampler:
@@ -37,13 +36,9 @@ class DiTSampler:
         self.classes = model.config.classes
 
     @classmethod
-    def open(
-        cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str, sigma_rel: float | None
-    ) -> "DiTSampler":
+    def open(cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str) -> "DiTSampler":
         """Return the sampler of a folder that `train_generator` wrote, on the CPU: see `Sampler.open`."""
         model = DiT.from_pretrained(folder if weights == "ema" else folder / "raw")
-        if sigma_rel is not None:
-            model.load_state_dict(reconstruct(folder / "profiles", sigma_rel))
         scaler = LatentScaler(manifest["latent_mean"], manifest["latent_std"])
         return cls(model, stored_objective(manifest, "flow"), scaler, tokenizer)
 
