@@ -57,12 +57,12 @@ class Embedder:
 
     def images(self, reader: ImageShards, rows: Sequence[int]) -> NDArray[np.float32]:
         """Return the embeddings of the images of some rows, float32 (n, D)."""
-        made = [self._embedded(pixels) for pixels in ahead(reader, rows, self.batch)]
+        made = [
+            self.clip.images(fill_batch(torch.from_numpy(pixels), self.batch)).cpu().numpy()[: len(pixels)]
+            for pixels in ahead(reader, rows, self.batch)
+        ]
         values = np.concatenate(made) if made else np.empty((0, self.clip.embed_dim), dtype=np.float32)
         return normalised(values) if self.normalise else values
-
-    def _embedded(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        return self.clip.images(fill_batch(torch.from_numpy(pixels), self.batch)).cpu().numpy()[: len(pixels)]
 
     def _texts(self, rows: Sequence[Mapping[str, Any]], where: str) -> dict[str, Array]:
         """Return `text` and, where requested, `encoding`: each distinct caption is computed once."""

@@ -17,7 +17,6 @@ from darkroom.data.reader import ImageShards
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
-from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.data import (
     ClipConditioner,
     ConditionedDataset,
@@ -144,7 +143,12 @@ def _condition(
             opened.rows[split] = ConditionedDataset(
                 rows, captions=images[split].caption_column if text else None, clip=clip
             )
-        scaler = _scaler(begun, lambda: _embedded(clip, images["train"], device)) if image else None
+
+        def some() -> NDArray[np.float32]:
+            groups = _groups(images["train"], device)
+            return np.concatenate([embedded(clip, group).cpu().numpy() for group in groups])
+
+        scaler = _scaler(begun, some) if image else None
         opened.conditioner = ClipConditioner(clip, scaler, text)
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
         opened.metadata |= {"clip": clip.fingerprint, "normalised": True, **(scaler.metadata() if scaler else {})}
@@ -169,11 +173,6 @@ def _condition(
 def _scaler(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) -> EmbeddingScaler:
     """Return how embeddings are scaled: as for the weights to begin with, or by some of the embeddings themselves."""
     return EmbeddingScaler.from_facts(begun) if "embedding_mean" in begun else EmbeddingScaler.of(embeddings())
-
-
-def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[np.float32]:
-    """Return embeddings of images evenly apart, (n, D)."""
-    return np.concatenate([embedded(clip, group).cpu().numpy() for group in _groups(images, device)])
 
 
 def _groups(images: ImageShards, device: torch.device) -> Iterator[Tensor]:

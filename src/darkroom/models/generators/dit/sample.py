@@ -93,13 +93,6 @@ class DiTSampler:
         noise = torch.from_numpy(normal(seed, "sample/noise", numbers, self.tokenizer.latent_shape))
         return noise.to(self.device), [derive(seed, "sample/steps", number) for number in numbers]
 
-    def _classifier(self, condition: Condition) -> LogProbability | None:
-        """Return log p(y | x_t) of the classes that are asked for; None: no classifier guides."""
-        if self.classifier is None:
-            return None
-        assert isinstance(condition, Tensor)  # `require_guides` sees to it that there are classes
-        return partial(self.classifier.log_probability, labels=condition)
-
     def latents(
         self,
         noise: Tensor,
@@ -117,15 +110,12 @@ class DiTSampler:
             settings: solver, steps and guidance.
             seen: called with the x0 that each call of the network predicts, as it is scaled, (N, C, H, W).
         """
-        denoise = dit_denoiser(
-            self.model,
-            self.objective,
-            condition,
-            self.model.null_label,
-            Guidance.of(settings),
-            self.weaker,
-            self._classifier(condition),
-        )
+        classifier: LogProbability | None = None
+        if self.classifier is not None:
+            assert isinstance(condition, Tensor)  # `require_guides` sees to it that there are classes
+            classifier = partial(self.classifier.log_probability, labels=condition)
+        null, guidance = self.model.null_label, Guidance.of(settings)
+        denoise = dit_denoiser(self.model, self.objective, condition, null, guidance, self.weaker, classifier)
         denoise = denoise if seen is None else _watched(denoise, seen)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         latents = sample(denoise, noise, self.objective, settings, generators)
