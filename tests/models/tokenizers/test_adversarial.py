@@ -150,7 +150,7 @@ def test_the_weight_is_that_of_autograd_in_float64(rule):
         type(module)(*arguments).double()
         for module, arguments in (
             (game.modules["tokenizer"], (1, 1, 3, 1, 1)),
-            (game.adversary.network, (1, 8, [4, 8], 4)),
+            (game.adversary.network, (1, [4, 8], 4)),
         )
     )
     layer.load_state_dict({k: v.double() for k, v in game.modules["tokenizer"].state_dict().items()})
