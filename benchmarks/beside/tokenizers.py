@@ -38,7 +38,7 @@ def kl() -> Comparison:
     size = 32
     batch = read_params(ROOT / "params.yaml")["train_tokenizer"]["training"]["batch"]
     images = Images(64, 3, size)
-    bare = {"perceptual": {"network": "none", "weight": 0.0}, "reconstruction": "mse", "learn_variance": False}
+    bare = {"perceptual": {"network": "none", "weight": 0.0}, "reconstruction": "mse"}
     section = settings("kl", bare, batch)
     chosen, training = section.chosen, section.own_training
 
@@ -112,7 +112,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False, batch:
         "adversarial": game,
     }
     section = settings("vqgan", keys, batch)
-    perceptual = untrained("vgg16", size) if adversarial else None
+    perceptual = untrained("vgg16") if adversarial else None
 
     def recipe() -> VQGANRecipe:
         own = copy.deepcopy(perceptual)  # its layers are compiled where they stand

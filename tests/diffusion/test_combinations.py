@@ -45,7 +45,6 @@ def axes(network, objective):
             **axes_of(f"{section}.model", DiTModel, objective),
             **axes_of(f"{section}.sampling", DiTSampling, objective, GRIDS),
             **axes_of("sample_generator.dit", DiTGenerated, objective),
-            "train_generator.dit.augment.probability": [0.0, 0.5],
             "train_generator.captions": ["data/none", "data/shards"],
             "train_generator.embeddings": ["data/none", "data/embeddings"],
             "sample_generator.common.labels": ["balanced", "frequency"],

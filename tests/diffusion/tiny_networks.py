@@ -136,8 +136,8 @@ def dit(whole: Any) -> tuple[dict[str, float], list[tuple[Tensor, tuple[int, ...
     # Images of noise would be clipped: this tokenizer shows latents as they are.
     tokenizer = SimpleNamespace(latent_shape=shape, decode=lambda latents: latents, batch=COUNT)
     recipe = DiTRecipe(
-        model, settings.diffusion.sized(shape), 9, [], [], LatentScaler(mean, std), tokenizer, settings.sampling,
-        asked=asked, augment=settings.augment,
+        model, settings.diffusion, 9, [], [], LatentScaler(mean, std), tokenizer, settings.sampling,
+        asked=asked,
     )  # fmt: skip
     losses = learned(recipe, Batch(POSITIONS, {"mean": random(COUNT, *shape), "logvar": random(COUNT, *shape), **told}))
     sampler = recipe.sampler

@@ -126,7 +126,7 @@ def weighted(*modules: nn.Module) -> list[nn.Module]:
 
 def compare() -> dict[str, float]:
     """Return how far apart they are, by what is compared."""
-    vgg = untrained("vgg16", SIZE)
+    vgg = untrained("vgg16")
     assert isinstance(vgg, VGGFeatures)
     found: dict[str, float] = {}
     for name, (keys, adversarial, arguments) in VARIANTS.items():

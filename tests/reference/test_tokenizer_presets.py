@@ -77,7 +77,7 @@ def updated(params: Params, name: str, **changes: Any) -> Any:
     section = section.model_copy(update={section.kind: chosen})
     rows: Any = Scenes(shape)
     shown: Any = Scenes(shape, 2)
-    perceptual = untrained(section.perceptual.network, shape[1]) if section.perceptual else None
+    perceptual = untrained(section.perceptual.network) if section.perceptual else None
     recipe = build(params.model_copy(update={"train_tokenizer": section}), shape, rows, shown, perceptual)
     run = params.run.model_copy(update={"device": "cpu", "grid_every": UPDATES * BATCH, "at_risk": 1e9})
     places = Places(Path("state"), Path("curves"), Path("logs/train_tokenizer"))

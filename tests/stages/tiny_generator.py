@@ -79,8 +79,6 @@ def train(
     dropout: float = 0.3,
     evaluate: dict[str, Any] | None = None,
     sampling: dict[str, Any] | None = None,
-    augment: float = 0.0,
-    balance: float = 0.0,
     **changes: Any,
 ) -> dict[str, Any]:
     """Train a tiny DiT, with evaluations and grids, and return its manifest.
@@ -91,8 +89,6 @@ def train(
         dropout: fraction of conditions that are dropped.
         evaluate: changes of that section.
         sampling: changes of how grids and evaluations are sampled.
-        augment: probability of each transform.
-        balance: power of the classes' counts.
         changes: of the training.
     """
     model = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "condition": condition}
@@ -107,8 +103,6 @@ def train(
         "dit": {
             "model": model,
             "diffusion": {"label_dropout": dropout},
-            "augment": {"probability": augment},
-            "balance": balance,
             "sampling": {"steps": 2, "guidance": guidance, **(sampling or {})},
         },
     }

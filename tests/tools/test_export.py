@@ -87,7 +87,7 @@ def opened(out: str = "export") -> Any:
 def sampler() -> DiTSampler:
     manifest = json.loads(Path("models/generator/manifest.json").read_text())
     tokenizer, _ = load_tokenizer(Path("models/tokenizer"))
-    return DiTSampler.open(Path("models/generator"), manifest, tokenizer, "ema", None)
+    return DiTSampler.open(Path("models/generator"), manifest, tokenizer, "ema")
 
 
 def same(one, other):
@@ -104,22 +104,6 @@ def test_what_is_exported_is_read_again_with_the_same_bits(form, learned):
         torch.nn.init.zeros_(parameter)
     initialise({"dit": other}, Init(folder="export"))
     assert same(other.state_dict(), model.state_dict())
-
-
-@pytest.mark.parametrize("form", ["diffusers", "pt", "safetensors"])
-def test_the_condition_of_augmented_latents_stays_here(form):
-    """It adds nothing when sampling; a format of others has no place for it, and the rest leaves as it is."""
-    model = written(small(3, augmented=8))
-    torch.nn.init.ones_(model.augment)
-    _write_generator(model, GAUSSIAN, MEAN, STD)
-    export(Path("export"), form, "other")
-    kept = model if form == "safetensors" else small(3)
-    if form != "safetensors":
-        kept.load_state_dict({name: value for name, value in model.state_dict().items() if name != "augment"})
-    other = small(3, augmented=8 if form == "safetensors" else 0)
-    initialise({"dit": other}, Init(folder="export"))
-    assert same(other.state_dict(), kept.state_dict())
-    assert f"{sum(p.numel() for p in kept.parameters()):,} parameters" in Path("export/README.md").read_text()
 
 
 def test_a_pt_holds_the_names_of_the_paper_s_code_and_no_code():

@@ -52,7 +52,7 @@ def _teacher() -> LevelDistance:
 def _kl(training: Training, *rows: Pictures) -> TokenizerRecipe:
     """With a perceptual loss and a discriminator: two optimizers, a learned variance, noise in the latent."""
     losses = {"perceptual": sections.perceptual("teacher", 0.5), "adversarial": sections.adversarial(**GAME)}
-    return KLRecipe(sections.kl(learn_variance=True, **losses), training, SHAPE, *rows, _teacher())
+    return KLRecipe(sections.kl(**losses), training, SHAPE, *rows, _teacher())
 
 
 def _dvae(training: Training, *rows: Pictures) -> TokenizerRecipe:

@@ -131,7 +131,7 @@ def test_a_group_for_muon_without_a_weight_that_it_moves_is_refused():
 def test_the_glob_of_the_docs_leaves_a_discriminator_with_adamw():
     groups = [{"match": "discriminator/*", "optimizer": "adamw"}]
     assert 'match: "discriminator/*"' in (ROOT / "docs" / "training.md").read_text()
-    critic = PatchDiscriminator(3, 32, [16, 32], 8)
+    critic = PatchDiscriminator(3, [16, 32], 8)
     assert moved(critic, training(optimizer="muon"), NAME)
     assert not moved(critic, training(optimizer="muon", groups=groups), NAME)
 

@@ -127,8 +127,7 @@ def traces() -> dict[str, list[str]]:
     rows: Any = Latents()
     model = DiT(config_of(settings, shape[0], shape[1], classes))
     scaler, tokenizer = LatentScaler([0.0] * shape[0], [1.0] * shape[0]), Decoder()
-    diffusion = settings.diffusion.sized(shape)
-    recipe = DiTRecipe(model, diffusion, 0, rows, rows, scaler, tokenizer, settings.sampling)  # type: ignore[arg-type]
+    recipe = DiTRecipe(model, settings.diffusion, 0, rows, rows, scaler, tokenizer, settings.sampling)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
         state = open_training(recipe, training, params.run, Places(*(Path(folder) / name for name in "abc")))
         batches = remaining_batches(state)

@@ -249,7 +249,7 @@ def _unguided(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfi
     low, high = sampling.guidance_from, sampling.guidance_to
     scales = (sampling.guidance - 1, getattr(sampling, "classifier_scale", 0.0))
     total, shift = (timesteps, 1.0) if diffusion.objective == "gaussian" else (None, diffusion.time_shift)
-    if (low, high) == (0.0, 1.0) or not any(scales) or isinstance(shift, str):  # known once the latents are
+    if (low, high) == (0.0, 1.0) or not any(scales):
         return None
     from darkroom.diffusion.spacing import called_at
 

@@ -36,9 +36,9 @@ TOKENIZERS = Kinds(
             "imported": "kl.network:load_pretrained",
         },
         "identity": {
-            "settings": "identity.settings:Identity",
-            "network": "identity.network:IdentityTokenizer",
-            "imported": "identity.network:of_shape",
+            "settings": "sections:Identity",
+            "network": "identity:IdentityTokenizer",
+            "imported": "identity:of_shape",
         },
     },
 )

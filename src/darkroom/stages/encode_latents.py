@@ -14,7 +14,7 @@ from darkroom.data.latent_writer import write_latents
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_all, encode_codes_all, load_tokenizer
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_all, load_tokenizer, padded
 from darkroom.models.tokenizers.settings import EncodeLatents, EncodeParams
 
 OUT = Path("data/latents")
@@ -39,8 +39,11 @@ def encoder(
                 "`encode_latents.latents` is codes, and the tokenizer in models/tokenizer has none: make it continuous."
             )
         discrete: Codes = tokenizer
-        codebook = discrete.codebook.detach().float().cpu().numpy()
-        return "codes", lambda images: (encode_codes_all(discrete, images, settings.batch, device),), codebook
+
+        def encode_codes(images: Tensor) -> Arrays:
+            return (padded(discrete.encode_codes, images, settings.batch, device).numpy(),)
+
+        return "codes", encode_codes, discrete.codebook.detach().float().cpu().numpy()
 
     def encode(images: Tensor) -> Arrays:
         mean, logvar = encode_all(tokenizer, images, settings.batch, device)

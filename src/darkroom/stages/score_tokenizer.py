@@ -22,7 +22,7 @@ from darkroom.metrics.sample_scores import score_names
 from darkroom.models.evaluators.load import Extractor, extract, open_evaluator
 from darkroom.models.evaluators.pairs import counted, measures
 from darkroom.models.evaluators.registry import Source, open_extractor
-from darkroom.models.tokenizers.protocol import load_tokenizer, reconstruct_all
+from darkroom.models.tokenizers.protocol import load_tokenizer, padded
 from darkroom.models.tokenizers.settings import ScoreParams
 from darkroom.terminal.terminal import with_progress
 
@@ -51,7 +51,7 @@ def run(params: ScoreParams) -> None:
     def pairs(what: str) -> Iterator[tuple[Tensor, Tensor]]:
         for pixels in with_progress(shards.batches(batch), len(shards), what):
             images = torch.from_numpy(pixels)
-            yield images, reconstruct_all(tokenizer, images, batch, device)
+            yield images, padded(tokenizer.reconstruct, images, batch, device)
 
     scores = image_scores(pairs("reconstructions"), measured)
     for name, extractor in extractors.items():
@@ -88,7 +88,7 @@ def run(params: ScoreParams) -> None:
         columns = min(_COLUMNS, settings.grid_images, len(shards))
         count = min(settings.grid_images, len(shards)) // columns * columns  # whole rows
         chosen = torch.from_numpy(shards.__getitems__(drawn(len(shards), count)))
-        shown = reconstruct_all(tokenizer, chosen, batch, device)
+        shown = padded(tokenizer.reconstruct, chosen, batch, device)
         save_png(folder / "grid.png", contact_sheet(rows(chosen.numpy(), shown.numpy(), columns), columns))
         write_bytes(folder / "codes.tsv", histogram(*(counts or (None, None))).encode())
         write_manifest(

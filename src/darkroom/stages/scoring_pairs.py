@@ -18,13 +18,14 @@ from darkroom.data.draw import original_rows
 from darkroom.data.reader import ImageShards
 from darkroom.data.scenes.attributes import require_scenes, rightness
 from darkroom.data.scenes.captions import Description
+from darkroom.metrics.batches import batched
 from darkroom.metrics.image import Measure, image_scores, psnr
 from darkroom.metrics.measure import Measurement
 from darkroom.metrics.uncertainty import mean_and_error
 from darkroom.models.clip.load import open_clip
 from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.settings import Evaluators
-from darkroom.models.evaluators.pairs import clip_scores, image_embeddings, perceptual_measure, text_embeddings
+from darkroom.models.evaluators.pairs import clip_scores, perceptual_measure, text_embeddings
 from darkroom.models.evaluators.scene_reader import SceneReader, open_scene_reader, things_in
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.section import NO_FILE
@@ -84,7 +85,7 @@ def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, conditio
     """Return CLIP's similarities; `condition` is the identity of the CLIP whose embeddings the samples were made of."""
     clip = clip.to(pairs.device)
     made, real = (
-        image_embeddings(clip.images, images, pairs.batch, pairs.device)
+        torch.cat(list(batched(clip.images, images, pairs.batch, pairs.device)))
         for images in (pairs.made("CLIP"), pairs.real("CLIP, originals"))
     )
     texts = None if captions is None else text_embeddings(lambda group: clip.texts(group)[0], captions, pairs.batch)

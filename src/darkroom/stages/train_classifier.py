@@ -54,7 +54,7 @@ def _open(params: ClassifierParams, device: torch.device) -> Job:
     shards = [LatentShards.open_parts(list(catalog.parts), split) for split in ("train", "val")]
     latents = shards[0]
     catalog.require_parts(latents.sources)
-    diffusion = params.train_generator.dit.diffusion.sized(latents.shape)
+    diffusion = params.train_generator.dit.diffusion
     mean, std = scale_of(diffusion, latents)
     channels, size, _ = latents.shape
     classes = list(catalog.classes)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from darkroom.data.catalog import Catalog
     from darkroom.data.reader import ImageShards
+    from darkroom.models.clip.network import CLIP
     from darkroom.models.clip.openclip import OpenClip
-    from darkroom.models.clip.package import CLIP
     from darkroom.models.clip.recipe import ClipRecipe
     from darkroom.models.clip.scores import CaptionedImages, Examples
     from darkroom.training.recipe import IndexedDataset

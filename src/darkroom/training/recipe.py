@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from darkroom.training.averages import Average
-
 
 @dataclass
 class Batch:
@@ -133,8 +131,6 @@ class Recipe:
     by_class: whether image i of `strip` is one of class i.
     captions: what the images of `strip` were made of; empty: of no texts.
     histograms: what the last evaluations have counted, by name: counts of the values 0, 1, …, int64.
-    average: of the modules' weights, which the loop keeps and sets here: a loss may call the modules with these weights
-        (`average.applied`), without gradients and before the pass that it differentiates.
     """
 
     modules: dict[str, nn.Module]
@@ -151,7 +147,6 @@ class Recipe:
     by_class: bool = False
     captions: Sequence[str] = ()
     histograms: Mapping[str, NDArray[np.int64]] = {}
-    average: Average | None = None
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of validation images, one value an image, (N,); of some images only where a name says so.

@@ -119,7 +119,7 @@ class TrainState:
         self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
         start = -(-settings.ema_start // settings.batch)
         decay = constant_decay(settings.ema_decay, settings.ema_warmup, start, settings.ema_every)
-        self.ema = recipe.average = Average(modules, decay)
+        self.ema = Average(modules, decay)
         self.profiles = {width: Average(modules, power_decay(width)) for width in settings.ema_profiles}
         self.window = Window(self.device)
         self.finite = Finite(settings, self.device, processes.count, self._keys)

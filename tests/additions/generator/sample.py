@@ -36,9 +36,7 @@ class NormalSampler:
         self.std = torch.tensor(std)[:, None, None]
 
     @classmethod
-    def open(
-        cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str, sigma_rel: float | None
-    ) -> "NormalSampler":
+    def open(cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str) -> "NormalSampler":
         """Return the sampler of a folder that `train_generator` wrote."""
         source = folder if weights == "ema" else folder / "raw"
         return cls(Means.from_pretrained(source), manifest["latent_std"], tokenizer)

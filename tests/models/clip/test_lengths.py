@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.models.clip.lengths import OPENAI, context_of, long_captions, said_of
-from darkroom.models.clip.package import tokenize
+from darkroom.models.clip.network import tokenize
 
 TEXTS = ["a red cat", "größere Katzen sitzen", "a " * 20, "猫" * 30, "x &amp; y", "  many   blanks  ", ""]
 

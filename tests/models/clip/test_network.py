@@ -13,8 +13,7 @@ from PIL import Image
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip, read_pretrained, save_clip
-from darkroom.models.clip.network import Contrastive, preprocessed, resized, tokens_of
-from darkroom.models.clip.package import build_model, tokenize
+from darkroom.models.clip.network import Contrastive, build_model, preprocessed, resized, tokenize, tokens_of
 from darkroom.models.clip.settings import Name
 from models.clip.clips import SIZE, TEXTS
 

@@ -281,7 +281,7 @@ def test_of_two_up_samplers_the_distilled_one_is_as_its_teacher() -> None:
     [
         (
             {"weights": "data/none"},
-            "name there what it distils, models/decoder/base or models/decoder/up. If few",
+            "set the latter to models/decoder/base or models/decoder/up, which is then distilled. If few",
         ),
         ({"weights": "elsewhere/models/decoder/base"}, "no other U-Net without calls"),
         ({"weights": "models/decoder/few"}, "no other U-Net without calls"),
@@ -315,10 +315,10 @@ def test_what_cannot_be_distilled_is_said_before_anything_runs(changes: dict[str
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"train_decoder.unets.base.trained": False}, "unets.base.trained` is false: set it to true"),
+        ({"train_decoder.unets.base.trained": False}, "no other U-Net without calls that has weights"),
         (
             {"train_decoder.unets.two": {**FEW, "weights": "models/decoder/few"}},
-            "no other U-Net without calls: set the latter to models/decoder/base",
+            "no other U-Net without calls that has weights: set the latter to models/decoder/base",
         ),
         ({"train_decoder.unets.two": FEW}, "few and two both distil base"),
         ({"train_decoder.unets.base.model.self_condition": True}, "model.self_condition` is true: set it to false"),
@@ -334,7 +334,7 @@ def test_what_cannot_be_distilled_is_said_before_anything_runs(changes: dict[str
         ({"train_decoder.unets.base.calls": 4}, r"base itself is to be distilled, .* `weights: models/decoder/base`"),
         (
             {"train_decoder.unets": {"base": FEW}, "sample_decoder.unets": {}},
-            "there is no U-Net without calls to distil",
+            "set the latter to a trained U-Net without calls",
         ),
         (
             {"sample_decoder.unets.few.steps": 8},

@@ -12,7 +12,7 @@ from torch import Tensor
 from darkroom.artifacts.manifest import sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.extractor import Classifier
-from darkroom.models.evaluators.load import extract, outputs, stream
+from darkroom.models.evaluators.load import extract, stream_views
 from darkroom.models.evaluators.registry import Source, open_extractor
 
 CPU = torch.device("cpu")
@@ -44,13 +44,6 @@ def test_bits_do_not_depend_on_how_images_are_grouped(network: Classifier, cuts:
     assert torch.equal(extract(network, arrays, 32, CPU), extract(network, [IMAGES], 32, CPU))
 
 
-def test_outputs_are_logits_without_dropout_at_the_fixed_batch(network: Classifier) -> None:
-    whole = torch.cat(list(outputs(network.train(), [IMAGES], 32, CPU)))
-    assert torch.equal(torch.cat(list(outputs(network, [IMAGES[:5]], 32, CPU))), whole[:5])
-    with torch.inference_mode():
-        torch.testing.assert_close(whole, network.eval()(IMAGES))
-
-
 class Spy:
     """A network that notes what it is shown."""
 
@@ -70,7 +63,7 @@ class Spy:
 
 def test_compute_batch_is_fixed_and_results_stream() -> None:
     spy = Spy()
-    parts = stream(spy, iter([IMAGES[:20], IMAGES[20:70]]), 32, CPU)
+    parts = (views.pool for views in stream_views(spy, iter([IMAGES[:20], IMAGES[20:70]]), 32, CPU))
     first = next(parts)
     assert spy.shapes == [(32, 3, 16, 16)]  # nothing is computed ahead
     sizes = [len(part) for part in [first, *parts]]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom.models.evaluators.pairs import clip_scores, cosines, image_embeddings, text_embeddings
+from darkroom.models.evaluators.pairs import clip_scores, cosines, text_embeddings
 
 RNG = np.random.default_rng(0)
 CPU = torch.device("cpu")
@@ -58,15 +58,3 @@ def test_equal_texts_are_embedded_once_and_always_so_many():
     found = text_embeddings(embed, ["aaa", "b", "aaa", "cc", ""], 3)
     assert found.tolist() == [[3, 1], [1, 1], [3, 1], [2, 1], [0, 1]]
     assert asked == [["aaa", "b", "cc"], ["", "", ""]]
-
-
-def test_images_are_embedded_always_so_many():
-    sizes = []
-
-    def embed(images):
-        sizes.append(len(images))
-        return images.float().mean((2, 3))
-
-    images = torch.randint(0, 256, (7, 3, 4, 4), dtype=torch.uint8)
-    found = image_embeddings(embed, [images[:2], images[2:]], 4, CPU)
-    assert sizes == [4, 4] and torch.equal(found, images.float().mean((2, 3)))

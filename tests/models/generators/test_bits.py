@@ -124,12 +124,6 @@ def test_progress_counts_latents(
     assert re.findall(r"bits: (.*?) images,", capsys.readouterr().out) == ["2 of 5", "4 of 5"]
 
 
-def test_a_flow_has_no_bound(classes: list[str]) -> None:
-    write_generator(classes, objective="flow", prediction={"path": "linear"})
-    with pytest.raises(DarkroomError, match=r"bits\.generator` is models/generator, which follows no"):
-        measured()
-
-
 def test_another_generator_than_the_samples_is_refused(classes: list[str]) -> None:
     with pytest.raises(DarkroomError, match="did not make samples/generator"):
         measure_bits(settings(), "x", CPU)

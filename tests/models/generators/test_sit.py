@@ -65,7 +65,7 @@ def imported(source: Path) -> DiTSampler:
     """Return the sampler of a SiT that is taken as it is, in float64."""
     manifest = trained("pretrained", name=None, folder=str(source), heads=HEADS, objective="flow", latent_scale=0.5)
     tokenizer, _ = load_tokenizer(Path("models/tokenizer"))
-    sampler = DiTSampler.open(Path("models/generator"), manifest, tokenizer, "ema", None)
+    sampler = DiTSampler.open(Path("models/generator"), manifest, tokenizer, "ema")
     sampler.model.double()
     return sampler
 

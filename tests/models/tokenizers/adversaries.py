@@ -15,10 +15,7 @@ from models.tokenizers.sections import adversarial, kl, perceptual
 from training.toy import places
 
 GAME = {"weight": 0.5, "start": 12, "adaptive": "taming", "gradient_penalty": 10.0, "gradient_penalty_every": 2}
-ALL = {
-    **{"learn_variance": True, "perceptual": perceptual("teacher", 0.5), "adversarial": adversarial(**GAME)},
-    "equivariance": {"probability": 0.5, "scale": 0.5},
-}
+ALL = {"perceptual": perceptual("teacher", 0.5), "adversarial": adversarial(**GAME)}
 
 
 def teacher():

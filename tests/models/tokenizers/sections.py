@@ -38,8 +38,6 @@ def kl(**changes: Any) -> KL:
         "norm_groups": 4,
         "latent_channels": 2,
         "reconstruction": "mse",
-        "huber_delta": 0.5,
-        "learn_variance": False,
         "kl_weight": 0.1,
         "perceptual": perceptual(),
         "adversarial": adversarial(),

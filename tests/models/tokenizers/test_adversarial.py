@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.adversarial import (
     Adversary,
     Outputs,
@@ -86,9 +85,9 @@ def penalty_by_differences(network, images, step=1e-6):
 
 def test_the_gradient_penalty_is_that_of_finite_differences():
     torch.manual_seed(0)
-    network, images = PatchDiscriminator(1, 8, [4, 4], 2), torch.rand(2, 1, 8, 8) * 2 - 1
+    network, images = PatchDiscriminator(1, [4, 4], 2), torch.rand(2, 1, 8, 8) * 2 - 1
     found = gradient_penalty(network, images)
-    exact = PatchDiscriminator(1, 8, [4, 4], 2).double()
+    exact = PatchDiscriminator(1, [4, 4], 2).double()
     exact.load_state_dict({name: value.double() for name, value in network.state_dict().items()})
     assert found.item() == pytest.approx(penalty_by_differences(exact, images.double()), rel=1e-4)
     found.backward()
@@ -124,7 +123,7 @@ class Game:
         torch.manual_seed(0)
         self.modules = {"tokenizer": nn.Conv2d(1, 1, 3, padding=1)}
         training = type("Training", (), {"batch": batch})
-        self.adversary = Adversary(settings, training, (1, 8, 8), self.modules)
+        self.adversary = Adversary(settings, training, 1, self.modules)
 
     def make(self, batch):
         real = batch.data["x"]
@@ -151,7 +150,7 @@ def test_the_weight_is_that_of_autograd_in_float64(rule):
         type(module)(*arguments).double()
         for module, arguments in (
             (game.modules["tokenizer"], (1, 1, 3, 1, 1)),
-            (game.adversary.network, (1, 8, [4, 8], 4)),
+            (game.adversary.network, (1, [4, 8], 4)),
         )
     )
     layer.load_state_dict({k: v.double() for k, v in game.modules["tokenizer"].state_dict().items()})
@@ -217,7 +216,7 @@ def test_the_discriminator_is_not_trained_by_the_generator_nor_the_generator_by_
 
 def test_under_autocast_the_penalty_is_in_float32():
     torch.manual_seed(0)
-    network, images = PatchDiscriminator(1, 8, [4, 4], 2), torch.rand(2, 1, 8, 8)
+    network, images = PatchDiscriminator(1, [4, 4], 2), torch.rand(2, 1, 8, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = gradient_penalty(network, images)
     assert found.item() == gradient_penalty(network, images).item()
@@ -225,12 +224,7 @@ def test_under_autocast_the_penalty_is_in_float32():
 
 @pytest.mark.parametrize(("size", "channels", "side"), [(16, [4, 8, 8], 1), (32, [4, 8, 8], 5), (32, [4, 8, 8, 8], 1)])
 def test_logits_are_one_a_patch(size, channels, side):
-    assert PatchDiscriminator(3, size, channels, 4)(torch.zeros(2, 3, size, size)).shape == (2, 1, side, side)
-
-
-def test_images_that_are_too_small_are_told():
-    with pytest.raises(DarkroomError, match=r"4 levels leave 2 of 16 pixels.*adversarial\.channels"):
-        PatchDiscriminator(3, 16, [4, 8, 8, 8], 4)
+    assert PatchDiscriminator(3, channels, 4)(torch.zeros(2, 3, size, size)).shape == (2, 1, side, side)
 
 
 def test_sections_that_contradict_themselves():
@@ -264,5 +258,5 @@ def test_compiled_networks_play_the_same_game():
 @pytest.mark.parametrize(("given", "limit"), [(None, None), (0.5, 0.5), ("none", float("inf"))])
 def test_the_discriminator_is_clipped_as_its_section_says(given, limit):
     """None: as the training; infinity: not at all (`Phase.clip_norm`)."""
-    made = Adversary(section(clip_norm=given), training(), (3, 16, 16), {})
+    made = Adversary(section(clip_norm=given), training(), 3, {})
     assert made.phases[0].clip_norm == limit

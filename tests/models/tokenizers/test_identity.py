@@ -12,9 +12,9 @@ from darkroom.data.catalog import Selection
 from darkroom.data.images import ImageSpec
 from darkroom.data.latent_file import to_bfloat16, to_float32
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.identity.network import IdentityTokenizer, of_shape
-from darkroom.models.tokenizers.identity.settings import Identity
+from darkroom.models.tokenizers.identity import IdentityTokenizer, of_shape
 from darkroom.models.tokenizers.protocol import load_tokenizer
+from darkroom.models.tokenizers.sections import Identity
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
 

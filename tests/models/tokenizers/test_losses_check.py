@@ -15,7 +15,7 @@ LPIPS = {"network": "lpips", "weight": 1.0}
 def attempt(checked):
     """Return a function that checks a clone whose section of the tokenizer has other values."""
 
-    def attempted(size=32, perceptual=None, adversarial=None, equivariance=None, levels=4, **changes):
+    def attempted(size=32, perceptual=None, adversarial=None, levels=4, **changes):
         def change(values):
             values["ingest"]["image_size"] = size
             values["train_clip"]["source"] = "none"  # what else has a size is not asked about here
@@ -25,7 +25,6 @@ def attempt(checked):
             values["train_tokenizer"] |= changes
             values["train_tokenizer"]["kl"]["perceptual"] |= perceptual or {}
             values["train_tokenizer"]["kl"]["adversarial"] |= adversarial or {}
-            values["train_tokenizer"]["kl"]["equivariance"] |= equivariance or {}
 
         return checked(change)
 
@@ -76,31 +75,5 @@ def test_a_folder_of_published_weights_that_is_not_there_is_told(attempt):
 def test_a_teacher_with_more_levels_than_the_images_have_halves_is_refused(attempt):
     teacher = {"network": "teacher", "weight": 1.0}
     assert "fit each other" in attempt(16, perceptual=teacher)
-    with pytest.raises(DarkroomError, match=r"`train_teacher.model.channels` has 7 levels, which need 64 pixels"):
+    with pytest.raises(DarkroomError, match=r"`train_teacher.model.channels` needs 64 pixels a side"):
         attempt(32, perceptual=teacher, levels=7)
-
-
-def test_scales_whose_images_are_too_small_for_the_networks_of_the_losses_are_refused(attempt):
-    """Of 32 pixels: the smallest of `scale: 0.25` has 8, and the factor of the latent is 4."""
-    teacher, scaled = {"network": "teacher", "weight": 1.0}, {"probability": 0.5}
-    told = r"equivariance\.scale` is 0\.25, which makes images of 8 pixels, and the losses need "
-    assert "fit each other" in attempt(
-        perceptual=teacher, adversarial={"weight": 0.5, "channels": [16, 16]}, equivariance=scaled
-    )
-    with pytest.raises(DarkroomError, match=rf"{told}16: raise it to 0\.5; at 1\.0 there are quarter turns alone"):
-        attempt(adversarial={"weight": 0.5, "channels": [16] * 3}, equivariance=scaled)
-    with pytest.raises(DarkroomError, match=rf"{told}16: raise it to 0\.5"):
-        attempt(perceptual=teacher, levels=5, equivariance=scaled)
-    with pytest.raises(DarkroomError, match=rf"{told}32: raise it to 1\.0"):
-        attempt(perceptual={"network": "vgg16", "weight": 1.0}, teacher="data/none", equivariance=scaled)
-    whole = {"probability": 0.5, "scale": 1.0}
-    assert "fit each other" in attempt(perceptual=teacher, levels=5, equivariance=whole)
-    with pytest.raises(DarkroomError, match="a latent of 8 x 8 places has no smaller whole size"):
-        attempt(equivariance={"probability": 0.5, "scale": 0.9})
-
-
-def test_scales_and_compilation_for_one_size_are_refused(attempt):
-    compiled = {**read_params(ROOT / "params.yaml")["train_tokenizer"]["training"], "compile": True}
-    with pytest.raises(DarkroomError, match=r"equivariance\.scale` is 0\.25, and `compile` is for one size of images"):
-        attempt(equivariance={"probability": 0.5}, training=compiled)
-    assert "fit each other" in attempt(equivariance={"probability": 0.5, "scale": 1.0}, training=compiled)

@@ -236,7 +236,7 @@ def test_a_file_of_muse_gives_its_numbers_and_is_written_back_bit_for_bit(
     theirs, ours, given = muse(), vqgan(), images(4)
     torch.save(wrapped(theirs, form), tmp_path / "vae.3000.pt")
     torch.manual_seed(2)
-    discriminator = PatchDiscriminator(3, 16, [8, 8], 4)
+    discriminator = PatchDiscriminator(3, [8, 8], 4)
     read_into(ours, tmp_path / "vae.3000.pt", **({"discriminator": discriminator} if with_discriminator else {}))
     wanted, codes = theirs(given / 255)
     output, quantised = ours(ours.pixels(given))

@@ -170,10 +170,7 @@ def test_micro_batches_change_nothing_but_rounding(tmp_path, quantiser, adaptive
 @pytest.mark.parametrize("quantiser", ["vq", "lfq"])
 def test_a_stopped_training_continues_bit_for_bit(tmp_path, monkeypatch, quantiser, images):
     """After the first update, which began the codebook; and in the middle, with discriminator and dead codes."""
-    transforms = {"probability": 0.5, "scale": 0.5}
-    settings = section(
-        {"weight": 0.5}, {"dead_below": 4.0}, quantiser=quantiser, perceptual=TEACHER, equivariance=transforms
-    )
+    settings = section({"weight": 0.5}, {"dead_below": 4.0}, quantiser=quantiser, perceptual=TEACHER)
     _stopped(settings, images, tmp_path, monkeypatch)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from darkroom.data.embedding_imports import ClipRetrieval, Dalle2, Found
 from darkroom.data.reader import ImageShards, Shard
+from darkroom.device import fill_batch
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import Clip, to_tensor, tokens_of
 from darkroom.remote import redacted
@@ -57,12 +57,12 @@ class Embedder:
 
     def images(self, reader: ImageShards, rows: Sequence[int]) -> NDArray[np.float32]:
         """Return the embeddings of the images of some rows, float32 (n, D)."""
-        made = [self._embedded(pixels) for pixels in ahead(reader, rows, self.batch)]
+        made = [
+            self.clip.images(fill_batch(torch.from_numpy(pixels), self.batch)).cpu().numpy()[: len(pixels)]
+            for pixels in ahead(reader, rows, self.batch)
+        ]
         values = np.concatenate(made) if made else np.empty((0, self.clip.embed_dim), dtype=np.float32)
         return normalised(values) if self.normalise else values
-
-    def _embedded(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        return self.clip.images(_padded(torch.from_numpy(pixels), self.batch)).cpu().numpy()[: len(pixels)]
 
     def _texts(self, rows: Sequence[Mapping[str, Any]], where: str) -> dict[str, Array]:
         """Return `text` and, where requested, `encoding`: each distinct caption is computed once."""
@@ -81,18 +81,12 @@ class Embedder:
         encodings = np.zeros((len(rows) if self.encodings else 0, length, width), dtype=np.float16)
         for at in range(0, len(texts), self.batch):
             batch = to_tensor(tokens[at : at + self.batch])
-            made = [each.cpu().numpy() for each in self.clip.tokens(_padded(batch, self.batch))]
+            made = [each.cpu().numpy() for each in self.clip.tokens(fill_batch(batch, self.batch))]
             for number, text in enumerate(texts[at : at + self.batch]):
                 embeddings[places[text]] = made[0][number]
                 if self.encodings:
                     encodings[places[text]] = made[1][number]  # in float16 at once: 40 times as large as embeddings
         return {"text": normalised(embeddings) if self.normalise else embeddings, "encoding": encodings}
-
-
-def _padded(values: Tensor, batch: int) -> Tensor:
-    """Return rows (n, ...) padded to `batch` with copies of the first row."""
-    missing = batch - len(values)
-    return torch.cat([values, values[:1].expand(missing, *values.shape[1:])]) if missing else values
 
 
 def ahead(reader: ImageShards, rows: Sequence[int], size: int) -> Iterator[NDArray[np.uint8]]:

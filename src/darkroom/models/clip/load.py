@@ -19,9 +19,8 @@ from darkroom.artifacts.models import CLIP as KIND
 from darkroom.artifacts.models import CLIP_FOLDER
 from darkroom.artifacts.networks import WEIGHTS, write_network
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.network import Clip
+from darkroom.models.clip.network import CLIP, Clip, build_model, convert_weights, load
 from darkroom.models.clip.openclip import OpenClip, read_open_clip
-from darkroom.models.clip.package import CLIP, build_model, convert_weights, load
 from darkroom.models.clip.settings import OPEN_CLIP_CONFIG
 from darkroom.remote import telling
 

@@ -1,9 +1,12 @@
 """The CLIP network for training, and the frozen CLIP for inference: from images and texts to embeddings.
 
 Texts become a start token, byte pairs, an end token, and zeros up to the context length; images the size and colours of
-the network's input, with OpenAI's mean and standard deviation.
+the network's input, with OpenAI's mean and standard deviation. The networks are clip-anytorch's, unchanged, so that
+`clip.load` opens networks trained here. Source: Radford et al., "Learning transferable visual models from natural
+language supervision", 2021, arXiv 2103.00020.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,8 +19,17 @@ from torch.nn import functional
 
 from darkroom.device import to_device
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.package import CLIP, VOCABULARY, tokenize
 from darkroom.models.colours import to_rgb
+
+with warnings.catch_warnings():
+    # clip-anytorch parses version numbers with pkg_resources, which warns, and which setuptools drops in version 81.
+    warnings.filterwarnings("ignore", message="pkg_resources is deprecated", category=UserWarning)
+    from clip import load, tokenize
+    from clip.model import CLIP, build_model, convert_weights
+
+__all__ = ["CLIP", "build_model", "convert_weights", "load", "tokenize"]  # clip-anytorch's, for other modules
+
+VOCABULARY = 49408  # size of the byte-pair vocabulary; the last two tokens are the start and the end of a text
 
 # Mean and standard deviation of each channel over OpenAI's training images, used for all networks.
 MEAN = (0.48145466, 0.4578275, 0.40821073)

@@ -15,8 +15,7 @@ from torch import Tensor
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import sha256_bytes
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.network import Clip, Preprocessing
-from darkroom.models.clip.package import VOCABULARY
+from darkroom.models.clip.network import VOCABULARY, Clip, Preprocessing
 from darkroom.models.clip.settings import OPEN_CLIP_CONFIG as CONFIG
 from darkroom.remote import telling
 

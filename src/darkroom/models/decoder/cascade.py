@@ -18,7 +18,7 @@ from darkroom.diffusion.scalers import LatentScaler
 from darkroom.models.decoder.network import DecoderUNet
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, downsampled, sample_stage, upsampled
 from darkroom.models.decoder.settings import UNetSampling
-from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, load_tokenizer, to_images, to_network
+from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer, padded, to_images, to_network
 
 TOKENIZER = Path("models/tokenizer")
 
@@ -220,7 +220,7 @@ class Decoder:
 
     def _pixels(self, x0: Tensor) -> Tensor:
         if self._tokenizer is not None:
-            return decode_all(self._tokenizer, self._scaler.invert(x0), self.batch, self.device)
+            return padded(self._tokenizer.decode, self._scaler.invert(x0), self.batch, self.device)
         side = self.image_shape[-1]
         # A cascade whose last U-Net is not trained ends with smaller images.
         return to_images(x0 if x0.shape[-1] == side else upsampled(x0, side))

@@ -15,7 +15,7 @@ from darkroom.device import in_float32
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler
 from darkroom.models.clip.network import Clip, tokens_of
 from darkroom.models.clip.scores import AHEAD
-from darkroom.models.tokenizers.protocol import Tokenizer, decode_all, to_images, to_network
+from darkroom.models.tokenizers.protocol import Tokenizer, padded, to_images, to_network
 from darkroom.rng import order
 from darkroom.training.data import Images, Positions
 from darkroom.training.recipe import IndexedDataset
@@ -61,7 +61,7 @@ class LatentSpace:
     @torch.no_grad()
     def images(self, x0: Tensor) -> Tensor:
         """Return decoded latents."""
-        return decode_all(self.tokenizer, self.scaler.invert(x0), self.batch, x0.device)
+        return padded(self.tokenizer.decode, self.scaler.invert(x0), self.batch, x0.device)
 
 
 Space = PixelSpace | LatentSpace

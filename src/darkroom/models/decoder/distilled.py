@@ -1,7 +1,5 @@
 """Distils a U-Net of the decoder into a few calls of a U-Net of the same shape."""
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
@@ -10,7 +8,7 @@ from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.few_calls import FewCalls, student_of
 from darkroom.diffusion.settings import SOLVERS
 from darkroom.diffusion.types import Denoise
-from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
+from darkroom.models.decoder.network import DecoderUNet, unet_denoiser
 from darkroom.models.decoder.opening import DecoderData
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, threshold_of
@@ -99,12 +97,11 @@ class DistilledRecipe(Recipe):
         def network(x: Tensor, timesteps: Tensor) -> Tensor:
             return self.modules["unet"](x, timesteps, conditions, None)
 
-        return self.calls.learned(network, x0, noise, call, partial(self._teacher_under, conditions)), call
+        def denoise_of(rows: Tensor) -> Denoise:
+            guidance = Guidance.of(self.how)
+            return unet_denoiser(self.teacher, self.objective, conditions.rows(rows), guidance, self.threshold)
 
-    def _teacher_under(self, conditions: Conditions, rows: Tensor) -> Denoise:
-        """Return the teacher, guided, under the conditions of some rows."""
-        guidance = Guidance.of(self.how)
-        return unet_denoiser(self.teacher, self.objective, conditions.rows(rows), guidance, self.threshold)
+        return self.calls.learned(network, x0, noise, call, denoise_of), call
 
     def preview(self) -> NDArray[np.uint8]:
         """Return rows of ten as `DecoderRecipe`, made in the few calls."""

@@ -38,22 +38,19 @@ def dropouts_of(source: str, unet: UNet) -> dict[str, float]:
 def _is_teacher(decoder: TrainDecoder, name: str, teacher: str) -> None:
     """Check that what is distilled is a U-Net of this decoder that has weights, and is distilled once."""
     key, unet = f"train_decoder.unets.{name}", decoder.unets[name]
-    this = f"`{key}.calls` is {unet.calls}, and `{key}.weights` is {unet.weights}"
-    whole = [other for other, each in decoder.unets.items() if each.calls is None]
-    known = " or ".join(f"models/decoder/{other}" for other in whole)
-    others = [other for other, its in decoder.distilled.items() if its == teacher and other != name]
-    if unet.weights == NO_FILE:
+    whole = [
+        other
+        for other, each in decoder.unets.items()
+        if each.calls is None and (each.trained or each.weights != NO_FILE)
+    ]
+    if teacher not in whole:
+        known = " or ".join(f"models/decoder/{other}" for other in whole) or "a trained U-Net without calls"
         refuse(
-            f"{this}: name there what it distils{f', {known}' if known else ''}. If {name} itself is to be distilled, "
-            f"give its calls to another U-Net, with `weights: models/decoder/{name}`."
+            f"`{key}.calls` is {unet.calls}, and `{key}.weights` is {unet.weights}, no other U-Net without calls "
+            f"that has weights: set the latter to {known}, which is then distilled. If {name} itself is to be "
+            f"distilled, give its calls to another U-Net, with `weights: models/decoder/{name}`."
         )
-    if not whole:
-        refuse(f"{this}, and there is no U-Net without calls to distil: take out those of what is to be distilled.")
-    if teacher not in whole or teacher == name:
-        refuse(f"{this}, which is no other U-Net without calls: set the latter to {known}, or calls to null.")
-    if not decoder.unets[teacher].trained and decoder.unets[teacher].weights == NO_FILE:
-        refuse(f"{this}, and `train_decoder.unets.{teacher}.trained` is false: set it to true.")
-    if others:
+    if others := [other for other, its in decoder.distilled.items() if its == teacher and other != name]:
         refuse(f"`train_decoder.unets`: {name} and {others[0]} both distil {teacher}: set `trained` to false for one.")
 
 

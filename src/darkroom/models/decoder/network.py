@@ -137,7 +137,7 @@ class DecoderUNet(SavedNetwork):
         self.config = config
         last = config.channels[-1]
         crossed = bool(config.image_tokens or config.text_shape)
-        vector = self._vector_length()
+        vector = config.embed_dim * config.image_to_time + _FREQUENCIES * (config.embedding_noise + config.low_noise)
         extra = config.low + config.self_condition
         places = config.image_channels * config.patch**2
         unet: Any = UNet2DConditionModel(
@@ -176,11 +176,6 @@ class DecoderUNet(SavedNetwork):
             length, width = config.text_shape
             self.text_tokens = nn.Linear(width, last)
             self.null_text = nn.Parameter(0.02 * torch.randn(length, last))
-
-    def _vector_length(self) -> int:
-        config = self.config
-        levels = config.embedding_noise + config.low_noise
-        return config.embed_dim * config.image_to_time + _FREQUENCIES * levels
 
     @property
     def _map_side(self) -> int:

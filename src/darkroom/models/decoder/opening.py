@@ -17,7 +17,6 @@ from darkroom.data.reader import ImageShards
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import load_clip
-from darkroom.models.clip.network import Clip
 from darkroom.models.decoder.data import (
     ClipConditioner,
     ConditionedDataset,
@@ -29,7 +28,7 @@ from darkroom.models.decoder.data import (
 )
 from darkroom.models.decoder.network import UNetConfig
 from darkroom.models.decoder.settings import TrainDecoder
-from darkroom.models.decoder.unet_settings import Augment, UNet
+from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 from darkroom.params.section import NO_FILE
 from darkroom.training.data import Augmentation, Images, StoredLatents
@@ -77,23 +76,18 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
     told = section.unets[name].told_image and section.unets[name].embeddings != NO_FILE
     images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
     catalog.require_parts(images["train"].sources)
-    opened = _pixels(images, catalog, seed, _augmentation(section.unets[name].augment, told))
+    how = section.unets[name].augment
+    # Stored embeddings are of the images as they are.
+    augmentation = Augmentation(mirror=0.0) if told else Augmentation(how.mirror, how.scale, how.ratio)
+    rows: dict[str, IndexedDataset] = {split: Images(shards, seed, augmentation) for split, shards in images.items()}
+    metadata = {"tokenizer": None, "clip": None}
+    opened = DecoderData(PixelSpace(), Conditioner(), rows, catalog.image_shape[0], metadata)
     if section.tokenizer != NO_FILE:
         _latents(opened, section, begun, images, catalog, device, seed, mirror=not told)
     if section.unets[name].conditioned:
         _condition(opened, section.unets[name], begun, images, device)
     require_same(weights_key(name), begun, opened.metadata, ("clip", "normalised", "tokenizer"))
     return opened
-
-
-def _augmentation(settings: Augment, told: bool) -> Augmentation:
-    """Return how images are augmented; `told`: stored embeddings are read, which are of the images as they are."""
-    return Augmentation(mirror=0.0) if told else Augmentation(settings.mirror, settings.scale, settings.ratio)
-
-
-def _pixels(images: dict[str, ImageShards], catalog: Catalog, seed: int, augmentation: Augmentation) -> DecoderData:
-    rows: dict[str, IndexedDataset] = {split: Images(shards, seed, augmentation) for split, shards in images.items()}
-    return DecoderData(PixelSpace(), Conditioner(), rows, catalog.image_shape[0], {"tokenizer": None, "clip": None})
 
 
 def _latents(
@@ -149,7 +143,12 @@ def _condition(
             opened.rows[split] = ConditionedDataset(
                 rows, captions=images[split].caption_column if text else None, clip=clip
             )
-        scaler = _scaler(begun, lambda: _embedded(clip, images["train"], device)) if image else None
+
+        def some() -> NDArray[np.float32]:
+            groups = _groups(images["train"], device)
+            return np.concatenate([embedded(clip, group).cpu().numpy() for group in groups])
+
+        scaler = _scaler(begun, some) if image else None
         opened.conditioner = ClipConditioner(clip, scaler, text)
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
         opened.metadata |= {"clip": clip.fingerprint, "normalised": True, **(scaler.metadata() if scaler else {})}
@@ -174,11 +173,6 @@ def _condition(
 def _scaler(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) -> EmbeddingScaler:
     """Return how embeddings are scaled: as for the weights to begin with, or by some of the embeddings themselves."""
     return EmbeddingScaler.from_facts(begun) if "embedding_mean" in begun else EmbeddingScaler.of(embeddings())
-
-
-def _embedded(clip: Clip, images: ImageShards, device: torch.device) -> NDArray[np.float32]:
-    """Return embeddings of images evenly apart, (n, D)."""
-    return np.concatenate([embedded(clip, group).cpu().numpy() for group in _groups(images, device)])
 
 
 def _groups(images: ImageShards, device: torch.device) -> Iterator[Tensor]:

@@ -59,7 +59,6 @@ class UNetDiffusion(Diffusion):
     """How a U-Net diffuses, and how often it is trained without its conditions."""
 
     objective: ObjectiveName = "flow"
-    """flow (flow matching) or gaussian (Gaussian diffusion in timesteps)."""
     image_dropout: Probability = 0.1
     """Fraction of image embeddings replaced by a learned null embedding, for guidance."""
     text_dropout: Probability = 0.5
@@ -133,9 +132,7 @@ class Drawing(Sampling):
     """Solver, guidance and threshold of a U-Net."""
 
     solver: Solver = "dpm"
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
     steps: Steps = 16
-    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     guidance: Weight = 2.0
     """Scale of guidance, away from the network without its condition; 1: none."""
     threshold: Literal["clip", "dynamic", "none"] = "clip"

@@ -4,10 +4,9 @@ Source: Jayasumana et al., 2024, arXiv 2401.09603; published values are of ViT-L
 """
 
 from pathlib import Path
-from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import sha256_file
@@ -23,28 +22,20 @@ PUBLISHED = Published("the weights of CLIP ViT-L/14 at 336 pixels", CLIP_URL, Cl
 KEYS = of_section("reference_stats", "clip")
 
 
-class ClipFeatures:
+class ClipFeatures(nn.Module):
     """A frozen CLIP's image embeddings, not normalised. dim: their length."""
 
     def __init__(self, clip: Clip) -> None:
-        self._clip, self.dim = clip, clip.embed_dim
-
-    def to(self, device: torch.device) -> Self:
-        """Move the network, and return this object."""
-        self._clip.to(device)
-        return self
-
-    def eval(self) -> Self:
-        """Return this object: it is frozen."""
-        return self
+        super().__init__()
+        self.network, self.side, self.dim = clip.network, clip.image_size, clip.embed_dim
 
     @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
         """Return embeddings (N, dim) float32 of uint8 images (N, C, H, W) with C of 1, 3 or 4."""
-        side = self._clip.image_size
+        side = self.side
         x = functional.interpolate(to_rgb(images).float() / 255, size=(side, side), mode="bicubic")
         mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (MEAN, STD))
-        return self._clip.network.encode_image((x - mean) / std).float()
+        return self.network.encode_image((x - mean) / std).float()
 
 
 def open_clip_features(weights: Path, sha256: str | None, keys: Keys = KEYS) -> tuple[ClipFeatures, str]:

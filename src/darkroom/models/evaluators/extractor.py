@@ -17,10 +17,10 @@ from darkroom.errors import DarkroomError
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 
-def _block(inputs: int, width: int, stride: int) -> nn.Sequential:
-    """Return convolution, group norm, SiLU: no batch norm, so features do not depend on the other images of a batch."""
+def block(inputs: int, width: int, stride: int, size: int = 3) -> nn.Sequential:
+    """Return convolution, group norm, SiLU: no batch norm, so outputs do not depend on the other images of a batch."""
     return nn.Sequential(
-        nn.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False),
+        nn.Conv2d(inputs, width, size, stride=stride, padding=size // 2, bias=False),
         nn.GroupNorm(math.gcd(8, width), width),
         nn.SiLU(),
     )
@@ -43,8 +43,6 @@ class Classifier(SavedNetwork):
         self, in_channels: int, classes: int, channels: list[int], features: int, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if in_channels not in (1, 3, 4):
-            raise DarkroomError(f"the extractor takes images of 1, 3 or 4 channels, not {in_channels}.")
         self.config: dict[str, Any] = {
             "in_channels": in_channels,
             "classes": classes,
@@ -53,9 +51,9 @@ class Classifier(SavedNetwork):
             "dropout": dropout,
         }
         self.dim = features
-        levels = [_block(in_channels, channels[0], 1), *(_block(*widths, 2) for widths in pairwise(channels))]
+        levels = [block(in_channels, channels[0], 1), *(block(*widths, 2) for widths in pairwise(channels))]
         # Two more blocks at the lowest resolution: with three levels the receptive field is 25 x 25 pixels, not 9 x 9.
-        self.levels = nn.Sequential(*levels, *(_block(channels[-1], channels[-1], 1) for _ in range(2)))
+        self.levels = nn.Sequential(*levels, *(block(channels[-1], channels[-1], 1) for _ in range(2)))
         self.project = nn.Linear(channels[-1], features)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(features, classes)
@@ -110,16 +108,17 @@ class ExtractorRecipe(Recipe):
         return {name: values.mean() for name, values in self.validate(batch).items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return cross-entropy and accuracy of each image, (N,); the loop sets evaluation mode, so without dropout.
+        """Return cross-entropy and accuracy of each image, (N,); the loop sets evaluation mode, so without dropout."""
+        return class_scores(self.modules["extractor"](batch.data["images"]), batch.data["labels"], self._log_prior)
 
-        The accuracy is that of the logits by themselves.
-        """
-        logits = self.modules["extractor"](batch.data["images"]).float()
-        labels = batch.data["labels"]
-        accuracy = (logits.argmax(dim=1) == labels).float()
-        if self._log_prior is not None:
-            logits = logits + self._log_prior.to(logits)
-        return {"loss": functional.cross_entropy(logits, labels, reduction="none"), "accuracy": accuracy}
+
+def class_scores(logits: Tensor, labels: Tensor, log_prior: Tensor | None = None) -> dict[str, Tensor]:
+    """Return `loss`, the cross-entropy of logits (N, K) + log π, and `accuracy`, of the logits alone, (N,) each."""
+    logits = logits.float()
+    accuracy = (logits.argmax(dim=1) == labels).float()
+    if log_prior is not None:
+        logits = logits + log_prior.to(logits)
+    return {"loss": functional.cross_entropy(logits, labels, reduction="none"), "accuracy": accuracy}
 
 
 def log_prior(counts: Sequence[int]) -> Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact, sha256_file
 from darkroom.artifacts.networks import WEIGHTS
@@ -58,26 +58,14 @@ def open_evaluator(folder: Path, image_shape: Sequence[int]) -> Evaluator:
     return Evaluator(network, manifest["classes"], sha256_file(folder / WEIGHTS), manifest_hash(folder))
 
 
-def stream(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield features (n, D) float32, on the CPU, of uint8 images in groups (n, C, H, W) of any sizes.
-
-    The network always runs on `batch` images; the last batch is padded with black images. So the features of an image
-    have the same bits for any grouping and any number of images.
-    """
-    return batched(network.to(device).eval().features, images, batch, device)
-
-
-def outputs(network: nn.Module, images: Iterable[Images], batch: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield the outputs (n, …) float32 of a whole network, for example logits, run as in `stream`."""
-    return batched(network.to(device).eval(), images, batch, device)
-
-
 def stream_views(
     network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device
 ) -> Iterator[Views]:
-    """Yield what the network gives of images, in one forward pass of each: of Inception also what sFID and IS see.
+    """Yield what the network gives of uint8 images in groups (n, C, H, W) of any sizes, float32, on the CPU.
 
-    See `stream`.
+    Of Inception also what sFID and IS see, in the same forward pass. The network always runs on `batch` images; the
+    last batch is padded with black images. So the features of an image have the same bits for any grouping and any
+    number of images.
     """
     running: Any = network.to(device).eval()
     widths = getattr(running, "widths", None)
@@ -86,7 +74,7 @@ def stream_views(
 
 
 def extract_views(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Views:
-    """Return what the network gives of all images, in one forward pass of each; see `stream`.
+    """Return what the network gives of all images, in one forward pass of each; see `stream_views`.
 
     Raises:
         DarkroomError: there is no image.
@@ -95,9 +83,10 @@ def extract_views(network: FeatureNetwork, images: Iterable[Images], batch: int,
 
 
 def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:
-    """Return the features of all images as one tensor (N, D) float32 on the CPU; see `stream`.
+    """Return the features of all images as one tensor (N, D) float32 on the CPU; see `stream_views`.
 
     Raises:
         DarkroomError: there is no image.
     """
-    return Views.joined(map(Views, stream(network, images, batch, device))).pool
+    features = batched(network.to(device).eval().features, images, batch, device)
+    return Views.joined(map(Views, features)).pool

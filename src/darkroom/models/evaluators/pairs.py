@@ -5,7 +5,7 @@ in-domain extractor, which teaches nothing.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.data.reader import ImageShards
-from darkroom.metrics.batches import Images, batched
 from darkroom.metrics.codes import Counts, code_counts
 from darkroom.metrics.image import BASIC, SMALLEST, Measure, ms_ssim
 from darkroom.metrics.uncertainty import mean_and_error
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.teacher import norm_lengths
 from darkroom.models.tokenizers.perceptual import LevelDistance, load_perceptual
-from darkroom.models.tokenizers.protocol import Codes, Tokenizer, encode_codes_all
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer, padded
 from darkroom.models.tokenizers.settings import ScoreTokenizer
 from darkroom.terminal.terminal import with_progress
 
@@ -87,13 +86,6 @@ def weights_hash(network: nn.Module) -> str:
     for name, tensor in sorted(network.state_dict().items()):
         found.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     return found.hexdigest()
-
-
-def image_embeddings(
-    embed: Callable[[Tensor], Tensor], images: Iterable[Images], batch: int, device: torch.device
-) -> Tensor:
-    """Return embeddings (N, D) float32, on the CPU, of uint8 images in groups (n, C, H, W), at a fixed batch size."""
-    return torch.cat(list(batched(embed, images, batch, device)))
 
 
 def text_embeddings(embed: Callable[[list[str]], Tensor], texts: Sequence[str], batch: int) -> Tensor:
@@ -175,7 +167,7 @@ def counted(
 
     def codes(shards: ImageShards) -> Iterator[NDArray[np.int64]]:
         for images in with_progress(shards.batches(batch), len(shards), "codes"):
-            yield encode_codes_all(discrete, torch.from_numpy(images), batch, device)
+            yield padded(discrete.encode_codes, torch.from_numpy(images), batch, device).numpy()
 
     size = discrete.codebook_size
     return code_counts(codes(train), size), code_counts(codes(scored), size)

@@ -46,41 +46,37 @@ class Source:
     keys: Keys | None = None
 
 
-def _in_domain(source: Source, keys: Keys) -> Extractor:
-    classifier = Classifier.from_pretrained(source.weights)
-    return Extractor(classifier, sha256_file(source.weights / WEIGHTS), classifier.dim, RESIZE["in_domain"])
+def _in_domain(source: Source, keys: Keys) -> tuple[Any, str]:
+    return Classifier.from_pretrained(source.weights), sha256_file(source.weights / WEIGHTS)
 
 
-def _tokenizer(source: Source, keys: Keys) -> Extractor:
+def _tokenizer(source: Source, keys: Keys) -> tuple[Any, str]:
     from darkroom.models.evaluators.tokenizer_features import open_tokenizer_features
 
-    network, found = open_tokenizer_features(source.weights)
-    return Extractor(network, found, network.dim, RESIZE["tokenizer"])
+    return open_tokenizer_features(source.weights)
 
 
-def _inception(source: Source, keys: Keys) -> Extractor:
+def _inception(source: Source, keys: Keys) -> tuple[Any, str]:
     from darkroom.models.evaluators.inception import open_inception, pillow, tensorflow
 
-    resize, text = (pillow, PILLOW) if source.pillow else (tensorflow, TENSORFLOW)
-    network, found = open_inception(source.weights, source.sha256, keys, resize, source.download)
-    return Extractor(network, found, network.dim, text)
+    resize = pillow if source.pillow else tensorflow
+    return open_inception(source.weights, source.sha256, keys, resize, source.download)
 
 
-def _dinov2(source: Source, keys: Keys) -> Extractor:
+def _dinov2(source: Source, keys: Keys) -> tuple[Any, str]:
     from darkroom.models.evaluators.dinov2 import open_dinov2
 
-    network, found = open_dinov2(source.weights, source.sha256, keys, source.size, source.download)
-    return Extractor(network, found, network.dim, RESIZE["dinov2"])
+    return open_dinov2(source.weights, source.sha256, keys, source.size, source.download)
 
 
-def _clip(source: Source, keys: Keys) -> Extractor:
+def _clip(source: Source, keys: Keys) -> tuple[Any, str]:
     from darkroom.models.evaluators.clip_features import open_clip_features
 
-    network, found = open_clip_features(source.weights, source.sha256, keys)
-    return Extractor(network, found, network.dim, RESIZE["clip"])
+    return open_clip_features(source.weights, source.sha256, keys)
 
 
-EXTRACTORS: dict[str, Callable[[Source, Keys], Extractor]] = {
+# From where it comes to the network and the hash of its weights.
+EXTRACTORS: dict[str, Callable[[Source, Keys], tuple[Any, str]]] = {
     "in_domain": _in_domain,
     "tokenizer": _tokenizer,
     "inception": _inception,
@@ -111,4 +107,5 @@ def open_extractor(name: str, source: Source) -> Extractor:
     """
     if name not in EXTRACTORS:
         raise DarkroomError(f"there is no extractor `{name}`: choose one of {', '.join(EXTRACTORS)}.")
-    return EXTRACTORS[name](source, source.keys or of_section("reference_stats", name))
+    network, sha256 = EXTRACTORS[name](source, source.keys or of_section("reference_stats", name))
+    return Extractor(network, sha256, network.dim, PILLOW if name == "inception" and source.pillow else RESIZE[name])

@@ -28,6 +28,7 @@ from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, Scene, scene
 from darkroom.device import to_device
 from darkroom.metrics.batches import Images, batched
+from darkroom.models.evaluators.extractor import block
 from darkroom.models.evaluators.settings import GRID, ReaderAugment
 from darkroom.models.tokenizers.perceptual import to_rgb
 from darkroom.models.tokenizers.protocol import to_network
@@ -61,16 +62,6 @@ class CellOutputs(NamedTuple):
     words: tuple[Tensor, ...]
 
 
-def _block(inputs: int, width: int, stride: int) -> nn.Sequential:
-    """Return convolution, group norm, SiLU: no batch norm, so outputs do not depend on the other images of a batch."""
-    size = 3 if stride == 1 else 5
-    return nn.Sequential(
-        nn.Conv2d(inputs, width, size, stride=stride, padding=size // 2, bias=False),
-        nn.GroupNorm(math.gcd(8, width), width),
-        nn.SiLU(),
-    )
-
-
 class SceneReader(SavedNetwork):
     """A detector of things on a grid, after YOLO (Redmon et al., 2016, arXiv 1506.02640), without boxes.
 
@@ -90,8 +81,8 @@ class SceneReader(SavedNetwork):
             "channels": list(channels),
             "layers": layers,
         }
-        self.levels = nn.Sequential(*(_block(*widths, 2) for widths in pairwise([3, *channels])))
-        self.layers = nn.Sequential(*(_block(channels[-1], channels[-1], 1) for _ in range(layers)))
+        self.levels = nn.Sequential(*(block(*widths, 2, 5) for widths in pairwise([3, *channels])))
+        self.layers = nn.Sequential(*(block(channels[-1], channels[-1], 1) for _ in range(layers)))
         self.sizes = [1, 2, *(len(values) for values in self.words.values())]
         self.head = nn.Conv2d(channels[-1], sum(self.sizes), 1)
         with torch.no_grad():

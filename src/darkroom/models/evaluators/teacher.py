@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from darkroom.artifacts.manifest import NAME, ArtifactError, open_artifact
 from darkroom.artifacts.models import TEACHER
@@ -23,6 +22,7 @@ from darkroom.artifacts.networks import SavedNetwork
 from darkroom.data.reader import ImageShards
 from darkroom.device import to_device
 from darkroom.errors import DarkroomError
+from darkroom.models.evaluators.extractor import class_scores
 from darkroom.models.evaluators.settings import TeacherAugment
 from darkroom.models.tokenizers.protocol import to_network
 from darkroom.rng import random_numbers
@@ -58,8 +58,6 @@ class Teacher(SavedNetwork):
 
     def __init__(self, in_channels: int, classes: int, channels: list[int], layers: int) -> None:
         super().__init__()
-        if in_channels not in (1, 3, 4):
-            raise DarkroomError(f"the teacher takes images of 1, 3 or 4 channels, not {in_channels}.")
         self.config: dict[str, Any] = {
             "in_channels": in_channels,
             "classes": classes,
@@ -208,6 +206,4 @@ class TeacherRecipe(Recipe):
 
     def _scores(self, batch: Batch, x: Tensor, turns: Tensor) -> dict[str, Tensor]:
         x, labels = (turned(x, turns), turns) if self.target == "rotation" else (x, batch.data["labels"])
-        logits = self.modules["teacher"](x).float()
-        accuracy = (logits.argmax(dim=1) == labels).float()
-        return {"loss": functional.cross_entropy(logits, labels, reduction="none"), "accuracy": accuracy}
+        return class_scores(self.modules["teacher"](x), labels)

@@ -4,28 +4,19 @@
 
 from math import prod
 from pathlib import Path
-from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 
 
-class TokenizerFeatures:
+class TokenizerFeatures(nn.Module):
     """A tokenizer's latents. dim: their length, channels times height times width."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer, self.dim = tokenizer, prod(tokenizer.latent_shape)
-
-    def to(self, device: torch.device) -> Self:
-        """Move the network, and return this object."""
-        self._tokenizer.to(device)
-        return self
-
-    def eval(self) -> Self:
-        """Return this object: a loaded tokenizer is in evaluation mode."""
-        return self
+        super().__init__()
+        self.tokenizer, self.dim = tokenizer, prod(tokenizer.latent_shape)
 
     @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
@@ -34,7 +25,7 @@ class TokenizerFeatures:
         Raises:
             DarkroomError: images of another shape than those that the tokenizer was made for.
         """
-        return self._tokenizer.encode(images)[0].flatten(1).float()
+        return self.tokenizer.encode(images)[0].flatten(1).float()
 
 
 def open_tokenizer_features(folder: Path) -> tuple[TokenizerFeatures, str]:

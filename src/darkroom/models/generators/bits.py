@@ -31,7 +31,8 @@ def measure_bits(
     """Return `bits_per_dim` with its terms and errors over latents, the rows of their table, and how many latents.
 
     The averaged weights, each latent under its own class: neither guidance nor a threshold of x0 is part of the model
-    whose likelihood the bound is of. Noise follows from (seed, row, timestep).
+    whose likelihood the bound is of. Noise follows from (seed, row, timestep). `fits` has checked that the generator
+    follows a Gaussian diffusion and has classes.
 
     Args:
         settings: which generator and split, how many images.
@@ -39,7 +40,7 @@ def measure_bits(
         device: where the network runs.
 
     Raises:
-        DarkroomError: the generator is another one than that of the samples, follows a flow, or has no classes.
+        DarkroomError: the generator is another one than that of the samples, or the split has no images.
     """
     folder = Path(settings.generator)
     manifest = generator_manifest(folder)
@@ -47,17 +48,7 @@ def measure_bits(
         raise ArtifactError(f"{folder} did not make samples/generator: run `dvc repro sample_generator`.")
     anything: Any = None  # no tokenizer: latents stay latents
     sampler: Any = GENERATORS.load("sampler", manifest["generator_kind"])
-    sampler = sampler.open(folder, manifest, anything, "ema", None).to(device)
-    if not isinstance(getattr(sampler, "objective", None), Gaussian):
-        raise DarkroomError(
-            f"`score_generator.bits.generator` is {folder}, which follows no Gaussian diffusion, and the bound is of "
-            "one: set it and `score_generator.bits.latents` to data/none, or train with the objective gaussian."
-        )
-    if (condition := manifest.get("condition", "class")) != "class":
-        raise DarkroomError(
-            f"`score_generator.bits.generator` is {folder}, whose condition is {condition}, and bits per dim are "
-            "measured under the class of each image: set it and `score_generator.bits.latents` to data/none."
-        )
+    sampler = sampler.open(folder, manifest, anything, "ema").to(device)
     catalog = load_catalog(shards=None)
     latents = LatentShards.open_parts(list(catalog.parts), settings.split, Path(settings.latents))
     if latents.tokenizer != manifest["tokenizer"] or list(catalog.classes) != manifest["classes"]:

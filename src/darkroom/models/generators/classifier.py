@@ -1,18 +1,17 @@
 """The classifier of noisy latents, a small vision transformer that knows the time. It is never an evaluator."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
-from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import to_device
 from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.models.generators.data import drawn_latents
+from darkroom.models.evaluators.extractor import class_scores
+from darkroom.models.generators.data import by_time, drawn_latents
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import Block, TimeEmbedding
@@ -81,14 +80,11 @@ class Classifier(SavedNetwork):
         return torch.gather(logits, 1, labels[:, None])[:, 0]
 
 
-_BANDS = 4  # of the time, in validation
-
-
 class ClassifierRecipe(Recipe):
     """L = -log p(y | x_t), x_t as the generator's, t uniform over its times.
 
     Args:
-        diffusion: that of the generator, with the size of `time_shift` known.
+        diffusion: that of the generator.
         train, val: latents with `labels`.
         scaler: of the latents, the generator's.
     """
@@ -117,19 +113,9 @@ class ClassifierRecipe(Recipe):
         return {name: values.mean() for name, values in scores.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return cross-entropy and accuracy of each image, (N,), the accuracy also by bands of the time.
-
-        `accuracy_time_25_50` is that of the images whose time lies in [0.25, 0.5) of the way to noise.
-        """
+        """Return cross-entropy and accuracy of each image, (N,), the accuracy also by bands of the time, `by_time`."""
         scores, time = self._scores(batch, "val")
-        edges = [band / _BANDS for band in range(_BANDS + 1)]
-        bands = {
-            f"accuracy_time_{100 * low:.0f}_{100 * high:.0f}": scores["accuracy"][
-                (time >= low) & ((time < high) | (high == 1))
-            ]
-            for low, high in pairwise(edges)
-        }
-        return {**scores, **bands}
+        return {**scores, **by_time("accuracy", scores["accuracy"], time)}
 
     def _scores(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Tensor]:
         """Return the scores and the time of each image, (N,), the time as a fraction of the way to noise."""
@@ -138,7 +124,5 @@ class ClassifierRecipe(Recipe):
         latents, noise = drawn_latents(batch.data, normals)
         time = to_device(self.objective.times(uniforms[:, 0]), latents.device)
         x = self.objective.add_noise(self.scaler(latents), noise, time)
-        logits = self.modules["classifier"](x, self.objective.timesteps(time)).float()
-        accuracy = (logits.argmax(dim=1) == labels).float()
-        loss = functional.cross_entropy(logits, labels, reduction="none")
-        return {"loss": loss, "accuracy": accuracy}, time / self.objective.duration
+        logits = self.modules["classifier"](x, self.objective.timesteps(time))
+        return class_scores(logits, labels), time / self.objective.duration

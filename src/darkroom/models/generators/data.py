@@ -1,15 +1,12 @@
-"""What generators are trained on: stored latents or codes with the classes of their images, or what else they show.
-
-Images of rare classes may come more often than the others, see `Balanced`.
-"""
+"""What generators are trained on: stored latents or codes with the classes of their images, or what else they show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,77 +15,13 @@ from darkroom.data.embeddings import EmbeddingShards, require_same_images
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.device import to_device
-from darkroom.errors import DarkroomError
 from darkroom.models.generators.captions import Captions, asked_captions
 from darkroom.models.generators.conditions import NOTHING, Asked, asked_classes, asked_stored, balanced
 from darkroom.models.generators.dit.settings import DiTDiffusion
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.tokenizers.protocol import Tokenizer
-from darkroom.rng import order
 from darkroom.training.data import Positions, StoredLatents, label_numbers
 from darkroom.training.recipe import IndexedDataset
-
-
-class Balanced:
-    """Rows in an order in which images of class c come r_c = (n_max / n_c)^power times as often as the largest class's.
-
-    n_c is the number of images of the class. In each epoch of the order an image comes r_c times, rounded down, and so
-    many images of the class once more that they come r_c times on average. Images without a class come once.
-
-    Source: repeat factors of Gupta et al., "LVIS", 2019, arXiv 1908.03195, with the largest class in place of a
-    threshold; the power 1/2 is of Mahajan et al., 2018, arXiv 1805.00932.
-
-    Args:
-        rows: the data set.
-        labels: the class of each row, null where it has none.
-        power: 0: all images equally often; 1: all classes.
-
-    Raises:
-        DarkroomError: there are fewer than two classes.
-    """
-
-    def __init__(self, rows: IndexedDataset, labels: pa.ChunkedArray, power: float) -> None:
-        self._rows = rows
-        classes = labels.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        numbers, counts = np.unique(classes[classes >= 0], return_counts=True)
-        if len(numbers) < 2:
-            raise DarkroomError(
-                "`train_generator.dit.balance` needs images of two classes at least: set it to 0.0, or give labels."
-            )
-        found = [np.flatnonzero(classes < 0)]
-        for number, count in zip(numbers, counts, strict=True):
-            found.append(repeated(np.flatnonzero(classes == number), (counts.max() / count) ** power))
-        self.sequence = np.concatenate(found).astype(np.int64)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> Mapping[str, Any]:
-        """Return what the data set returns."""
-        return self._rows.__getitems__(rows, positions)
-
-    @property
-    def codebook(self) -> NDArray[np.float32] | None:
-        """The vectors of the codes; None: latents are no codes."""
-        return getattr(self._rows, "codebook", None)
-
-    def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows."""
-        return self._rows.keys(rows)
-
-    def order(self, seed: int, positions: Positions) -> NDArray[np.int64]:
-        """Return which row stands at each position of the endless sequence."""
-        return self.sequence[order(seed, len(self.sequence), positions)]
-
-    def prefetch(self, seed: int, position: int) -> None:
-        """Fetch nothing: latents lie here."""
-
-
-def repeated(rows: NDArray[np.int64], times: float) -> NDArray[np.int64]:
-    """Return rows so many times on average: each as often, rounded down, and some, evenly spaced, once more."""
-    whole = int(times)
-    rest = round((times - whole) * len(rows))
-    return np.concatenate([np.repeat(rows, whole), rows[np.arange(rest) * len(rows) // max(1, rest)]])
 
 
 class LabelledLatents(StoredLatents):
@@ -257,6 +190,18 @@ def drawn_latents(data: Mapping[str, Tensor], normals: NDArray[np.float32]) -> t
     if "logvar" in data:
         mean = mean + (0.5 * data["logvar"].float()).exp() * posterior
     return mean, noise
+
+
+_BANDS = 4  # of the time, in validation
+
+
+def by_time(name: str, values: Tensor, time: Tensor) -> dict[str, Tensor]:
+    """Return `NAME_time_0_25`, …: values, (N,), of images whose time, (N,), lies in [0, 0.25) of the way to noise."""
+    edges = [band / _BANDS for band in range(_BANDS + 1)]
+    return {
+        f"{name}_time_{100 * low:.0f}_{100 * high:.0f}": values[(time >= low) & ((time < high) | (high == 1))]
+        for low, high in pairwise(edges)
+    }
 
 
 def scale_of(diffusion: DiTDiffusion, latents: LatentShards) -> tuple[list[float], list[float]]:

@@ -19,7 +19,7 @@ from darkroom.models.generators.dit.settings import DiTGenerated
 from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.sampler import placed
 from darkroom.models.generators.settings import few_calls
-from darkroom.models.tokenizers.protocol import decode_all
+from darkroom.models.tokenizers.protocol import padded
 from darkroom.params.training import Training
 from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
@@ -106,4 +106,4 @@ class DistilledRecipe(Recipe):
         sampler = DiTSampler(self.model, self.objective, self.teacher.scaler, tokenizer)
         seeds: Sequence[int] = [derive(self.seed, "distilled/steps", number) for number in range(count)]
         latents = sampler.latents(noise.to(device), condition, seeds, self.sampling)
-        return decode_all(tokenizer, latents, 10, device).numpy()
+        return padded(tokenizer.decode, latents, 10, device).numpy()

@@ -1,6 +1,6 @@
 """Whether the generator fits the tokenizer's latents, and its samples fit it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,11 @@ def fits(params: Any) -> None:
         remedy = "of which nothing is distilled: set the former to none"
         refuse_both(params, "train_distilled.kind", "train_generator.kind", remedy)
     if not section.generates:
-        _require_no_use(params)
+        _require_weights(params)
+        _require_plain(
+            params, _USES, "train_generator.kind", "so it has no effect", ", or the latter to dit or pretrained"
+        )
         return
-    _require_size(section)
     size = params.ingest.image_size // params.train_tokenizer.chosen.factor
     if reason := section.chosen.unfit(size):
         refuse(f"`train_generator.{kind}`: {reason}.")
@@ -58,36 +60,23 @@ def fits(params: Any) -> None:
         _require_distillable(params)
 
 
-def _require_distillable(params: Any) -> None:
-    """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
-    source, how, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
-    if params.train_generator.dit.diffusion.objective != "flow":
-        refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
-    calls = "train_distilled.calls", params.train_distilled.calls
-    diffusion, sampling = params.train_generator.dit.diffusion, params.sample_generator.dit
-    require_distillable(f"`{this}` is dit", calls, f"{how}.{{}}".format, sampling, source, diffusion)
-    if sampling.classifier != NO_FILE:
-        remedy = f"what a classifier guides is not distilled: set the latter to {NO_FILE}"
-        refuse_both(params, this, f"{how}.classifier", remedy)
-    for key, plain in (("weights", "ema"), ("checkpoint", None), ("sigma_rel", None)):
-        if getattr(params.sample_generator.common, key) != plain:
-            remedy = f"and the averaged weights of the end are what is distilled: set the latter to {plain or 'null'}"
-            refuse_both(params, this, f"sample_generator.common.{key}", remedy)
+def _require_plain(params: Any, keys: Mapping[str, Any], other: str, why: str, instead: str = "") -> None:
+    """Check that keys have the values by which they ask for nothing: for them there is no place beside `other`."""
+    for key, plain in keys.items():
+        if attrgetter(key)(params) != plain:
+            also = f" and `.{_WITH[key]}`" if key in _WITH else ""
+            remedy = f"{why}: set the former{also} to {'null' if plain is None else plain}{instead}"
+            refuse_both(params, key, other, remedy)
 
 
-def _require_size(section: Any) -> None:
-    """Check that a size of the transformer by name is not hidden behind numbers."""
-    model = getattr(section.chosen, "model", None)
-    size, numbers = getattr(model, "size", None), [getattr(model, name, None) for name in ("width", "depth", "heads")]
-    if size is not None and None not in numbers:
-        key = f"train_generator.{section.kind}.model"
-        refuse(
-            f"`{key}.size` is {size}, and `{key}.width`, `.depth` and `.heads` are {', '.join(map(str, numbers))}, so "
-            "the former has no effect: set the three to null, or leave the size out."
-        )
-
-
-# Keys that ask for a generator, and their values where nothing is asked for.
+_WITH = {"score_generator.bits.generator": "latents", "sample_generator.common.captions.file": "clip"}  # set both
+# Which weights of a training are sampled.
+_CHOSEN = {
+    "sample_generator.common.weights": "ema",
+    "sample_generator.common.checkpoint": None,
+    "sample_generator.common.sigma_rel": None,
+}
+# Keys that ask for a generator.
 _USES = {
     "train_generator.training.init.folder": NO_FILE,
     "train_generator.training.init.url": None,
@@ -98,17 +87,18 @@ _USES = {
     "sample_generator.dit.classifier": NO_FILE,
     "score_generator.bits.generator": NO_FILE,
 }
-_WITH = {"score_generator.bits.generator": "latents", "sample_generator.common.captions.file": "clip"}  # set both
 
 
-def _require_no_use(params: Any) -> None:
-    """Check that nothing is asked of a generator where there is none."""
-    _require_weights(params)
-    for key, nothing in _USES.items():
-        if attrgetter(key)(params) != nothing:
-            also = f" and `.{_WITH[key]}`" if key in _WITH else ""
-            remedy = f"so it has no effect: set the former{also} to {'null' if nothing is None else nothing}"
-            refuse_both(params, key, "train_generator.kind", f"{remedy}, or the latter to dit or pretrained")
+def _require_distillable(params: Any) -> None:
+    """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
+    source, how, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
+    if params.train_generator.dit.diffusion.objective != "flow":
+        refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
+    calls = "train_distilled.calls", params.train_distilled.calls
+    diffusion, sampling = params.train_generator.dit.diffusion, params.sample_generator.dit
+    require_distillable(f"`{this}` is dit", calls, f"{how}.{{}}".format, sampling, source, diffusion)
+    _require_plain(params, {f"{how}.classifier": NO_FILE}, this, "what a classifier guides is not distilled")
+    _require_plain(params, _CHOSEN, this, "and the averaged weights of the end are what is distilled")
 
 
 def _require_condition(params: Any) -> None:
@@ -163,8 +153,6 @@ def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
     """Check what guides beside the generator itself, by manifests that are there, and the classifier to be trained."""
     section = params.train_generator.chosen
     trained = {**section.diffusion.prediction(), "condition": section.condition}
-    if trained["prediction"].get("time_shift") == "size":  # a number once the latents are known
-        trained["prediction"].pop("time_shift")
     try:
         require_guides(key, sampling, trained, made=False)
     except ArtifactError as error:
@@ -178,11 +166,8 @@ def _require_weights(params: Any) -> None:
     """Check that the weights and classes that samples are asked of will be there."""
     common, section = params.sample_generator.common, params.train_generator
     if not GENERATORS.has("recipe", section.kind):
-        for key, plain in (("weights", "ema"), ("checkpoint", None), ("sigma_rel", None), ("labels", None)):
-            value = getattr(common, key)
-            if value != plain and (key, value == "frequency") != ("labels", False):
-                remedy = f"which has no training of its own: set the former to {plain or 'null'}"
-                refuse_both(params, f"sample_generator.common.{key}", "train_generator.kind", remedy)
+        labels = {"sample_generator.common.labels": None} if common.labels == "frequency" else {}
+        _require_plain(params, _CHOSEN | labels, "train_generator.kind", "which has no training of its own")
     elif common.checkpoint is not None and common.checkpoint not in section.own_training.kept_images:
         every = section.own_training.keep_every
         refuse(

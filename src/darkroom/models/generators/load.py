@@ -74,13 +74,9 @@ def open_generator(
         return _open_distilled(distilled, folder, tokenizer, settings, device)
     require_guides(f"sample_generator.{kind}", sampling, manifest)
     sampler: Sampler = GENERATORS.load("sampler", kind).open(
-        _kept(folder, settings.checkpoint),
-        manifest,
-        tokenizer.to(device),
-        settings.weights,
-        None if settings.average_images else settings.sigma_rel,
+        _kept(folder, settings.checkpoint), manifest, tokenizer.to(device), settings.weights
     )
-    if settings.sigma_rel is not None and settings.average_images is not None:
+    if settings.sigma_rel is not None:
         sampler.model.load_state_dict(reconstruct(folder / "profiles", settings.sigma_rel, settings.average_images))
     networks = [sampler.model]
     width = getattr(sampling, "weaker_sigma_rel", None)
@@ -113,7 +109,7 @@ def _open_distilled(
         raise ArtifactError(
             f"{folder} was distilled from another generator than {generator}: run `dvc repro train_distilled`."
         )
-    sampler = DiTSampler.open(folder, manifest, tokenizer.to(device), "ema", None).to(device)
+    sampler = DiTSampler.open(folder, manifest, tokenizer.to(device), "ema").to(device)
     allow_tf32(settings.tf32)
     run_in(sampler.model, settings.precision, settings.compile, device)
     return sampler, few_calls(manifest["calls"])
@@ -138,7 +134,7 @@ def _open_weaker(folder: Path, tokenizer: Tokenizer) -> nn.Module:
     manifest = open_artifact(folder, GENERATOR)
     if (kind := manifest["generator_kind"]) not in GENERATORS:
         raise ArtifactError(f"{folder} holds a generator of the kind `{kind}`, which nothing here samples.")
-    other: Sampler = GENERATORS.load("sampler", kind).open(folder, manifest, tokenizer, "ema", None)
+    other: Sampler = GENERATORS.load("sampler", kind).open(folder, manifest, tokenizer, "ema")
     return other.model
 
 

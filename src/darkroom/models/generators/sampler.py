@@ -51,9 +51,7 @@ class Sampler(Protocol):
         ...
 
     @classmethod
-    def open(
-        cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str, sigma_rel: float | None
-    ) -> Self:
+    def open(cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str) -> Self:
         """Return the sampler of a folder that `train_generator` wrote, on the CPU.
 
         Args:
@@ -61,7 +59,6 @@ class Sampler(Protocol):
             manifest: its manifest.
             tokenizer: that of the latents.
             weights: `ema` or `raw`.
-            sigma_rel: relative width of the average, rebuilt from the training's `ema_profiles`; None: as `weights`.
         """
         ...
 

@@ -62,8 +62,6 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
         if self.evaluate.every and guidance != 1 and not self.chosen.label_dropout:
             other = "model.condition is none" if condition == "none" else "diffusion.label_dropout is 0"
             yield f"{self.kind}.sampling.guidance is {guidance}, and {self.kind}.{other}: set the former to 1.0"
-        if getattr(self.chosen, "balance", 0.0) and not self.own_training.shuffle:
-            yield f"{self.kind}.balance is an order, and training.shuffle false is another: set balance to 0.0"
         if not trained and self.training.processes > 1:
             yield f"kind is {self.kind}, which is not trained: set `train_generator.training.processes` to 1"
 

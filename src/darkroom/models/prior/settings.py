@@ -47,7 +47,6 @@ class PriorDiffusion(Diffusion):
     """How embeddings diffuse."""
 
     objective: ObjectiveName = "gaussian"
-    """gaussian (Gaussian diffusion in timesteps) or flow (flow matching)."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""
     normalise: Literal["scale", "standard"] = "standard"
@@ -64,9 +63,7 @@ class PriorSampling(Sampling):
     """How image embeddings are sampled."""
 
     solver: Solver = "ddim"
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
     steps: Steps = 20
-    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     candidates: Positive = 2
     """Embeddings sampled for each text, of which the one nearest to the text is kept."""
     batch: Positive = 64

@@ -30,22 +30,12 @@ class PatchDiscriminator(nn.Module):
 
     Args:
         in_channels: of the images.
-        image_size: pixels, height and width.
         channels: width of each level; each but the first halves the resolution.
         norm_groups: groups of the norms.
-
-    Raises:
-        DarkroomError: at the last level fewer than 4 pixels a side are left.
     """
 
-    def __init__(self, in_channels: int, image_size: int, channels: Sequence[int], norm_groups: int) -> None:
+    def __init__(self, in_channels: int, channels: Sequence[int], norm_groups: int) -> None:
         super().__init__()
-        left = image_size // 2 ** (len(channels) - 1)
-        if left < WINDOW:
-            raise DarkroomError(
-                f"the discriminator's {len(channels)} levels leave {left} of {image_size} pixels a side, and it needs "
-                f"{WINDOW}: take fewer widths in `adversarial.channels`, or a larger `ingest.image_size`."
-            )
         layers: list[nn.Module] = [nn.Conv2d(in_channels, channels[0], 5, padding=2), nn.LeakyReLU(_SLOPE)]
         for inner, outer in pairwise(channels):
             layers += [
@@ -135,31 +125,22 @@ class Adversary:
     Args:
         settings: the section.
         training: of the tokenizer.
-        image_shape: (C, H, W).
+        channels: of the images.
         modules: of the recipe; the discriminator is put there.
-
-    Raises:
-        DarkroomError: the images are too small.
     """
 
-    def __init__(
-        self,
-        settings: Adversarial,
-        training: Training,
-        image_shape: tuple[int, int, int],
-        modules: dict[str, nn.Module],
-    ) -> None:
+    def __init__(self, settings: Adversarial, training: Training, channels: int, modules: dict[str, nn.Module]) -> None:
         self.settings, self.batch = settings, training.batch
-        self.network = PatchDiscriminator(image_shape[0], image_shape[1], settings.channels, settings.norm_groups)
+        self.network = PatchDiscriminator(channels, settings.channels, settings.norm_groups)
         self.modules = modules
         modules[NAME] = self.network
 
     @classmethod
-    def of(cls, settings: Adversarial, recipe: Any, image_shape: tuple[int, int, int]) -> "Adversary | None":
+    def of(cls, settings: Adversarial, recipe: Any, channels: int) -> "Adversary | None":
         """Return the adversary of a tokenizer's recipe, which gets its module and its phase; None: it has none."""
         if not settings.active:
             return None
-        made = cls(settings, recipe.training, image_shape, recipe.modules)
+        made = cls(settings, recipe.training, channels, recipe.modules)
         recipe.phases += made.phases
         return made
 
@@ -212,7 +193,7 @@ class Adversary:
         if isinstance(last, DTensor):
             raise DarkroomError("`adversarial.adaptive` needs whole layers, and FSDP gives shards: set it to none.")
         others = made.perceptual if self.settings.adaptive == "perceptual" else made.others
-        assert others is not None  # `require_fit`
+        assert others is not None  # `unfit_losses`
         gradients = torch.stack([_gradient(others, last), _gradient(term, last)]).contiguous()  # one order of summation
         if process_count() > 1:
             dist.all_reduce(gradients)

@@ -12,10 +12,8 @@ from typing import Literal, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.published import Keys, Published, other_file, read_published
 from darkroom.models.evaluators.teacher import open_teacher
-from darkroom.models.tokenizers.sections import Perceptual
 
 KEY = "train_tokenizer.teacher"
 # The hash is the part of it that is in the file's name.
@@ -182,22 +180,8 @@ class VGGFeatures(FeatureDistance):
         return (self.features(a).float() - self.features(b).float()).square().mean(dim=1)
 
 
-def untrained(network: Network, image_size: int) -> FeatureDistance:
-    """Return a distance whose network has no weights yet, but for LPIPS's linear layers.
-
-    Args:
-        network: lpips or vgg16.
-        image_size: pixels, height and width.
-
-    Raises:
-        DarkroomError: the images are too small for VGG16.
-    """
-    smallest = Perceptual(network=network, weight=1.0).smallest
-    if image_size < smallest:
-        raise DarkroomError(
-            f"{network} needs images of {smallest} pixels a side at least, and `ingest.image_size` is {image_size}: "
-            "use the network `teacher`."
-        )
+def untrained(network: Network) -> FeatureDistance:
+    """Return the distance `lpips` or `vgg16`, whose network has no weights yet, but for LPIPS's linear layers."""
     from torchvision.models import vgg16
 
     with torch.random.fork_rng(devices=[]):  # no draw may be seen outside
@@ -221,12 +205,12 @@ def load_perceptual(
         key: of params.yaml that names the weights, for messages.
 
     Raises:
-        DarkroomError: weights that are missing or damaged, another network's, or images too small; says what to do.
+        DarkroomError: weights that are missing or damaged, or another network's; says what to do.
     """
     if network == "teacher":
         return LevelDistance(open_teacher(weights, image_shape)).frozen()
     with torch.device("meta"):  # the tensors of the file take the place of these
-        distance = untrained(network, image_shape[1])
+        distance = untrained(network)
     keys = Keys(f"`{key}` in params.yaml", "its name", "take the perceptual loss `teacher`, which downloads nothing")
     found, _, path = read_published(weights, None, VGG16, keys)
     state = dict(found)

@@ -194,21 +194,6 @@ def encode_all(
     return encoded[:, 0], encoded[:, 1] if encoded.shape[1] > 1 else None
 
 
-def encode_codes_all(tokenizer: Codes, images: Tensor, batch: int, device: torch.device) -> NDArray[np.int64]:
-    """Return the codes, int64 (N, h, w), of uint8 images (N, C, H, W)."""
-    return padded(tokenizer.encode_codes, images, batch, device).numpy()
-
-
-def decode_all(tokenizer: Tokenizer, latents: Tensor, batch: int, device: torch.device) -> Tensor:
-    """Return uint8 images (N, C, H, W) of latents (N, *latent_shape)."""
-    return padded(tokenizer.decode, latents, batch, device)
-
-
-def reconstruct_all(tokenizer: Tokenizer, images: Tensor, batch: int, device: torch.device) -> Tensor:
-    """Return each image as it comes back, uint8 (N, C, H, W)."""
-    return padded(tokenizer.reconstruct, images, batch, device)
-
-
 def load_tokenizer(folder: Path, image_shape: tuple[int, int, int] | None = None) -> tuple[Tokenizer, str]:
     """Return the tokenizer in `folder`, in evaluation mode, and its identity, the hash of its manifest.
 

@@ -1,11 +1,6 @@
-"""What the recipes of all kinds of tokenizers share: losses, transformed steps, the codebook's use, and grids.
-
-EQ-VAE (Kouzelis et al., 2025, arXiv 2502.09509) makes latents equivariant: with probability p the losses of an
-optimizer step compare decode(t(encode(x))) with t(x), t a scale and a quarter turn; else decode(encode(x)) with x.
-"""
+"""What the recipes of all kinds of tokenizers share: losses, the codebook's use, and grids."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 import numpy as np
@@ -13,97 +8,36 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn import functional
 
 from darkroom.data.draw import drawn
-from darkroom.device import in_float32, of_all_processes, to_device
-from darkroom.errors import DarkroomError
+from darkroom.device import of_all_processes
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
-from darkroom.models.tokenizers.sections import Equivariance, Kind
+from darkroom.models.tokenizers.sections import Kind
 from darkroom.params.training import Training
-from darkroom.rng import derive, random_numbers
+from darkroom.rng import derive
 from darkroom.training.precision import seed_rng
 from darkroom.training.recipe import Batch, Evaluate, Gather, IndexedDataset, Losses, Phase, Recipe
-
-
-@dataclass(frozen=True)
-class Transform:
-    """What happens to the latents of an optimizer step, and to its images.
-
-    side: of the scaled latent, in places.
-    turns: quarter turns, counterclockwise.
-    """
-
-    side: int
-    turns: int
-
-    def __call__(self, x: Tensor, factor: int = 1) -> Tensor:
-        """Return x (N, C, H, H) scaled and turned, float32; of images, `factor` is pixels a side behind a place."""
-        return scaled(x, self.side * factor).rot90(self.turns, (2, 3))
-
-
-def transform_of(settings: Equivariance, training: Training, batch: Batch, side: int) -> Transform | None:
-    """Return the transform of the optimizer step that a batch is of, None for none; latents have `side` places a side.
-
-    It follows from (seed, step), so it is the same in all processes and micro-batches. The first step has none: there a
-    codebook begins, by k-means, with latents as they are.
-    """
-    step = int(batch.positions[0]) // training.batch
-    if not settings.active or not step:
-        return None
-    _, ((chance, scale, turn),) = random_numbers(training.seed, "tokenizer/equivariance", [step], 0, 3)
-    if chance >= settings.probability:
-        return None
-    sides = settings.sides(side) or range(side, side + 1)
-    return Transform(sides[int(scale * len(sides))], 1 + int(3 * turn) if settings.turns else 0)
-
-
-def scaled(x: Tensor, side: int) -> Tensor:
-    """Return (N, C, side, side), float32, of x (N, C, H, H): W x Wᵀ, the mean of x over the area of each new place.
-
-    W_ij = |[i r, (i + 1) r] ∩ [j, j + 1]| / r, r = H / side. By products of matrices, since CUDA has no gradient of an
-    interpolation that is the same each time.
-    """
-    size = x.shape[-1]
-    edges = torch.arange(side + 1, dtype=torch.float64) * size / side
-    places = torch.arange(size)
-    covered = torch.minimum(edges[1:, None], places + 1) - torch.maximum(edges[:-1, None], places)  # (side, H)
-    weights = to_device((covered.clamp(min=0) * side / size).to(torch.float32), x.device)
-    with in_float32(x.device):
-        return torch.einsum("ih,nchw,jw->ncij", weights, x.float(), weights)
-
 
 _COLUMNS = 10  # of a grid while training, at most
 
 
-def require_fit(kind: str, settings: Kind, training: Training, image_shape: tuple[int, int, int]) -> None:
-    """Check that a kind's section fits images of shape (C, H, W): each `build` calls it first.
-
-    Raises:
-        DarkroomError: the images are not squares that `factor` divides, or what the section's `unfit` says.
-    """
-    _, height, width = image_shape
-    factor = settings.factor
-    if height != width or height % factor:
-        raise DarkroomError(
-            f"`train_tokenizer.{kind}` needs squares whose side is a multiple of {factor}, not {width} x {height}: "
-            "change `ingest.image_size`."
-        )
-    if reason := settings.unfit(image_shape, training.batch):
-        raise DarkroomError(f"`train_tokenizer.{kind}`: {reason}.")
+_RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 
 
 def image_losses(
-    compare: Callable[..., Tensor], x: Tensor, output: Tensor, perceptual: Callable[[Tensor, Tensor], Tensor] | None
+    reconstruction: str, x: Tensor, output: Tensor, perceptual: Callable[[Tensor, Tensor], Tensor] | None
 ) -> dict[str, Tensor]:
     """Return `reconstruction` and, where there is a network, `perceptual` of each image, (N,), without weights.
 
     Args:
-        compare: a loss of torch's, such as `mse_loss`.
+        reconstruction: mse or l1.
         x: images as the tokenizer's network sees them, (N, C, H, W).
         output: their reconstructions, (N, C, H, W), float32.
         perceptual: maps x and output to their distances, (N,); None: none.
     """
+    compare = _RECONSTRUCTION[reconstruction]
     losses = {"reconstruction": compare(output, x, reduction="none").flatten(1).mean(dim=1)}
     if perceptual is not None:
         losses["perceptual"] = perceptual(x, output)
@@ -158,11 +92,7 @@ class TokenizerRecipe(Recipe):
             val: what is validated on, in the same form.
             perceptual: frozen; maps two batches of images (N, C, H, W) in [-1, 1] to their distances (N,). None: none.
             evaluation: scores what a kind that generates draws while it trains; None: none.
-
-        Raises:
-            DarkroomError: the settings do not fit the images, see `require_fit`.
         """
-        require_fit(self.kind, settings, training, image_shape)
         self.settings, self.training = settings, training
         self.perceptual, self.evaluation = perceptual, evaluation
         self.train, self.val = train, val

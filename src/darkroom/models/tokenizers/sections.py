@@ -1,6 +1,5 @@
 """The sections that several kinds of tokenizers share: a kind's own, losses, quantisers."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -77,6 +76,20 @@ class Kind(kinds.Kind):
     def labelled(self) -> bool:
         """Whether the training needs the images' classes."""
         return False
+
+
+class Identity(Kind):
+    """No tokenizer: the latent of an image is the image itself, its pixels in [-1, 1]."""
+
+    discrete: ClassVar[bool] = False
+
+    @property
+    def factor(self) -> int:
+        """How many pixels stand behind one place of the latent."""
+        return 1
+
+    def _misfits(self) -> Iterator[str]:
+        yield from self.untrained()
 
 
 WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
@@ -157,43 +170,6 @@ class Adversarial(Section):
 
     def _misfits(self) -> Iterator[str]:
         yield from undivided(self.norm_groups, self.channels[1:])  # the first level has no norm
-
-
-class Equivariance(Section):
-    """Equivariance of latents: in some steps the decoder makes the transformed image of a transformed latent."""
-
-    probability: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Fraction of optimizer steps whose latents and images are transformed; 0.0: none; EQ-VAE: 0.5."""
-    scale: Annotated[float, Field(gt=0, le=1)] = 0.25
-    """Smallest scale, drawn from here to below 1 so that latents have whole sizes; 1.0: quarter turns alone."""
-    turns: bool = True
-    """Turn them too, by one to three quarters."""
-
-    @property
-    def active(self) -> bool:
-        """Whether there are transformed steps."""
-        return self.probability > 0
-
-    def sides(self, side: int) -> range:
-        """Return the sides of scaled latents, in places, where whole ones have `side`; empty: none is scaled."""
-        return range(math.ceil(round(self.scale * side, 2)), side)  # 0.6667 of 3 places are 2
-
-    def unfit(self, side: int) -> str | None:
-        """Return why latents of so many places a side cannot be transformed; None: they can."""
-        if not self.active or self.sides(side) or (self.scale == 1 and side > 1):
-            return None
-        if side == 1:
-            return "a latent of one place has no other size or side: set `equivariance.probability` to 0.0"
-        return (
-            f"`equivariance.scale` is {self.scale}, and a latent of {side} x {side} places has no smaller whole size "
-            f"of that scale or more: take {(side - 1) / side:.4} at most, or 1.0 for quarter turns alone"
-        )
-
-    READ_WITH = {"scale": ("probability",), "turns": ("probability",)}
-
-    def _misfits(self) -> Iterator[str]:
-        if self.active and self.scale == 1 and not self.turns:
-            yield "a probability needs transforms: lower scale, or set turns to true"
 
 
 def unfit_losses(perceptual: Perceptual, adversarial: Adversarial) -> Iterator[str]:

@@ -203,11 +203,10 @@ def fits(params: Any) -> None:
         require_dropout("sample_tokenizer.guidance", guidance, source, kind.label_dropout)
     if tokenizer.evaluate.every:
         _require_own_images(params)
-    _losses_fit(params)
     channels = len(params.ingest.channels)
     if reason := kind.unfit((channels, size, size), tokenizer.own_training.batch):
         refuse(f"`train_tokenizer.{tokenizer.kind}`: {reason}.")
-    _scales_fit(params)
+    _losses_fit(params)
 
 
 def _require_own_images(params: Any) -> None:
@@ -233,39 +232,17 @@ def require_lpips(params: Any, section: str) -> None:
 
 def _losses_fit(params: Any) -> None:
     """Check that images are large enough for the networks of the tokenizer's losses."""
-    tokenizer, size = params.train_tokenizer, params.ingest.image_size
-    for key in ("perceptual", "adversarial"):
-        loss = getattr(tokenizer.chosen, key, None)
-        if loss is not None and loss.active and size < loss.smallest:
-            other = "the network `teacher`" if key == "perceptual" else "fewer levels in its `channels`"
-            refuse(
-                f"`ingest.image_size` is {size}, and `train_tokenizer.{tokenizer.kind}.{key}` needs {loss.smallest} "
-                f"pixels a side at least: take larger images, or {other}."
-            )
-    levels = len(params.train_teacher.model.channels)
-    taught = tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher"
-    if taught and size < (smallest := 2 ** (levels - 1)):
-        refuse(
-            f"`train_teacher.model.channels` has {levels} levels, which need {smallest} pixels, not {size}: take fewer."
-        )
-
-
-def _scales_fit(params: Any) -> None:
-    """Check that the networks of the losses take the smallest scaled images, and the training images of many sizes."""
-    tokenizer, size = params.train_tokenizer, params.ingest.image_size
-    kind, equivariance = tokenizer.chosen, getattr(tokenizer.chosen, "equivariance", None)
-    if equivariance is None or not equivariance.active or equivariance.scale == 1:
-        return
-    key = f"`train_tokenizer.{tokenizer.kind}.equivariance.scale`"
-    if tokenizer.own_training.compile:
-        refuse(f"{key} is {equivariance.scale}, and `compile` is for one size of images: set one to 1.0 or to false.")
-    needed = max((loss.smallest for loss in (kind.perceptual, kind.adversarial) if loss.active), default=1)
+    tokenizer, size, teacher = params.train_tokenizer, params.ingest.image_size, params.train_teacher.model
+    kind, section = tokenizer.chosen, f"train_tokenizer.{tokenizer.kind}"
+    needed = {}  # pixels a side, and what else to change
+    for key, remedy in (("perceptual", "the network `teacher`"), ("adversarial", "fewer levels in its `channels`")):
+        if (loss := getattr(kind, key, None)) is not None and loss.active:
+            needed[f"{section}.{key}"] = loss.smallest, remedy
     if tokenizer.perceptual is not None and tokenizer.perceptual.network == "teacher":
-        needed = max(needed, 2 ** (len(params.train_teacher.model.channels) - 1))
-    smallest = equivariance.sides(size // kind.factor)[0] * kind.factor
-    if smallest < needed:
-        enough = min(1.0, -(-needed // kind.factor) * kind.factor / size)
-        refuse(
-            f"{key} is {equivariance.scale}, which makes images of {smallest} pixels, and the losses need {needed}: "
-            f"raise it to {enough:.4}; at 1.0 there are quarter turns alone."
-        )
+        needed["train_teacher.model.channels"] = 2 ** (len(teacher.channels) - 1), "fewer levels"
+    for key, (smallest, remedy) in needed.items():
+        if size < smallest:
+            refuse(
+                f"`ingest.image_size` is {size}, and `{key}` needs {smallest} pixels a side at least: take larger "
+                f"images, or {remedy}."
+            )

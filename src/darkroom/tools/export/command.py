@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +56,6 @@ def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
             f"`train_generator.dit.model.{name}` is {value}, which the format {form} has no place for: take --format "
             "safetensors, which holds it."
         )
-    if form != "safetensors" and model.config.augmented:  # that condition adds nothing when sampling
-        model.config = replace(model.config, augmented=0)
-        del model.augment
     with atomic_folder(out) as folder:
         if form == "diffusers":
             _write_diffusers(folder, model, manifest)

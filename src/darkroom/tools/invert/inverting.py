@@ -24,7 +24,7 @@ from darkroom.metrics.image import psnr
 from darkroom.models.generators.conditions import Condition
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.load import load_weights, open_generator
-from darkroom.models.tokenizers.protocol import Tokenizer, decode_all
+from darkroom.models.tokenizers.protocol import Tokenizer, padded
 from darkroom.models.tokenizers.settings import EncodeLatents
 from darkroom.params.section import validate
 from darkroom.stages.encode_latents import encoder
@@ -91,13 +91,13 @@ def inverted(
     edited = how.model_copy(update={"guidance": section.guidance})
     rows = {
         "original": subjects.images,
-        "tokenizer": decode_all(sampler.tokenizer, known, _BATCH, device),
-        f"its noise, {how.solver} {how.count}": decode_all(sampler.tokenizer, again, _BATCH, device),
+        "tokenizer": padded(sampler.tokenizer.decode, known, _BATCH, device),
+        f"its noise, {how.solver} {how.count}": padded(sampler.tokenizer.decode, again, _BATCH, device),
     }
     original, tokenized, back = rows.values()
     for name, others in changes:
         made = _sampled(sampler, noise, others, edited)
-        rows[f"to {name}"] = decode_all(sampler.tokenizer, made, _BATCH, device)
+        rows[f"to {name}"] = padded(sampler.tokenizer.decode, made, _BATCH, device)
     error = (sampler.scaler(again) - data).flatten(1).norm(dim=1) / data.flatten(1).norm(dim=1)
     numbers = torch.stack(
         [psnr(original, back), psnr(tokenized, back), error.double(), noise.flatten(1).std(dim=1).double()], dim=1

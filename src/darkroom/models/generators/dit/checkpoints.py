@@ -4,28 +4,22 @@ import argparse
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.config import DiTConfig
-from darkroom.models.generators.dit.published import (
-    is_diffusers,
-    is_paper,
-    ours_from_diffusers,
-    ours_from_published,
-    unwrapped,
-)
+from darkroom.models.generators.dit.published import to_ours, unwrapped
 from darkroom.models.generators.dit.settings import SIZES
 from darkroom.training.weight_files import PICKLES, pickle_in, read_pickled, read_weights, weights_in
 
 SUBFOLDER = "transformer"  # of a diffusers pipeline
 _CLASSES = ("DiTTransformer2DModel", "Transformer2DModel")  # the second is the older name
-_MODEL = "`train_generator.dit.model.{}`"
+_MODEL, _SKIP = "`train_generator.dit.model.{}`", "`train_generator.training.init.skip`"
 # What the published format has no place for, and the value without it.
 SWITCHES = {
     "norm": "layer",
@@ -39,8 +33,7 @@ SWITCHES = {
 }
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """Published weights.
 
     tensors: by our names; `positions` is missing where the file has no table.
@@ -51,41 +44,29 @@ class Published:
     heads: int | None = None
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What tensors show of a DiT; None where a tensor is missing.
+SHAPE = ("width", "depth", "patch", "channels", "outputs", "classes", "hidden")
 
-    outputs: channels of the output for each channel of the input: 2 with a learned variance.
-    side: tokens in a row.
-    hidden: width of a block's hidden layer.
+
+def shape_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return what tensors by our names show of a DiT: `SHAPE` and `side`, but for those whose tensors are missing.
+
+    Width, depth, patch, channels and classes of its `DiTConfig`; outputs: channels of the output for each of the input,
+    2 with a learned variance; hidden: width of a block's hidden layer; side: tokens in a row.
     """
-
-    width: int | None = None
-    depth: int | None = None
-    patch: int | None = None
-    channels: int | None = None
-    outputs: int | None = None
-    classes: int | None = None
-    side: int | None = None
-    hidden: int | None = None
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> "Shape":
-        """Return what tensors by our names show."""
-        found: dict[str, int] = {}
-        if (patches := tensors.get("patches.weight")) is not None and patches.ndim == 4:
-            found |= {"width": patches.shape[0], "channels": patches.shape[1], "patch": patches.shape[2]}
-            if (head := tensors.get("head.linear.bias")) is not None:
-                found["outputs"] = len(head) // (found["channels"] * found["patch"] ** 2)
-        if numbers := {int(name.split(".")[1]) for name in tensors if re.match(r"blocks\.\d+\.", name)}:
-            found["depth"] = len(numbers)
-        if (labels := tensors.get("labels.weight")) is not None:
-            found["classes"] = len(labels) - 1
-        if (positions := tensors.get("positions")) is not None:
-            found["side"] = round(len(positions) ** 0.5)
-        if (hidden := tensors.get("blocks.0.mlp.0.bias")) is not None:
-            found["hidden"] = len(hidden)
-        return cls(**found)
+    found: dict[str, int] = {}
+    if (patches := tensors.get("patches.weight")) is not None and patches.ndim == 4:
+        found |= {"width": patches.shape[0], "channels": patches.shape[1], "patch": patches.shape[2]}
+        if (head := tensors.get("head.linear.bias")) is not None:
+            found["outputs"] = len(head) // (found["channels"] * found["patch"] ** 2)
+    if numbers := {int(name.split(".")[1]) for name in tensors if re.match(r"blocks\.\d+\.", name)}:
+        found["depth"] = len(numbers)
+    if (labels := tensors.get("labels.weight")) is not None:
+        found["classes"] = len(labels) - 1
+    if (positions := tensors.get("positions")) is not None:
+        found["side"] = round(len(positions) ** 0.5)
+    if (hidden := tensors.get("blocks.0.mlp.0.bias")) is not None:
+        found["hidden"] = len(hidden)
+    return found
 
 
 def read_published(path: Path) -> Published | None:
@@ -140,15 +121,16 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
         if config is None and not _foreign_names(path):
             return None
         tensors = read_weights(path)
-    try:
-        found = ours_from_paper_or_diffusers(tensors)
-    except DarkroomError as error:
-        raise DarkroomError(f"{path}: {error}") from error
-    if found is None:
+    tensors = unwrapped(tensors)
+    if (convert := to_ours(tensors)) is None:
         raise DarkroomError(
             f"{path} holds no DiT: none of its {len(tensors)} tensors is called x_embedder.proj.weight, as in the "
             "paper's code, or pos_embed.proj.weight, as in diffusers; name the right file."
         )
+    try:
+        found = convert(tensors)
+    except DarkroomError as error:
+        raise DarkroomError(f"{path}: {error}") from error
     if config and "positions" not in found and isinstance(config.get("sample_size"), int):
         # diffusers saves no table: the one that belongs to the size says for which latents the weights are.
         from darkroom.models.generators.dit.embeddings import sincos_positions
@@ -156,14 +138,6 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
         width, _, patch, _ = found["patches.weight"].shape
         found["positions"] = sincos_positions(width, config["sample_size"] // patch)
     return Published(found, heads)
-
-
-def ours_from_paper_or_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """Return published tensors by our names; None: they are those of no published DiT."""
-    tensors = unwrapped(tensors)
-    if is_paper(tensors):
-        return ours_from_published(tensors)
-    return ours_from_diffusers(tensors) if is_diffusers(tensors) else None
 
 
 def _foreign_names(path: Path) -> bool:
@@ -175,8 +149,7 @@ def _foreign_names(path: Path) -> bool:
             names: Any = dict.fromkeys(file.keys())
     except SafetensorError:
         return False  # the general reader says what is wrong with it
-    names = unwrapped(names)
-    return is_paper(names) or is_diffusers(names)
+    return to_ours(unwrapped(names)) is not None
 
 
 def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
@@ -214,44 +187,41 @@ def misfit(tensors: Mapping[str, Tensor], config: DiTConfig) -> str | None:
         tensors: by our names, without those that are to begin at random.
         config: of the network that they are for.
     """
-    found, wrong, remedies = Shape.of(tensors), [], []
-    for name, theirs, ours in (
-        ("depth", found.depth, config.depth),
-        ("width", found.width, config.width),
-        ("patch", found.patch, config.patch),
-    ):
-        if theirs is not None and theirs != ours:
-            wrong.append((f"{name} {theirs:,}", f"{ours:,}"))
-            remedies.append(f"set {_MODEL.format(name)} to {theirs}")
-    named = [name for name, (depth, width, _) in SIZES.items() if (found.depth, found.width) == (depth, width)]
-    if named and (found.depth, found.width) != (config.depth, config.width):
-        patch = [remedy for remedy in remedies if "patch" in remedy]
-        remedies = [f"set {_MODEL.format('size')} to {named[0]} and leave width, depth and heads empty", *patch]
-    if not wrong and found.hidden is not None and found.hidden != round(config.width * config.mlp_ratio):
-        wrong.append((f"hidden layers of {found.hidden:,}", f"{round(config.width * config.mlp_ratio):,}"))
-        remedies.append(f"set {_MODEL.format('mlp_ratio')} to {found.hidden / config.width!r}")
-    if found.channels is not None and found.channels != config.channels:
-        wrong.append((f"latents of {found.channels} channels", str(config.channels)))
-        remedies.append("take the tokenizer that they were trained with (`train_tokenizer.kind`: pretrained)")
-    if found.outputs is not None and found.outputs != 1 + config.learned_variance:
-        learned = found.outputs == 2
-        wrong.append(("a learned variance" if learned else "no learned variance", "none" if learned else "one"))
-        keys = "`train_generator.dit.diffusion`: `objective` to gaussian and `variance` to "
-        otherwise = "; or, if it is a SiT, `time_units` to sit" if learned else ""
-        remedies.append(f"set of {keys}{'learned_range' if learned else 'fixed_small'}{otherwise}")
-    size = (found.side or 0) * config.patch
-    if found.side is not None and found.patch == config.patch and size != config.size:
-        wrong.append((f"latents of {size} x {size}", f"{config.size} x {config.size}"))
-        remedies.append(
-            f"change `ingest.image_size` by the factor {size / config.size:g}, or put "
-            '"dit/positions" under `train_generator.training.init.skip`'
+    found = shape_of(tensors)
+    rows: list[tuple[str, str, str]] = []  # what they have, what params.yaml says, the remedy
+    shape = found.get("depth"), found.get("width")
+    named = [name for name, (depth, width, _) in SIZES.items() if shape == (depth, width)]
+    for name in ("depth", "width", "patch"):
+        theirs, ours = found.get(name), getattr(config, name)
+        if theirs not in (None, ours):
+            remedy = f"set {_MODEL.format(name)} to {theirs}"
+            if named and name != "patch":
+                remedy = f"set {_MODEL.format('size')} to {named[0]} and leave width, depth and heads empty"
+            rows.append((f"{name} {theirs:,}", f"{ours:,}", remedy))
+    hidden = round(config.width * config.mlp_ratio)
+    if not rows and found.get("hidden", hidden) != hidden:
+        remedy = f"set {_MODEL.format('mlp_ratio')} to {found['hidden'] / config.width!r}"
+        rows.append((f"hidden layers of {found['hidden']:,}", f"{hidden:,}", remedy))
+    if found.get("channels", config.channels) != config.channels:
+        remedy = "take the tokenizer that they were trained with (`train_tokenizer.kind`: pretrained)"
+        rows.append((f"latents of {found['channels']} channels", str(config.channels), remedy))
+    if found.get("outputs", 1 + config.learned_variance) != 1 + config.learned_variance:
+        learned = found["outputs"] == 2
+        variance, sit = (
+            ("learned_range", "; or, if it is a SiT, `time_units` to sit") if learned else ("fixed_small", "")
         )
-    if found.classes is not None and found.classes != config.classes:
-        wrong.append((f"{found.classes:,} classes", f"{config.classes:,} (data/catalog)"))
-        remedies.append(
-            'put "dit/labels.weight" under `train_generator.training.init.skip`, so that its table begins at random'
+        remedy = f"set of `train_generator.dit.diffusion`: `objective` to gaussian and `variance` to {variance}{sit}"
+        rows.append(("a learned variance", "none", remedy) if learned else ("no learned variance", "one", remedy))
+    size = found.get("side", 0) * config.patch
+    if "side" in found and found.get("patch") == config.patch and size != config.size:
+        remedy = (
+            f'change `ingest.image_size` by the factor {size / config.size:g}, or put "dit/positions" under {_SKIP}'
         )
-    if not wrong:
+        rows.append((f"latents of {size} x {size}", f"{config.size} x {config.size}", remedy))
+    if found.get("classes", config.classes) != config.classes:
+        remedy = f'put "dit/labels.weight" under {_SKIP}, so that its table begins at random'
+        rows.append((f"{found['classes']:,} classes", f"{config.classes:,} (data/catalog)", remedy))
+    if not rows:
         return None
-    has = ", ".join(f"{theirs}, and params.yaml makes it {ours}" for theirs, ours in wrong)
-    return f"has {has}: {'; '.join(remedies)}."
+    has = ", ".join(f"{theirs}, and params.yaml makes it {ours}" for theirs, ours, _ in rows)
+    return f"has {has}: {'; '.join(dict.fromkeys(remedy for _, _, remedy in rows))}."

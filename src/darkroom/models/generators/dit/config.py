@@ -22,7 +22,7 @@ class DiTConfig:
         embedding and `tokens`, to which each block attends; or a `caption` that this network embeds itself.
     embed_dim: length of the embedding; 0: none.
     text_shape: number and width of the tokens; None: none.
-    augmented: numbers that say how a latent was transformed, a condition that is zero when sampling; 0: none.
+    augmented: always 0: a key of the format that nothing reads.
     caption_shape: number of a caption's tokens, and of those that are known; None: no captions.
     """
 

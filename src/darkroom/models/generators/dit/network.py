@@ -175,8 +175,6 @@ class DiT(SavedNetwork):
             self.vector = VectorEmbedding(config.embed_dim, config.width)
         if config.text_shape is not None:
             self.text = TokenEmbedding(config.text_shape, config.width)
-        if config.augmented:
-            self.augment = nn.Parameter(torch.zeros(config.width, config.augmented))
         if config.caption_shape is not None:
             self.caption = CaptionEmbedding(*config.caption_shape, config.width, config.heads)
         self.blocks = nn.ModuleList(Block(config, first=number == 0) for number in range(config.depth))
@@ -210,27 +208,17 @@ class DiT(SavedNetwork):
         """The label that stands for no label: the last row of the table."""
         return self.config.classes
 
-    def forward(
-        self,
-        x: Tensor,
-        timesteps: Tensor,
-        condition: Condition,
-        augmented: Tensor | None = None,
-        taps: tuple[int, ...] = (),
-    ) -> Tensor | tuple[Tensor, ...]:
-        """Return the prediction for noisy latents, with `taps` also what losses of tokens need.
+    def forward(self, x: Tensor, timesteps: Tensor, condition: Condition) -> Tensor:
+        """Return the prediction for noisy latents.
 
         Args:
             x: latents, (B, C, S, S), normalised to about unit variance.
             timesteps: (B,), from 0, no noise, to about 1000, noise alone.
             condition: class numbers, (B,), int64, or `null_label`; of images or texts what CLIP says; captions; or
                 None.
-            augmented: how latents were transformed, (B, `config.augmented`); None: they were not, as zeros say.
-            taps: numbers of blocks, from 1.
 
         Returns:
-            (B, C, S, S), what the objective asks for; with a learned variance (B, 2 C, S, S). With `taps` a tuple of it
-            and the tokens after each of these blocks, (B, N, D).
+            (B, C, S, S), what the objective asks for; with a learned variance (B, 2 C, S, S).
         """
         vector, text = self.time(timesteps), None  # (B, D)
         if isinstance(condition, Embedded):
@@ -242,21 +230,15 @@ class DiT(SavedNetwork):
             vector, text = vector + pooled, (tokens, inside)
         elif condition is not None:
             vector = vector + self.labels(condition)
-        if augmented is not None:
-            vector = vector + functional.linear(augmented, self.augment)
         tokens = self.widened(rearrange(self.patches(x), "b d h w -> b (h w) d")) + self.positions
         shared = self.modulation(vector) if self.config.shared_adaln else None
         angles, first = self.angles if self.config.rope else None, None
-        tapped: dict[int, Tensor] = {}
-        for number, block in enumerate(self.blocks, start=1):
+        for block in self.blocks:
             tokens, value = block(tokens, vector, shared, angles, first, text)
             first = value if first is None else first
-            if number in taps:
-                tapped[number] = tokens
         side, patch = self.config.size // self.config.patch, self.config.patch
         patches = self.head(tokens, vector)
-        made = rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
-        return (made, *(tapped[number] for number in taps)) if taps else made
+        return rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
 
     def own_names(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return a file's tensors with the table of positions that they were trained with.

@@ -6,7 +6,7 @@ block, and no table of positions.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -38,14 +38,11 @@ _HEAD = ("head.linear.weight", "head.linear.bias")
 _WRAPPERS = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
 
 
-def is_paper(names: Mapping[str, Tensor]) -> bool:
-    """Return whether tensors have the names of the paper's code."""
-    return "x_embedder.proj.weight" in names
-
-
-def is_diffusers(names: Mapping[str, Tensor]) -> bool:
-    """Return whether tensors have diffusers' names of a DiT."""
-    return "pos_embed.proj.weight" in names and "proj_out_2.weight" in names
+def to_ours(names: Collection[str]) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None:
+    """Return what gives tensors of some names our names; None: these are of no published DiT."""
+    if "x_embedder.proj.weight" in names:
+        return ours_from_published
+    return ours_from_diffusers if "pos_embed.proj.weight" in names and "proj_out_2.weight" in names else None
 
 
 def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

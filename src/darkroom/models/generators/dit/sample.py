@@ -22,7 +22,6 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.rng import derive, normal
-from darkroom.training.averages import reconstruct
 
 
 class DiTSampler:
@@ -37,13 +36,9 @@ class DiTSampler:
         self.classes = model.config.classes
 
     @classmethod
-    def open(
-        cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str, sigma_rel: float | None
-    ) -> "DiTSampler":
+    def open(cls, folder: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, weights: str) -> "DiTSampler":
         """Return the sampler of a folder that `train_generator` wrote, on the CPU: see `Sampler.open`."""
         model = DiT.from_pretrained(folder if weights == "ema" else folder / "raw")
-        if sigma_rel is not None:
-            model.load_state_dict(reconstruct(folder / "profiles", sigma_rel))
         scaler = LatentScaler(manifest["latent_mean"], manifest["latent_std"])
         return cls(model, stored_objective(manifest, "flow"), scaler, tokenizer)
 
@@ -98,13 +93,6 @@ class DiTSampler:
         noise = torch.from_numpy(normal(seed, "sample/noise", numbers, self.tokenizer.latent_shape))
         return noise.to(self.device), [derive(seed, "sample/steps", number) for number in numbers]
 
-    def _classifier(self, condition: Condition) -> LogProbability | None:
-        """Return log p(y | x_t) of the classes that are asked for; None: no classifier guides."""
-        if self.classifier is None:
-            return None
-        assert isinstance(condition, Tensor)  # `require_guides` sees to it that there are classes
-        return partial(self.classifier.log_probability, labels=condition)
-
     def latents(
         self,
         noise: Tensor,
@@ -122,15 +110,12 @@ class DiTSampler:
             settings: solver, steps and guidance.
             seen: called with the x0 that each call of the network predicts, as it is scaled, (N, C, H, W).
         """
-        denoise = dit_denoiser(
-            self.model,
-            self.objective,
-            condition,
-            self.model.null_label,
-            Guidance.of(settings),
-            self.weaker,
-            self._classifier(condition),
-        )
+        classifier: LogProbability | None = None
+        if self.classifier is not None:
+            assert isinstance(condition, Tensor)  # `require_guides` sees to it that there are classes
+            classifier = partial(self.classifier.log_probability, labels=condition)
+        null, guidance = self.model.null_label, Guidance.of(settings)
+        denoise = dit_denoiser(self.model, self.objective, condition, null, guidance, self.weaker, classifier)
         denoise = denoise if seen is None else _watched(denoise, seen)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         latents = sample(denoise, noise, self.objective, settings, generators)

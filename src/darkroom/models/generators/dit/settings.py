@@ -1,8 +1,7 @@
 """The sections of the generator `dit`: under `train_generator` and under `sample_generator`."""
 
-import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -11,8 +10,6 @@ from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
 
 LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
-Transform = Literal["mirror", "turn", "translation", "cutout"]  # in the order in which they are taken
-_BASE = 4096  # numbers of a latent of 256-pixel images, for which `time_shift: size` is 1
 
 # Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
 _SMALL = (6, 192, 6)  # for some thousand images of 32 pixels
@@ -66,6 +63,8 @@ class Model(Section):
 
     def _misfits(self) -> Iterator[str]:
         width, heads = self.shape["width"], self.shape["heads"]
+        if self.size is not None and None not in (self.width, self.depth, self.heads):
+            yield f"size is {self.size}, and has no effect beside width, depth and heads: leave it out, or these empty"
         if width % heads:
             yield f"heads ({heads}) must divide width ({width})"
         if width % 4:
@@ -78,11 +77,7 @@ class DiTDiffusion(Diffusion):
     """How latents diffuse."""
 
     objective: ObjectiveName = "flow"
-    """flow (flow matching) or gaussian (Gaussian diffusion in timesteps)."""
     target: Target = "eps"
-    """gaussian: what is predicted: eps (the noise), x0 (the data) or v (of both)."""
-    time_shift: Annotated[float, Field(gt=0)] | Literal["size"] = 1.0  # type: ignore[assignment]
-    """flow: s of t -> s t / (1 + (s - 1) t), above 1 more noise; size: √(numbers of a latent / 4096)."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""
     normalise: Literal["principal", "channel", "fixed"] = "principal"
@@ -109,33 +104,13 @@ class DiTDiffusion(Diffusion):
             return [0.0] * len(mean), [1 / self.latent_scale] * len(std)
         return list(mean), list(std)
 
-    def sized(self, shape: Sequence[int]) -> "DiTDiffusion":
-        """Return the section for latents of a shape, (C, H, W): `time_shift` is a number."""
-        if self.time_shift != "size":
-            return self
-        return self.model_copy(update={"time_shift": (math.prod(shape) / _BASE) ** 0.5})
-
-
-class Augment(Section):
-    """Linear transforms of noisy latents in training, which are a condition of the network, nothing when sampling."""
-
-    probability: Fraction = 0.0
-    """Probability of each transform, 0.12 to 0.15 in EDM; 0.0: none."""
-    transforms: Annotated[list[Transform], Field(min_length=1)] = list(get_args(Transform))
-    """mirror, turn (quarters), translation (up to 1/4 of the side), cutout (a square of half the side)."""
-
-    READ_WITH = {"transforms": ("probability",)}
-
 
 class DiTSampling(Sampling):
     """How images are sampled."""
 
     solver: Solver = "euler"
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
     steps: Steps = 25
-    """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     guidance: Weight = 1.5
-    """Scale of guidance, away from the network without its condition, or from a weaker one; 1: none."""
 
 
 class DiTGenerated(DiTSampling):
@@ -161,40 +136,6 @@ class DiTGenerated(DiTSampling):
             yield f"weaker and weaker_sigma_rel both name a weaker network: set one of them to {NO_FILE} or null"
 
 
-class Representation(Section):
-    """Losses of the tokens between blocks, beside that of the prediction. Blocks count from 1."""
-
-    dispersive: Weight = 0.0
-    """Weight of the dispersive loss, which drives the tokens of a batch's images apart; 0.25 to 0.5; 0.0: none."""
-    dispersive_tau: Annotated[float, Field(gt=0)] = 0.5
-    """dispersive: τ of exp(-d / τ), d the mean squared difference of two images' tokens."""
-    dispersive_block: Positive | None = None
-    """dispersive: the block whose tokens they are; null: at a quarter of the depth."""
-    alignment: Weight = 0.0
-    """Weight of self-alignment (SRA): tokens come near those of the averaged weights at less noise; 0.2; 0.0: none."""
-    alignment_block: Positive | None = None
-    """alignment: the block whose tokens these are; null: at a third of the depth."""
-    teacher_block: Positive | None = None
-    """alignment: the block of the averaged weights; null: at two thirds of the depth."""
-    noise_gap: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """alignment: by how much earlier the averaged weights see an image at most, as a fraction of the time."""
-
-    READ_WITH = {
-        "dispersive_tau": ("dispersive",),
-        "dispersive_block": ("dispersive",),
-        "alignment_block": ("alignment",),
-        "teacher_block": ("alignment",),
-        "noise_gap": ("alignment",),
-    }
-
-    def block(self, name: str, depth: int) -> int:
-        """Return the number of the block that a key names, of so many."""
-        return getattr(self, name) or max(1, round(depth * _PLACES[name]))
-
-
-_PLACES = {"dispersive_block": 1 / 4, "alignment_block": 1 / 3, "teacher_block": 2 / 3}  # as fractions of the depth
-
-
 class DiT(Kind):
     """The diffusion transformer.
 
@@ -205,12 +146,6 @@ class DiT(Kind):
     """Size of the transformer."""
     diffusion: DiTDiffusion = DiTDiffusion()
     """Objective, scale of the latents, and label dropout."""
-    augment: Augment = Augment()
-    """Augmentation of latents in training that does not leak."""
-    representation: Representation = Representation()
-    """Losses of the tokens: dispersive, self-alignment."""
-    balance: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Images of class c are seen (largest class / class c)^balance times as often; 0.0: all equally, 0.5: the root."""
     sampling: DiTSampling = DiTSampling()
     """How evaluations, and the grids while training, are sampled."""
 
@@ -219,23 +154,12 @@ class DiT(Kind):
     def _misfits(self) -> Iterator[str]:
         timesteps = "diffusion.timesteps", self.diffusion.timesteps
         yield from unfit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
-        if self.balance and self.model.condition == "none":
-            yield "balance changes how often each class is generated, and model.condition is none: set balance to 0.0"
-        depth = self.model.shape["depth"]
-        for name in _PLACES:
-            if self.representation.block(name, depth) > depth:
-                yield f"representation.{name} must be one of the model's blocks, 1 to {depth}"
 
     def unfit(self, latent_size: int) -> str | None:
         """Return why the section does not fit latents of a height and width; None: it does."""
         if latent_size % self.model.patch:
             return f"`model.patch` is {self.model.patch}, and must divide the latent's size, {latent_size}"
         return None
-
-    @property
-    def whole_batch(self) -> bool:
-        """Whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut."""
-        return self.representation.dispersive > 0
 
     @property
     def condition(self) -> str:

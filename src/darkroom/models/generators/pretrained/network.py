@@ -1,14 +1,13 @@
 """Published weights of diffusion transformers, as a network that samples."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.dit.checkpoints import Shape, read_published
+from darkroom.models.generators.dit.checkpoints import SHAPE, read_published, shape_of
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import DiT
@@ -22,8 +21,7 @@ _KEY = "`train_generator.pretrained`"
 NAMES = "classes.txt"  # beside the weights: a class a line
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(NamedTuple):
     """A published network and what else the manifest says of it.
 
     model: with its weights, float32, on the CPU.
@@ -51,12 +49,11 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
     found = read_published(path)
     if found is None:
         raise DarkroomError(f"{_KEY}: {path} holds no published DiT: name a .pt file, or a folder of diffusers.")
-    shape = Shape.of(found.tensors)
-    sizes = shape.width, shape.depth, shape.patch, shape.channels, shape.outputs, shape.classes, shape.hidden
-    if None in sizes:
+    shape = shape_of(found.tensors)
+    if not shape.keys() >= set(SHAPE):
         raise DarkroomError(f"{_KEY}: {path} lacks tensors of a DiT: fetch it again.")
-    width, depth, patch, channels, outputs, count, hidden = (each or 0 for each in sizes)
-    side = shape.side * patch if shape.side is not None else latent_shape[1]
+    width, depth, patch, channels, outputs, count, hidden = (shape[name] for name in SHAPE)
+    side = shape["side"] * patch if "side" in shape else latent_shape[1]
     if (channels, side, side) != tuple(latent_shape):
         raise DarkroomError(
             f"{_KEY}: {path} was trained on latents of {channels} x {side} x {side}, and models/tokenizer makes "

@@ -4,7 +4,6 @@ Its weights may be published ones, as diffusers stores them: `stabilityai/sd-vae
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,20 +45,11 @@ def kl_per_element(mean: Tensor, logvar: Tensor) -> Tensor:
 
 
 class KLAutoencoder(nn.Module):
-    """A trained or training `AutoencoderKL` behind the tokenizer protocol.
+    """A trained or training `AutoencoderKL` behind the tokenizer protocol."""
 
-    Args:
-        network: the autoencoder.
-        learn_variance: train the logarithm of the variance of its output beside it: a number of the loss, which is not
-            saved with the tokenizer.
-    """
-
-    output_logvar: nn.Parameter | None
-
-    def __init__(self, network: AutoencoderKL, learn_variance: bool = False) -> None:
+    def __init__(self, network: AutoencoderKL) -> None:
         super().__init__()
         self.network = network
-        self.register_parameter("output_logvar", nn.Parameter(torch.zeros(())) if learn_variance else None)
 
     @property
     def latent_shape(self) -> tuple[int, int, int]:
@@ -73,20 +63,14 @@ class KLAutoencoder(nn.Module):
         distribution = self.network.encode(x).latent_dist
         return distribution.mean, distribution.logvar
 
-    def forward(
-        self, x: Tensor, noise: Tensor, transform: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return the reconstruction of x from mean + std * noise, mean and logvar, and the output's logvar, a scalar.
-
-        With a transform it is that of the transformed x, from the transformed latent.
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the reconstruction of x from mean + std * noise, mean and logvar.
 
         All that a loss needs comes from here: a wrapper that shares gradients knows of nothing else.
         """
         mean, logvar = self.posterior(x)
         latents = mean + (0.5 * logvar).exp() * noise
-        output = self.network.decode(transform(latents) if transform else latents).sample
-        # A parameter that is returned as it is has no history, by which a wrapper would know that it is used.
-        return output, mean, logvar, None if self.output_logvar is None else self.output_logvar * 1
+        return self.network.decode(latents).sample, mean, logvar
 
     @property
     def last(self) -> nn.Parameter:
@@ -147,21 +131,6 @@ def _source(settings: Pretrained) -> tuple[str, dict[str, Any]]:
     return settings.folder, {**where, "local_files_only": True}
 
 
-def read_config(settings: Pretrained, image_shape: tuple[int, int, int]) -> dict[str, Any]:
-    """Return the configuration of the autoencoder, after checking that it fits images of shape (C, H, W).
-
-    Raises:
-        DarkroomError: it cannot be read, is of another class, or takes other channels or sizes.
-    """
-    source, where = _source(settings)
-    offline = "" if settings.name is None else " from the Hub or its cache here (offline, name a `folder`)"
-    with telling(f"the autoencoder {source}, which {_KEY} names, cannot be read{offline}"):
-        config: dict[str, Any] = dict(AutoencoderKL.load_config(source, **where))
-    if reason := settings.misfit(config, image_shape):
-        raise DarkroomError(f"{_KEY}: {reason}.")
-    return config
-
-
 def load_pretrained(settings: Pretrained, image_shape: tuple[int, int, int]) -> KLAutoencoder:
     """Return the autoencoder with its weights, in evaluation mode, for images of shape (C, H, W).
 
@@ -169,10 +138,15 @@ def load_pretrained(settings: Pretrained, image_shape: tuple[int, int, int]) -> 
     read. What is saved of it later says nothing of where it lay.
 
     Raises:
-        DarkroomError: see `read_config`; or the weights are missing or damaged.
+        DarkroomError: configuration or weights cannot be read, or it is of another class, or takes other channels or
+            sizes.
     """
-    read_config(settings, image_shape)
     source, where = _source(settings)
+    offline = "" if settings.name is None else " from the Hub or its cache here (offline, name a `folder`)"
+    with telling(f"the autoencoder {source}, which {_KEY} names, cannot be read{offline}"):
+        config = dict(AutoencoderKL.load_config(source, **where))
+    if reason := settings.misfit(config, image_shape):
+        raise DarkroomError(f"{_KEY}: {reason}.")
     with telling(f"the weights of {source}, which {_KEY} names, cannot be read"), torch.random.fork_rng(devices=[]):
         network = AutoencoderKL.from_pretrained(source, **where, use_safetensors=True, torch_dtype=torch.float32)
     network.register_to_config(sample_size=image_shape[1], _name_or_path="")

@@ -1,18 +1,14 @@
 """Trains the KL autoencoder: reconstruction plus a small KL term, a perceptual loss and a discriminator if wanted."""
 
-from collections.abc import Callable
-from functools import partial
-
 from diffusers.models.resnet import ResnetBlock2D
 from torch import Tensor
-from torch.nn import functional
 
 from darkroom.device import to_device
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.models.tokenizers.protocol import to_network
-from darkroom.models.tokenizers.recipe import TokenizerRecipe, Transform, image_losses, total_of, transform_of
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
 from darkroom.rng import normal
 from darkroom.training.recipe import Batch, Losses
 
@@ -21,10 +17,8 @@ class KLRecipe(TokenizerRecipe):
     """L = r + w_p p + w * KL(q(z|x) || N(0, 1)) + w_a λ G, z = mean + std * noise; means of elements.
 
     r: reconstruction loss of x and decode(z), p: perceptual distance, G: the generator's loss, λ: its adaptive weight,
-    each where the section sets a weight. With a learned variance exp(s) of the output, (r + w_p p) / exp(s) + s stands
-    in the place of r + w_p p. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so that the
-    weight means the same for every latent size. In a transformed step r, p and G are of t(x) and decode(t(z)), see
-    `transform_of`.
+    each where the section sets a weight. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so
+    that the weight means the same for every latent size.
     """
 
     kind = "kl"
@@ -33,26 +27,16 @@ class KLRecipe(TokenizerRecipe):
 
     def untrained(self, image_shape: tuple[int, int, int]) -> KLAutoencoder:
         """Return the network with its initial weights."""
-        return KLAutoencoder(build(self.settings, image_shape[0], image_shape[1]), self.settings.learn_variance)
+        return KLAutoencoder(build(self.settings, image_shape[0], image_shape[1]))
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Add the discriminator's phase where there is one, and choose the distance."""
-        settings = self.settings
-        self.adversary = Adversary.of(settings.adversarial, self, image_shape)
+        """Add the discriminator's phase where there is one."""
+        self.adversary = Adversary.of(self.settings.adversarial, self, image_shape[0])
         self.blocks = [m for m in self.model.modules() if isinstance(m, ResnetBlock2D)]
-        compare: dict[str, Callable[..., Tensor]] = {
-            "mse": functional.mse_loss,
-            "l1": functional.l1_loss,
-            "huber": partial(functional.huber_loss, delta=settings.huber_delta),
-        }
-        if settings.learn_variance:
-            self.judge = "val/reconstruction"  # the loss is that of a density, and may be below 0
-        self._compare = compare[settings.reconstruction]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
-        transform = transform_of(self.settings.equivariance, self.training, batch, self.model.latent_shape[1])
-        values, made = self._pass(batch, "train", transform)
+        values, made = self._pass(batch, "train")
         losses = {name: value.mean() for name, value in values.items()}
         return self.adversary.add(losses, batch, made, self.model.last) if self.adversary else losses
 
@@ -60,18 +44,14 @@ class KLRecipe(TokenizerRecipe):
         """Return the losses of each image, without a discriminator's, with noise that follows from its row."""
         return self._pass(batch, "val")[0]
 
-    def _pass(self, batch: Batch, stream: str, transform: Transform | None = None) -> tuple[dict[str, Tensor], Outputs]:
+    def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Outputs]:
         """Return the losses of each image, (N,), and what the network made of them."""
         x = to_network(batch.data["images"])
         noise = normal(self.training.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
-        output, mean, logvar, scale = self.modules["tokenizer"](x, to_device(noise, x.device), transform)
+        output, mean, logvar = self.modules["tokenizer"](x, to_device(noise, x.device))
         output = output.float()
-        x = transform(x, self.settings.factor) if transform else x
-        losses = image_losses(self._compare, x, output, self.perceptual)
+        losses = image_losses(self.settings.reconstruction, x, output, self.perceptual)
         others, perceptual = total_of(losses, self.settings.perceptual.weight)
-        if scale is not None:
-            others = others / scale.exp() + scale
-            losses["output_logvar"] = scale.detach().expand(len(x))
         losses["kl"] = kl_per_element(mean.float(), logvar.float()).flatten(1).mean(dim=1)  # (N,)
         losses["loss"] = others + self.settings.kl_weight * losses["kl"]
         return losses, Outputs(x, output, others.mean(), None if perceptual is None else perceptual.mean())

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from darkroom.models.tokenizers.sections import Adversarial, Equivariance, Kind, Perceptual, undivided, unfit_losses
+from darkroom.models.tokenizers.sections import Adversarial, Kind, Perceptual, undivided, unfit_losses
 from darkroom.params.section import NO_FILE, Positive
 
 
@@ -24,20 +24,14 @@ class KL(Kind):
     """Groups of the group norms."""
     latent_channels: Positive = 4
     """Channels of the latent."""
-    reconstruction: Literal["mse", "l1", "huber"] = "mse"
+    reconstruction: Literal["mse", "l1"] = "mse"
     """Loss of the reconstruction."""
-    huber_delta: Annotated[float, Field(gt=0)] = 1.0
-    """huber: the error, of 2 at most, from which the loss grows linearly."""
-    learn_variance: bool = False
-    """Learn the variance of the output too, as LDM; it then weighs the reconstruction against the other terms."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.0001
     """Weight of the KL term, per latent element."""
     perceptual: Perceptual = Perceptual()
     """Perceptual loss: a distance in the features of a frozen network."""
     adversarial: Adversarial = Adversarial()
     """Adversarial loss: a discriminator of patches."""
-    equivariance: Equivariance = Equivariance()
-    """Equivariance of latents under scales and quarter turns."""
 
     @property
     def factor(self) -> int:
@@ -48,10 +42,6 @@ class KL(Kind):
     def whole_batch(self) -> bool:
         """Whether the discriminator's weight is of the whole batch."""
         return self.adversarial.whole_batch
-
-    def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why the latents of images of shape (C, H, W) cannot be transformed; None: they can."""
-        return self.equivariance.unfit(image_shape[1] // self.factor)
 
     def _misfits(self) -> Iterator[str]:
         yield from undivided(self.norm_groups, self.channels)

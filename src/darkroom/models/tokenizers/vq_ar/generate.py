@@ -70,15 +70,11 @@ def sample_codes(
             logits = logits.cpu()
         noise = gumbel(settings.seed, numbers, token, model.tokens, model.config.codebook_size)
         scores = min_p_filter(logits.double(), settings.min_p) / settings.temperature
-        chosen.append((scores + _on(noise, logits.device)).argmax(dim=-1).to(labels.device))
+        chosen.append((scores + torch.from_numpy(noise).to(logits.device)).argmax(dim=-1).to(labels.device))
         vectors = model.to_token(model.codebook[chosen[-1]])[:, None]
         vectors = torch.cat([vectors, vectors]) if guides else vectors
         inputs = vectors if cache else torch.cat([inputs, vectors], dim=1)
     return rearrange(torch.stack(chosen, dim=1), "n (h w) -> n h w", h=model.side)
-
-
-def _on(noise: NDArray[np.float64], device: torch.device) -> Tensor:
-    return torch.from_numpy(noise).to(device)
 
 
 def generate(

@@ -1,6 +1,5 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
-from collections.abc import Callable
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -130,13 +129,9 @@ class VQGANTokenizer(DiscreteNetwork):
         """Return in [-1, 1] what the network sees or makes."""
         return x if self.config.pixels == "signed" else 2 * x - 1
 
-    def forward(self, x: Tensor, transform: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, Quantised]:
-        """Return the reconstruction of x, (N, C, H, W) from `pixels`, by way of its codes, and what was quantised.
-
-        With a transform it is that of the transformed x, from the encoder's output, transformed before quantisation.
-        """
-        z = self.encoder(x)
-        quantised = self.quantiser(transform(z) if transform else z)
+    def forward(self, x: Tensor) -> tuple[Tensor, Quantised]:
+        """Return the reconstruction of x, (N, C, H, W) from `pixels`, by way of its codes, and what was quantised."""
+        quantised = self.quantiser(self.encoder(x))
         return self.decoder(quantised.vectors), quantised
 
     @property

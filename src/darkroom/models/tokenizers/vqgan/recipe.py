@@ -2,23 +2,19 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from darkroom.models.tokenizers.adversarial import Adversary, Outputs
-from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of, transform_of
+from darkroom.models.tokenizers.recipe import TokenizerRecipe, image_losses, total_of
 from darkroom.models.tokenizers.vqgan.network import Residual, VQGANTokenizer, config_of
 from darkroom.models.tokenizers.vqgan.settings import VQGAN
 from darkroom.training.recipe import Batch, Losses, Phase
-
-_RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 
 
 class VQGANRecipe(TokenizerRecipe):
     """L = reconstruction + w_p perceptual + sum of w_i quantiser loss i + w_a lambda generator's loss.
 
     All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook moves
-    after each optimizer step, by all latents of its batch. In a transformed step all are of t(x) and of the codes of
-    t(encoder(x)), see `transform_of`.
+    after each optimizer step, by all latents of its batch.
     """
 
     kind = "vqgan"
@@ -32,15 +28,13 @@ class VQGANRecipe(TokenizerRecipe):
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
         """Move the codebook behind each step, and add the discriminator's phase where there is one."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
-        self.adversary = Adversary.of(self.settings.adversarial, self, image_shape)
+        self.adversary = Adversary.of(self.settings.adversarial, self, image_shape[0])
         self.blocks = [m for m in self.model.modules() if isinstance(m, Residual)]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, and how the codebook has been used lately."""
         x = self.model.pixels(batch.data["images"])
-        transform = transform_of(self.settings.equivariance, self.training, batch, self.model.latent_shape[1])
-        output, quantised = self.modules["tokenizer"](x, transform)
-        x = transform(x, self.settings.factor) if transform else x
+        output, quantised = self.modules["tokenizer"](x)
         batch.outputs |= {"latents": quantised.latents.detach(), "codes": quantised.codes}
         made, parts = self._terms(x, output)
         losses = parts | {name: value.mean() for name, value in quantised.losses.items()}
@@ -68,8 +62,8 @@ class VQGANRecipe(TokenizerRecipe):
 
     def _per_image(self, x: Tensor, output: Tensor) -> dict[str, Tensor]:
         """Return reconstruction and perceptual loss of each image, (N,), without weights."""
-        compare = _RECONSTRUCTION[self.settings.reconstruction]
-        return image_losses(compare, x, output.float(), self._distance if self.perceptual else None)
+        distance = self._distance if self.perceptual else None
+        return image_losses(self.settings.reconstruction, x, output.float(), distance)
 
     def _distance(self, x: Tensor, output: Tensor) -> Tensor:
         """Return the perceptual distances, (N,), of images as the network sees them."""

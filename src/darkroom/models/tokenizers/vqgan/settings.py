@@ -14,7 +14,6 @@ from darkroom.models.tokenizers.sections import (
     Adversarial,
     Binary,
     Codes,
-    Equivariance,
     Kind,
     Perceptual,
     Pixels,
@@ -59,8 +58,6 @@ class VQGAN(Kind):
     """Perceptual loss: a distance in the features of a frozen network."""
     adversarial: Adversarial = Adversarial()
     """Adversarial loss: a discriminator of patches."""
-    equivariance: Equivariance = Equivariance()
-    """Equivariance of latents, before they are quantised, under scales and quarter turns."""
 
     @property
     def factor(self) -> int:
@@ -82,10 +79,9 @@ class VQGAN(Kind):
         return self.adversarial.whole_batch or entropy != 0 or drawn
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why codebook or transforms do not fit batches of images of shape (C, H, W); None: they do."""
+        """Return why the codebook does not fit batches of images of shape (C, H, W); None: it does."""
         by_kmeans = self.quantiser == "vq" and self.vq.kmeans_init
-        too_few = self.too_few(self.codebook_size, image_shape[1], batch) if by_kmeans else None
-        return too_few or self.equivariance.unfit(image_shape[1] // self.factor)
+        return self.too_few(self.codebook_size, image_shape[1], batch) if by_kmeans else None
 
     def _misfits(self) -> Iterator[str]:
         size, name = self.codebook_size, self.quantiser

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from darkroom.artifacts.networks import SavedNetwork
-from darkroom.models.tokenizers.identity.settings import Identity
 from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
+from darkroom.models.tokenizers.sections import Identity
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""No tokenizer: the latent of an image is the image itself."""
