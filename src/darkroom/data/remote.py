@@ -1,4 +1,4 @@
-"""Tars that lie elsewhere: each is fetched, or unpacked, as a whole into a cache when it is first needed."""
+"""Tars that lie elsewhere: each is fetched as a whole into a cache when it is first needed."""
 
 # No effect on any output: fetches and keeps shards that lie elsewhere; what comes is checked by its hash
 
@@ -26,7 +26,7 @@ _DEFAULT = 20.0
 
 
 class OtherContentError(DarkroomError):
-    """The SHA-256 of a fetched or unpacked file is not the expected one."""
+    """The SHA-256 of a fetched file is not the expected one."""
 
 
 class Cache:
@@ -60,7 +60,7 @@ class Cache:
         """Return the file of a name and version, made unless it is here.
 
         Args:
-            name: the origin of the file: a URL or a path.
+            name: the URL of the file.
             version: any text that changes when the origin changes.
             make: writes the file to the path that is its argument.
             sha256: the expected SHA-256, where it is known.

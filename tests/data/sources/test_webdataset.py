@@ -1,4 +1,3 @@
-import gzip
 import os
 import pickle
 import re
@@ -494,27 +493,6 @@ def test_a_text_as_large_as_a_film_is_not_read(tmp_path: Path, monkeypatch: pyte
 
 
 # --- where they are ---
-
-
-def test_compressed_shards_are_read_when_repacked_and_refused_in_place(tmp_path: Path) -> None:
-    img2dataset(tmp_path / "plain", shards=1)
-    (tmp_path / "packed").mkdir()
-    data = (tmp_path / "plain" / "00000.tar").read_bytes()
-    (tmp_path / "packed" / "00000.tar.gz").write_bytes(gzip.compress(data))
-    (tmp_path / "plain" / "00000.parquet").rename(tmp_path / "packed" / "00000.parquet")
-    source = opened(tmp_path / "packed", repack=True)
-    read = [outcome(source, entry) for entry in entries(source)]
-    assert sorted(raw.image for raw in read if isinstance(raw, Raw)) == sorted(
-        source.read(entry).image for entry in entries(opened(tmp_path / "plain"))
-    )
-    assert len(read) == 10
-    with pytest.raises(DarkroomError, match=r"00000\.tar\.gz is compressed \(gzip\).*`webdataset.repack` to true"):
-        entries(opened(tmp_path / "packed"))
-    packed = tmp_path / "packed" / "00000.tar.gz"
-    packed.write_bytes(packed.read_bytes()[:-4])
-    source = opened(tmp_path / "packed", repack=True, damaged_shard="quarantine")
-    reasons = Counter(entry.payload.reason for entry in entries(source))
-    assert reasons == {Reason.MISSING: 8, Reason.DOWNLOAD_FAILED: 2, Reason.DAMAGED_SHARD: 1}
 
 
 def test_shards_behind_urls_are_those_of_the_folder(tmp_path: Path) -> None:

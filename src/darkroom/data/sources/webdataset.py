@@ -16,10 +16,9 @@ from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import key_of, shown
 from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources.captions import LARGEST, LONGEST, answer_of, caption_of, label_of
-from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_of
 from darkroom.data.sources.walk import ENDINGS
-from darkroom.data.tar_files import OpenFiles, TarFiles
-from darkroom.data.tars import DamagedTarError, Member, Sample, compression, members, samples, split_name
+from darkroom.data.tar_files import OpenFiles, TarFiles, behind, in_folder, shown_tar, stem_of
+from darkroom.data.tars import DamagedTarError, Member, Sample, members, samples, split_name
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Webdataset as Settings
 from darkroom.remote import is_remote, local_path
@@ -257,7 +256,7 @@ class Webdataset:
         shard = shown_tar(self.tars.names[number])
         found, unread, damage = list[Member](), list[tuple[str, str]](), None
         try:
-            for member in members(self._plain(number, shard), shard, unread):
+            for member in members(self.tars(number), shard, unread):
                 found.append(member)
         except DamagedTarError as error:
             damage = str(error)
@@ -285,15 +284,6 @@ class Webdataset:
         yield from sorted(entries, key=lambda entry: entry.key)
         if damage is not None:
             yield Entry(key_of(stem_of(shard)), shard, Finding(Reason.DAMAGED_SHARD, damage))
-
-    def _plain(self, number: int, shard: str) -> Path:
-        """Return the path of a tar, unpacked."""
-        if self.in_place and (kind := compression(self.tars.stored(number))) is not None:
-            raise DarkroomError(
-                f"{shard} is compressed ({kind}), and no single image can be read from it in place: set "
-                "`webdataset.repack` to true, or unpack it."
-            )
-        return self.tars(number)
 
     def _entries(self, number: int, shard: str, sample: Sample) -> Iterator[Entry]:
         """Yield the entry of a sample, and one for each image of it that is not read."""
