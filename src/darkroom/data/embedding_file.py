@@ -12,11 +12,11 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.rows import mapped
 
 KIND = "embeddings"  # the kind in the manifest beside the splits
 # For each kind of embedding: the start of the file name, and the column of the index with the hashes of the rows.
@@ -55,18 +55,15 @@ def map_embeddings(path: Path) -> EmbeddingFile:
         ArtifactError: not such a file, or its size does not fit its header; the message names the file.
     """
     try:
-        # As in latent_file.py: a memory map that holds no file descriptor, without read-ahead.
-        with pa.memory_map(str(path)) as file:
-            first, size = file.read_buffer(1), file.size()
-        content = memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
+        content = mapped(path)
         header = BytesIO(bytes(content[:_HEADER]))
         version = npy.read_magic(header)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         with _PARSER:
             shape, fortran, dtype = read(header)
         start, wanted = header.tell(), int(np.prod(shape)) * dtype.itemsize
-        if fortran or dtype.kind != "f" or not shape or start + wanted != size:
-            raise ValueError(f"{dtype} {shape} in {'columns' if fortran else 'rows'}, {size - start} bytes")
+        if fortran or dtype.kind != "f" or not shape or start + wanted != len(content):
+            raise ValueError(f"{dtype} {shape} in {'columns' if fortran else 'rows'}, {len(content) - start} bytes")
         return EmbeddingFile(content, start, tuple(shape), dtype)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
