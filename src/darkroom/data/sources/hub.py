@@ -7,7 +7,6 @@ formats. It runs no code of a data set. Images are passed on as stored bytes.
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -289,20 +288,14 @@ def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any
             return datasets.load_dataset(
                 target, settings.configuration, revision=commit, streaming=True, cache_dir=cache
             )
-    except Exception as error:  # an unknown configuration is a ValueError among many
-        known: list[str] = []
-        with suppress(Exception):
-            known = datasets.get_dataset_config_names(target, revision=commit)
-        if known and settings.configuration not in known:
-            raise DarkroomError(
-                f"{name}: `hub.configuration` is {settings.configuration or 'null'}, not one of {_named(known)}."
-            ) from error
+    except Exception as error:  # also of an unknown configuration; it lists those that there are
         gated = (
             f". If it is gated, accept its terms on https://huggingface.co/datasets/{name}, and put a token of yours "
             "into the environment variable HF_TOKEN."
         )
         raise DarkroomError(
-            f"{name} cannot be read as a data set: {_reason(error)}{gated if commit else ''}"
+            f"{name}, `hub.configuration` {settings.configuration or 'null'}, cannot be read as a data set: "
+            f"{_reason(error)}{gated if commit else ''}"
         ) from error
 
 
