@@ -185,19 +185,17 @@ def test_the_cache_holds_what_was_used_last(server: Server, cache: Cache) -> Non
     assert not zero.exists()
 
 
-def test_what_is_being_read_stays(server: Server, cache: Cache) -> None:
+def test_what_is_open_is_read_also_after_it_left_the_cache(server: Server, cache: Cache) -> None:
     for number in range(3):
         server.files[f"/{number}.tar"] = bytes([number]) * 9000
     urls = [f"{server.url}/{number}.tar" for number in range(3)]
-    tars = TarFiles(urls, cache=cache)
-    files = OpenFiles(tars, most=1)
+    files = OpenFiles(TarFiles(urls, cache=cache), most=1)
     assert files.read(0, 8999, 9) == b"\0"
     shards(cache).fetch(urls[1])
-    assert len(list(cache.folder.glob("*.tar"))) == 2  # more than the limit, since the first is open
+    assert len(list(cache.folder.glob("*.tar"))) == 1
+    assert files.read(0, 0, 2) == b"\0\0" and server.gets["/0.tar"] == 1
     assert files.read(2, 0, 1) == b"\2"  # now the first is closed
-    shards(cache).fetch(urls[1])
-    assert files.read(0, 0, 2) == b"\0\0"  # fetched again
-    assert server.gets["/0.tar"] == 2
+    assert files.read(0, 0, 2) == b"\0\0" and server.gets["/0.tar"] == 2  # fetched again
 
 
 def test_a_file_that_goes_between_being_found_and_being_opened_is_fetched_again(tmp_path: Path) -> None:

@@ -166,7 +166,8 @@ def near_names(names: Iterable[str]) -> list[list[str]]:
     groups: dict[str, list[str]] = {}
     for name in names:
         latin = re.sub(r"(?<=[a-z])[\u0300-\u036f]+", "", unicodedata.normalize("NFKD", name).casefold())
-        groups.setdefault((len(name) > 1 and re.sub(r"[\s_.-]+", "", latin)) or name, []).append(name)
+        plain = re.sub(r"[\s_.-]+", "", latin) if len(name) > 1 else ""
+        groups.setdefault(plain or name, []).append(name)
     return [sorted(group) for _, group in sorted(groups.items()) if len(group) > 1]
 
 

@@ -35,8 +35,8 @@ class Cache:
     Args:
         folder: the folder of the cache, made when needed. None: `.darkroom/cache/shards` of the main checkout, also in
             a queued experiment.
-        limit: the size limit in bytes. The least recently used files are removed first, and never a file that is
-            being read, so the files in use at one time can exceed the limit. None: `run.cache_gb`.
+        limit: the size limit in bytes; the least recently used files are removed first. A file that is removed while
+            it is open can still be read, so the files in use at one time can exceed the limit. None: `run.cache_gb`.
     """
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
@@ -98,8 +98,8 @@ class Cache:
             for _, size, path in sorted(files):
                 if total <= self.limit:
                     return
-                if _removed(path):
-                    total -= size
+                path.unlink(missing_ok=True)
+                total -= size
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
@@ -111,22 +111,6 @@ class Cache:
             # Explicitly: a process that was forked meanwhile holds the descriptor too, and would keep the lock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
-
-
-def _removed(path: Path) -> bool:
-    """Remove a file unless someone reads it; return whether it is gone."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def _short(text: str) -> str:

@@ -1,6 +1,5 @@
 """Tars by number, as local files that many readers share, fetched where they are remote; and their names."""
 
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,9 +23,6 @@ class _Handle:
     def __init__(self, path: Path) -> None:
         self.descriptor = -1
         self.descriptor = os.open(path, os.O_RDONLY)
-        # The lock marks the file as in use for the cache. File systems without locks hold no cache.
-        with suppress(OSError):
-            fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def __del__(self) -> None:
         if self.descriptor >= 0:

@@ -206,7 +206,7 @@ def test_paths_that_are_no_data_set_are_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(DarkroomError, match="gone: the path of a part with the source `hub` must be a folder"):
         Hub(settings(), Path("gone"))
     Path("empty").mkdir()
-    with pytest.raises(DarkroomError, match="empty, .* cannot be read as a data set"):
+    with pytest.raises(DarkroomError, match=r"empty, .* cannot be read as a data set"):
         Hub(settings(), Path("empty"))
     # The package would read this folder where the Hub's data set is meant.
     six(Path("me/pets"))
