@@ -71,7 +71,7 @@ def members(path: Path, shard: str, unread: list[tuple[str, str]] | None = None)
         with suppress(tarfile.TarError, ValueError, MemoryError):
             tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
             while (info := tar.next()) is not None:
-                tar.members = []  # which it would keep
+                tar.members = []  # type: ignore[attr-defined]  # which it would keep
                 name, target = info.name, info.linkname.removeprefix("./")
                 why = _unreadable(info)
                 if why is None and info.islnk() and target not in earlier:

@@ -201,6 +201,7 @@ def split_of(cls: type, settings: Settings) -> dict[str, Any]:
         DarkroomError: the class has no such split.
     """
     split, takes = settings.split, parameters(cls)
+    found: dict[str, Any]
     if "train" in takes:
         found, fits, needs = {"train": split == "train"}, split in ("train", "test"), "train or test"
     elif "split" in takes:
