@@ -25,10 +25,6 @@ GIGABYTES = "DARKROOM_CACHE_GB"  # in the environment: `run.cache_gb`, for this 
 _DEFAULT = 20.0
 
 
-class OtherContentError(DarkroomError):
-    """The SHA-256 of a fetched file is not the expected one."""
-
-
 class Cache:
     """Local files by their origin. Several processes and threads may use one folder; each file is made once.
 
@@ -66,7 +62,7 @@ class Cache:
             sha256: the expected SHA-256, where it is known.
 
         Raises:
-            OtherContentError: the file has another SHA-256; nothing is kept.
+            ArtifactError: the file has another SHA-256; nothing is kept.
             OSError: the folder cannot be written, or the disk is full; nothing is kept.
             Exception: any error of `make`.
         """
@@ -81,7 +77,11 @@ class Cache:
                     os.fsync(file.fileno())
                 content = sha256_file(part)
                 if sha256 not in (None, content):
-                    raise OtherContentError(f"its sha256 is {content[:12]}…, and not {str(sha256)[:12]}…")
+                    raise ArtifactError(
+                        f"{redacted(name)} is another file than the one that was ingested (its sha256 is "
+                        f"{content[:12]}…, and not {str(sha256)[:12]}…): put the old one back, or run `dvc repro "
+                        "--force ingest@PART` of its part, as DVC does not see what changes behind a URL."
+                    )
                 self._make_room(part.stat().st_size)
                 return part.rename(self.folder / f"{_short(name)}-{_short(version)}-{content}.tar")
             finally:
@@ -181,13 +181,7 @@ class RemoteShards:
             print(f"fetches {redacted(url)}")
             self._tried(what, lambda: _copy(url, part, info.get("size")))
 
-        try:
-            return self._cache.make(url, version, make, sha256)
-        except OtherContentError as error:
-            raise ArtifactError(
-                f"{redacted(url)} is another file than the one that was ingested ({error}): put the old one back, or "
-                "run `dvc repro --force ingest@PART` of its part, as DVC does not see what changes behind a URL."
-            ) from error
+        return self._cache.make(url, version, make, sha256)
 
     def small(self, url: str) -> bytes | None:
         """Return the content of a small file beside shards; None: no such file. Raises DarkroomError as `fetch`."""

@@ -38,9 +38,6 @@ _MARKS = {
 }
 _ASCII = 0.6  # minimum fraction of ASCII in Windows-1252: of text 0.8 and more, of random bytes that print 0.43
 _SHORT = 4  # characters: a text of so few may be all accented letters
-_CERTAIN = 32  # characters of Windows-1252: of fewer that are random up to one text in five is mostly ASCII
-_WORDS = 2 / 3  # minimum fraction of letters, digits and blanks in these
-_SIGNS = frozenset("°€£©®×±´¨™\t\r\n")  # symbols and control codes that these may have, beside those of ASCII
 _CONTROLS = 0.1  # maximum fraction of control codes in UTF-8
 SPEAKER = {"from", "role"}  # keys of a turn in a conversation
 _ANSWERS = ("gpt", "assistant", "model", "chatgpt", "bot")  # their values in an answer
@@ -114,15 +111,5 @@ def _is_latin(data: bytes) -> bool:
     except UnicodeDecodeError:  # a byte that it does not have
         return False
     if len(text.strip()) <= _SHORT:
-        return all(letter.isalpha() or (letter.isspace() and not _is_sign(letter)) for letter in text)
-    if len(text) < _CERTAIN:
-        words = sum(letter.isalnum() or letter.isspace() for letter in text)
-        if words < _WORDS * len(text) or any(_is_sign(letter) for letter in text):
-            return False
+        return all(letter.isalpha() or letter in " \t\r\n" for letter in text)
     return _is_text(text) and sum(letter.isascii() for letter in text) >= _ASCII * len(text)
-
-
-def _is_sign(letter: str) -> bool:
-    """Return whether a letter is a symbol or a control code, but for the usual ones."""
-    usual = letter in _SIGNS or (letter.isascii() and letter.isprintable())
-    return unicodedata.category(letter)[0] in "SC" and not usual

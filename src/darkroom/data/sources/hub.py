@@ -58,18 +58,6 @@ class Hub:
         Raises:
             DarkroomError: the split ends before `stop`, or before `start`; or a row cannot be read.
         """
-        number = start
-        for row in self._rows(start, stop):
-            yield self._entry(number, row)
-            number += 1
-        if number == start or (stop is not None and number < stop):
-            most = f"{number:,}" if number > start else f"no more than {start:,}"
-            raise DarkroomError(
-                f"the split `{self._facts['split']}` of {self._files.name} has {most} rows, and the part asks for rows "
-                f"{start:,} to {'the end' if stop is None else f'{stop:,}'}: change its start and stop."
-            )
-
-    def _rows(self, start: int, stop: int | None) -> Iterator[dict[str, Any]]:
         rows = self._stream.skip(start)
         rows = iter(rows if stop is None else rows.take(stop - start))
         number = start
@@ -82,9 +70,15 @@ class Hub:
                     f"cannot be read: {_reason(error)}"
                 ) from error
             if row is None:
-                return
-            yield row
+                break
+            yield self._entry(number, row)
             number += 1
+        if number == start or (stop is not None and number < stop):
+            most = f"{number:,}" if number > start else f"no more than {start:,}"
+            raise DarkroomError(
+                f"the split `{self._facts['split']}` of {self._files.name} has {most} rows, and the part asks for rows "
+                f"{start:,} to {'the end' if stop is None else f'{stop:,}'}: change its start and stop."
+            )
 
     def _entry(self, number: int, row: dict[str, Any]) -> Entry:
         image, name = content(row[self._image])
