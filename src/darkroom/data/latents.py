@@ -60,8 +60,8 @@ class LatentShards(StoredRows):
         super().__init__(manifests, split, root)
         first = next(iter(manifests.values()))
         self.shape: tuple[int, int, int] = tuple(first["latent"]["shape"])
-        self.form: str = first["latent"]["form"]
-        book = first["codebook"]
+        self.form: str = self._alike(first)["forms"]
+        book = first.get("codebook")
         self.codebook = read_codebook(root / next(iter(manifests)), book["sha256"]) if book else None
         self.tokenizer: str = first["tokenizer"]
         self._totals = [manifest["statistics"] for manifest in manifests.values()]
@@ -72,10 +72,10 @@ class LatentShards(StoredRows):
 
     @staticmethod
     def _alike(manifest: Mapping[str, Any]) -> dict[str, Any]:
-        latent, book = manifest["latent"], manifest["codebook"]
+        latent, book = manifest["latent"], manifest.get("codebook")
         return {
             "tokenizers": manifest["tokenizer"],
-            "forms": latent["form"],
+            "forms": latent.get("form", "distribution"),  # of format 1
             "shapes": latent["shape"],
             "dtypes": latent["dtype"],
             "codebooks": book and book["sha256"],
