@@ -75,6 +75,6 @@ clean:
 setup:
 	@workflow/setup
 
-# For the source `urls` alone: img2dataset, in an environment of its own.
+# img2dataset, which downloads tables of addresses, in an environment of its own: docs/data.md.
 img2dataset:
 	@workflow/setup-img2dataset

@@ -65,7 +65,6 @@ def run(**changes: Any) -> Run:
         "workers": 0,
         "ingest_processes": 1,
         "cache_gb": 20,
-        "img2dataset": "img2dataset",
         "micro_batch": None,
         "activation_checkpointing": False,
         "accelerate": None,

@@ -24,7 +24,7 @@ def test_a_source_runs_through_the_whole_dag(tmp_path: Path, source: str, monkey
     sandbox.edit({**changes, **clip, "parts": {"only": part}, "train_tokenizer": {"parts": None}})
     sandbox.commit(source)
     with sandbox.bodies() as ran:
-        if source in ("digits", "folder", "hub", "urls"):
+        if source in ("digits", "folder", "hub"):
             sandbox.snakemake()
         else:
             sandbox.dvc("repro")

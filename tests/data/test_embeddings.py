@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.data.embedding_file import map_embeddings
-from darkroom.data.embeddings import EmbeddingShards, require_same_images, stored
+from darkroom.data.embeddings import EmbeddingShards, map_embeddings, require_same_images, stored
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError

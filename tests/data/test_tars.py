@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.data.tars import DamagedTarError, Member, compression, members
+from darkroom.data.tars import DamagedTarError, Member, members
 from darkroom.errors import DarkroomError
 from data.making_tars import tar
 
@@ -152,12 +152,12 @@ def test_sparse_members_of_pax_are_refused(tmp_path: Path) -> None:
         listed(sparse(tmp_path / "a.tar"))
 
 
-def test_an_extended_header_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+def test_an_extended_header_that_would_fill_the_memory_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     header = tarfile.TarInfo("././@LongLink")
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 2**40
     path.write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
-    with pytest.raises(DarkroomError, match="an extended header of 1,099,511,627,776 bytes"):
+    with pytest.raises(DamagedTarError, match="the header of a member is damaged"):
         listed(path)
 
 
@@ -183,7 +183,7 @@ def test_a_flipped_header_byte_names_the_byte_and_what_is_before(tmp_path: Path)
     data[1536 + 5] ^= 64  # in the name of the second member
     path.write_bytes(data)
     assert len(by_tarfile(path)) == 1  # in silence
-    pattern = r"at byte 1,536 of 10,240: the header of a member is damaged \(bad checksum\);.* can be read: 1$"
+    pattern = r"at byte 1,536 of 10,240: the header of a member is damaged;.* can be read: 1$"
     assert damage(path, pattern) == ["one.txt"]
 
 
@@ -212,30 +212,20 @@ def test_what_comes_after_the_end_is_no_silence(tmp_path: Path) -> None:
     assert damage(one, pattern) == list(FILES)
 
 
-def test_an_extended_header_without_its_member_and_a_damaged_one(tmp_path: Path) -> None:
+def test_an_extended_header_without_its_member_is_damaged(tmp_path: Path) -> None:
     path = tar(tmp_path / "a.tar", {LONG: b""}, tarfile.PAX_FORMAT)
     data = path.read_bytes()
-    path.write_bytes(data[:1024] + bytes(1024))
-    damage(path, "ends after an extended header")
-    path.write_bytes(data[:512] + b"9x" + data[514:])
-    damage(path, "an extended header is damaged")
-    path.write_bytes(data[:600])
-    damage(path, "ends within an extended header")
+    for cut in (data[:1024] + bytes(1024), data[:600]):
+        path.write_bytes(cut)
+        damage(path, "at byte 0 of .*: the header of a member is damaged")
 
 
-def test_a_size_that_is_no_number_is_damaged(tmp_path: Path) -> None:
-    for size in ("9" * 5000, "-1", "\u0664"):
-        info = tarfile.TarInfo("a.jpg")
-        info.pax_headers = {"size": size}
-        (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
-        damage(tmp_path / "a.tar", "an extended header is damaged .it says size")
-
-
-def test_a_header_of_a_negative_size_is_damaged(tmp_path: Path) -> None:
-    info = tarfile.TarInfo("a.jpg")
-    info.size = -512  # in GNU's base 256
-    (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
-    damage(tmp_path / "a.tar", "its size is -512")
+def test_a_negative_size_is_damaged(tmp_path: Path) -> None:
+    in_gnu, in_pax = tarfile.TarInfo("a.jpg"), tarfile.TarInfo("a.jpg")
+    in_gnu.size, in_pax.pax_headers = -512, {"size": "-1"}
+    for data in (in_gnu.tobuf(tarfile.GNU_FORMAT), in_pax.tobuf(tarfile.PAX_FORMAT)):
+        (tmp_path / "a.tar").write_bytes(data + bytes(1024))
+        damage(tmp_path / "a.tar", "of -[0-9]+ bytes goes on past the end")
 
 
 @settings(max_examples=150, deadline=None)
@@ -264,8 +254,9 @@ def test_no_truncation_and_no_flip_of_a_header_is_silent(tmp_path_factory: pytes
         assert found == expected
 
 
-@pytest.mark.parametrize(("ending", "kind"), [("", None), ("gz", "gzip"), ("bz2", "bzip2"), ("xz", "xz")])
-def test_compression_is_told_by_content(tmp_path: Path, ending: str, kind: str | None) -> None:
+@pytest.mark.parametrize(("ending", "kind"), [("gz", "gzip"), ("bz2", "bzip2"), ("xz", "xz")])
+def test_compressed_tars_are_refused(tmp_path: Path, ending: str, kind: str) -> None:
     with tarfile.open(tmp_path / "a.tar", f"w:{ending}"):
         pass
-    assert compression(tmp_path / "a.tar") == kind
+    with pytest.raises(DarkroomError, match=rf"some.tar is compressed \({kind}\).*unpack it"):
+        listed(tmp_path / "a.tar")

@@ -657,13 +657,13 @@ def test_paths_are_related_where_one_lies_in_the_other(one, other, expected):
 
 def test_old_names_are_answered_with_the_new_ones(clone, capsys):
     """Those that a params.yaml of before has, one sentence each, and with the most specific name."""
-    values = {**read_yaml(PARAMS), "score_dit": {}, "sample_dit": {"images": 9, "steps": 4}}
+    values = {**read_yaml(PARAMS), "urls": {}, "score_dit": {}, "sample_dit": {"images": 9, "steps": 4}}
     values["train_dit"] = {"model": {"width": 8, "depth": 1}, "evaluate": {"every": 0, "solver": "heun"}}
     values["train_tokenizer"]["common"] = {"images": 64, "batch": 8}
     PARAMS.write_text(yaml.safe_dump(values))
     assert main(["check"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 8 and "`urls` is gone: take it out; download a table of addresses with img2dataset" in lines[7]
     for old, new in [
         ("score_dit", "score_generator"),
         ("sample_dit", "sample_generator.common"),

@@ -14,7 +14,6 @@ from PIL import Image
 
 from data.making_tars import tar
 from data.sources.torchvision_files import write_mnist
-from programs import write_program
 
 COUNT = 60
 
@@ -116,44 +115,6 @@ def make_hub(folder: Path, patch: Any) -> Made:
     return part("hub", folder), {}
 
 
-# What img2dataset does with its command line, where the network is the folder that the program lies in.
-_PROGRAM = """
-    import io, json, pathlib, sys, tarfile
-    import pyarrow as pa, pyarrow.parquet as pq
-
-    given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-    here, out = pathlib.Path(__file__).parent, pathlib.Path(given["--output_folder"])
-    out.mkdir(exist_ok=True)
-    rows = []
-    with tarfile.open(out / "00000.tar", "w") as tar:
-        for row, url in enumerate(pq.read_table(given["--url_list"])["url"].to_pylist()):
-            data = (here / url.rpartition("/")[2]).read_bytes()
-            for ending, content in (("jpg", data), ("json", b"{}")):
-                member = tarfile.TarInfo(f"{row:06d}.{ending}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-            rows.append({"key": f"{row:06d}", "status": "success", "error_message": None})
-    schema = pa.schema([(name, pa.string()) for name in ("key", "status", "error_message")])
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), out / "00000.parquet")
-    (out / "00000_stats.json").write_text(json.dumps({"status_dict": {"success": len(rows)}}))
-"""
-
-
-def make_urls(folder: Path, patch: Any) -> Made:
-    """A table of addresses, and a program that fetches them as img2dataset does."""
-    folder.mkdir()
-    labels = []
-    for number, (data, label) in enumerate(files("JPEG")):
-        (folder / f"{number}.jpg").write_bytes(data)
-        labels.append(str(label))
-    urls = [f"https://example.org/{number}.jpg" for number in range(COUNT)]
-    pq.write_table(
-        pa.table({"url": urls, "caption": [f"a {label}" for label in labels], "label": labels}), folder / "urls.parquet"
-    )
-    program = write_program(folder / "img2dataset", _PROGRAM)
-    return part("urls", folder / "urls.parquet", label_column="label"), {"run": {"img2dataset": str(program)}}
-
-
 MAKERS: dict[str, Callable[[Path, Any], Made]] = {
     "digits": make_digits,
     "shapes": make_shapes,
@@ -161,5 +122,4 @@ MAKERS: dict[str, Callable[[Path, Any], Made]] = {
     "folder": make_folder,
     "webdataset": make_webdataset,
     "hub": make_hub,
-    "urls": make_urls,
 }

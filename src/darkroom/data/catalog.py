@@ -57,7 +57,7 @@ class Catalog:
             )
         return self._numbers[label]
 
-    def require_parts(self, sources: dict[str, str]) -> None:
+    def require_parts(self, sources: Mapping[str, str]) -> None:
         """Check that images, or artifacts made from them, come from the parts of the catalog.
 
         Args:
@@ -67,12 +67,21 @@ class Catalog:
         Raises:
             ArtifactError: a part is not in the catalog, or has changed since; the message names the part.
         """
-        for part, found in sources.items():
-            if self.parts.get(part) != found:
-                what = "was written again since" if part in self.parts else "is not in it"
-                raise ArtifactError(
-                    f"{CATALOG} does not fit the part `{part}`, which {what}: run `dvc repro`, which makes both anew."
-                )
+        _require_parts(CATALOG, self.parts, sources)
+
+
+def _require_parts(folder: Path, parts: Mapping[str, str], sources: Mapping[str, str]) -> None:
+    for part, found in sources.items():
+        if parts.get(part) != found:
+            what = "was written again since" if part in parts else "is not in it"
+            raise ArtifactError(
+                f"{folder} does not fit the part `{part}`, which {what}: run `dvc repro`, which makes both anew."
+            )
+
+
+def _stored_parts(parts: Iterable[str], root: Path) -> dict[str, str]:
+    """Return the SHA-256 of the manifests of some parts. Raises ArtifactError where one is missing."""
+    return {part: manifest_hash(root / part) for part in parts if read_manifest(root / part, SHARDS_KIND)}
 
 
 def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalog:
@@ -98,11 +107,7 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
         _numbers={name: number for number, name in enumerate(classes)},
     )
     if shards is not None:
-        found = {}
-        for part in catalog.parts:
-            read_manifest(shards / part, SHARDS_KIND)  # raises where it is missing
-            found[part] = manifest_hash(shards / part)
-        catalog.require_parts(found)
+        catalog.require_parts(_stored_parts(catalog.parts, shards))
     return catalog
 
 
@@ -146,12 +151,7 @@ def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
     """
     manifest = read_manifest(folder, SELECTION_KIND)
     parts = {part["name"]: part["sha256"] for part in manifest["parts"]}
-    for part, sha256 in parts.items():
-        read_manifest(root / part, SHARDS_KIND)  # raises where it is missing
-        if manifest_hash(root / part) != sha256:
-            raise ArtifactError(
-                f"{folder} does not fit the part `{part}`, which was written again since: run `dvc repro`."
-            )
+    _require_parts(folder, parts, _stored_parts(parts, root))
     return Selection(parts, ImageSpec.of(manifest), manifest_hash(folder))
 
 
@@ -159,36 +159,16 @@ _SHOWN = 10  # classes, or groups of them, in a warning
 
 
 def near_names(names: Iterable[str]) -> list[list[str]]:
-    """Return the groups of names that differ in case, accents, blanks, `_`, `-`, `.`, leading zeros or a plural alone.
+    """Return the groups of names that differ in case, accents of Latin letters, blanks, `_`, `-` or `.` alone.
 
     Names of one character never do: A and a are letters.
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(_folded(name), []).append(name)
-    for key in sorted(groups):
-        for plural in _plurals(key):
-            if key in groups and plural in groups:
-                groups[key] += groups.pop(plural)
+        latin = re.sub(r"(?<=[a-z])[\u0300-\u036f]+", "", unicodedata.normalize("NFKD", name).casefold())
+        plain = re.sub(r"[\s_.-]+", "", latin) if len(name) > 1 else ""
+        groups.setdefault(plain or name, []).append(name)
     return [sorted(group) for _, group in sorted(groups.items()) if len(group) > 1]
-
-
-def _plurals(name: str) -> list[str]:
-    """Return the English plurals of a name: dogs, buses, puppies."""
-    if len(name) < 2 or name[-1].isdigit():
-        return []
-    if re.search("[^aeiou]y$", name):
-        return [f"{name}s", f"{name[:-1]}ies"]
-    return [f"{name}s", f"{name}es"] if name.endswith(("s", "x", "z", "ch", "sh", "o")) else [f"{name}s"]
-
-
-def _folded(name: str) -> str:
-    """Return what names that nearly agree have in common; accents are those of Latin letters, as й is no и."""
-    if len(name) == 1:
-        return name
-    latin = re.sub(r"(?<=[a-z])[\u0300-\u036f]+", "", unicodedata.normalize("NFKD", name).casefold())
-    plain = re.sub(r"[\s_.-]+", "", latin)
-    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", plain) or name
 
 
 def untrained(counts: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -162,8 +162,7 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     if name == "PNG" and (chunk := wrong_checksum(data)) is not None:
         raise DamageError(Reason.CORRUPT, f"PNG: wrong checksum of {chunk}")
     with _strict(max_pixels):
-        file = _File(data)
-        image = _opened(name, file)
+        image = _opened(name, _File(data))
         if image.width * image.height > max_pixels:
             raise DamageError(Reason.BOMB, f"{image.width} x {image.height} pixels")
         if ends_early(name, data):
@@ -171,7 +170,7 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
         try:
             image.load()
         except Exception as error:  # any error of a decoder means that the file is damaged
-            raise _damage(name, error, _cut_tiff(image, file)) from error
+            raise _damage(name, error, False) from error
         with suppress(Exception):
             image.getexif()  # read now, as it warns of damage
     if name == "PNG":
@@ -180,9 +179,9 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
 
 
 class _File(BytesIO):
-    """A file that records reads beyond its end; `short_header`: whether that happened while the header was read."""
+    """A file that records reads beyond its end."""
 
-    short = short_header = False
+    short = False
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return up to `size` bytes."""
@@ -201,7 +200,6 @@ def _opened(name: str, file: _File) -> ImageFile.ImageFile:
         if image.mode and min(image.size) <= 0 and not file.short:
             raise DamageError(Reason.ZERO_SIZE, f"{image.width} x {image.height} pixels") from error
         raise _damage(name, error, file.short or ends_early(name, file.getvalue())) from error
-    file.short_header = file.short
     return image
 
 
@@ -223,17 +221,6 @@ def _damage(name: str, error: Exception, cut: bool) -> DamageError:
     if cut or "truncated" in text.lower() or "not enough" in text:
         return DamageError(Reason.TRUNCATED, text)
     return DamageError(Reason.CORRUPT, text)
-
-
-def _cut_tiff(image: ImageFile.ImageFile, file: _File) -> bool:
-    """Return whether the tags of a TIFF, or the pixels of its first image by its tags, reach beyond its end."""
-    if not isinstance(image, TiffImagePlugin.TiffImageFile):
-        return False
-    for offsets, counts in ((273, 279), (324, 325)):  # of strips, and of tiles
-        with suppress(KeyError, TypeError, ValueError):
-            pieces = zip(image.tag_v2[offsets], image.tag_v2[counts], strict=False)
-            return file.short_header or max(map(sum, pieces)) > len(file.getvalue())
-    return file.short_header
 
 
 _lock = threading.Lock()

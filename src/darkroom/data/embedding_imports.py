@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from darkroom.data.embedding_file import map_embeddings
+from darkroom.data.embeddings import map_embeddings
 from darkroom.data.keys import key_of
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError

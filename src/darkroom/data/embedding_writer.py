@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
-from darkroom.data.embedding_file import COLUMNS, DTYPE, KIND, file_name, map_embeddings, row_shapes, write_array
+from darkroom.data.embeddings import COLUMNS, DTYPE, KIND, file_name, map_embeddings, row_shapes, write_array
 from darkroom.data.index import EMBEDDINGS, IndexWriter
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.errors import DarkroomError

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import ArtifactError, check_file
+from darkroom.data.rows import mapped
 
 KIND = "latents"  # the kind in the manifest beside the shards
 CODEBOOK = "codebook.safetensors"  # beside the manifest, where the latents are codes
@@ -145,11 +145,7 @@ def map_latent_shard(path: Path) -> LatentFile:
         ArtifactError: the file is not a shard of latents; the message names it.
     """
     try:
-        # Arrow's memory map outlives the file descriptor, so a thousand shards need no thousand descriptors. Arrow
-        # makes the system read ahead what is requested, so one byte is requested, and viewed as the whole file.
-        with pa.memory_map(str(path)) as file:
-            first, size = file.read_buffer(1), file.size()
-        content = memoryview(pa.foreign_buffer(first.address, size, first)).cast("B")
+        content = mapped(path)
         start = 8 + int.from_bytes(content[:8], "little")
         found = json.loads(bytes(content[8:start]))
         header = {name: found[name] for name in _order(found)}

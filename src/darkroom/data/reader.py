@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tar_files import OpenFiles, TarFiles
 from darkroom.remote import is_remote, local_path, redacted
 
-_HEADER = tarfile.BLOCKSIZE
 _OPEN = 16  # maximum number of open tars where some are remote: an open tar stays in the cache
 
 
@@ -160,17 +158,13 @@ class ImageShards(Indexed):
         number = int(np.searchsorted(self._firsts, row, side="right")) - 1
         offset, size = int(self._offset[row]), int(self._size[row])
         try:
-            block = self._files.read(number, offset - _HEADER, _HEADER + size)
+            data = self._files.read(number, offset, size)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise  # the disk is full, which the runner reports
             raise self._fault(number, row, str(error)) from error
-        header, data = block[:_HEADER], block[_HEADER:]
         if hashlib.sha256(data).digest() != self._sha256[row].tobytes():
             raise self._fault(number, row, "its sha256 is not that of the index")
-        # Other readers need the header, and skip an image with a damaged header in silence.
-        if (fault := _header_fault(header)) is not None:
-            raise self._fault(number, row, f"its tar header is damaged: {fault}")
         image = self._decoded(number, row, data)
         if image.shape != self.image_shape:
             raise self._fault(number, row, f"its shape is {image.shape}, and the manifest says {self.image_shape}")
@@ -275,12 +269,3 @@ def _changed(shard: Shard, what: str) -> ArtifactError:
         f"{redacted(shard.tar)} changed since the part `{part}` was indexed in place ({what}): put the old file back, "
         f"or ingest it again with `dvc repro ingest@{part}`."
     )
-
-
-def _header_fault(header: bytes) -> str | None:
-    """Return what is wrong with the header of a member, by its checksum; None: nothing."""
-    try:
-        tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")  # names in shards of others may be in any encoding
-    except (tarfile.TarError, ValueError) as error:
-        return str(error)
-    return None

@@ -1,4 +1,4 @@
-"""Tars that lie elsewhere: each is fetched, or unpacked, as a whole into a cache when it is first needed."""
+"""Tars that lie elsewhere: each is fetched as a whole into a cache when it is first needed."""
 
 # No effect on any output: fetches and keeps shards that lie elsewhere; what comes is checked by its hash
 
@@ -25,18 +25,14 @@ GIGABYTES = "DARKROOM_CACHE_GB"  # in the environment: `run.cache_gb`, for this 
 _DEFAULT = 20.0
 
 
-class OtherContentError(DarkroomError):
-    """The SHA-256 of a fetched or unpacked file is not the expected one."""
-
-
 class Cache:
     """Local files by their origin. Several processes and threads may use one folder; each file is made once.
 
     Args:
         folder: the folder of the cache, made when needed. None: `.darkroom/cache/shards` of the main checkout, also in
             a queued experiment.
-        limit: the size limit in bytes. The least recently used files are removed first, and never a file that is
-            being read, so the files in use at one time can exceed the limit. None: `run.cache_gb`.
+        limit: the size limit in bytes; the least recently used files are removed first. A file that is removed while
+            it is open can still be read, so the files in use at one time can exceed the limit. None: `run.cache_gb`.
     """
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
@@ -60,13 +56,13 @@ class Cache:
         """Return the file of a name and version, made unless it is here.
 
         Args:
-            name: the origin of the file: a URL or a path.
+            name: the URL of the file.
             version: any text that changes when the origin changes.
             make: writes the file to the path that is its argument.
             sha256: the expected SHA-256, where it is known.
 
         Raises:
-            OtherContentError: the file has another SHA-256; nothing is kept.
+            ArtifactError: the file has another SHA-256; nothing is kept.
             OSError: the folder cannot be written, or the disk is full; nothing is kept.
             Exception: any error of `make`.
         """
@@ -81,7 +77,11 @@ class Cache:
                     os.fsync(file.fileno())
                 content = sha256_file(part)
                 if sha256 not in (None, content):
-                    raise OtherContentError(f"its sha256 is {content[:12]}…, and not {str(sha256)[:12]}…")
+                    raise ArtifactError(
+                        f"{redacted(name)} is another file than the one that was ingested (its sha256 is "
+                        f"{content[:12]}…, and not {str(sha256)[:12]}…): put the old one back, or run `dvc repro "
+                        "--force ingest@PART` of its part, as DVC does not see what changes behind a URL."
+                    )
                 self._make_room(part.stat().st_size)
                 return part.rename(self.folder / f"{_short(name)}-{_short(version)}-{content}.tar")
             finally:
@@ -98,8 +98,8 @@ class Cache:
             for _, size, path in sorted(files):
                 if total <= self.limit:
                     return
-                if _removed(path):
-                    total -= size
+                path.unlink(missing_ok=True)
+                total -= size
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
@@ -111,22 +111,6 @@ class Cache:
             # Explicitly: a process that was forked meanwhile holds the descriptor too, and would keep the lock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
-
-
-def _removed(path: Path) -> bool:
-    """Remove a file unless someone reads it; return whether it is gone."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def _short(text: str) -> str:
@@ -197,13 +181,7 @@ class RemoteShards:
             print(f"fetches {redacted(url)}")
             self._tried(what, lambda: _copy(url, part, info.get("size")))
 
-        try:
-            return self._cache.make(url, version, make, sha256)
-        except OtherContentError as error:
-            raise ArtifactError(
-                f"{redacted(url)} is another file than the one that was ingested ({error}): put the old one back, or "
-                "run `dvc repro --force ingest@PART` of its part, as DVC does not see what changes behind a URL."
-            ) from error
+        return self._cache.make(url, version, make, sha256)
 
     def small(self, url: str) -> bytes | None:
         """Return the content of a small file beside shards; None: no such file. Raises DarkroomError as `fetch`."""

@@ -26,7 +26,7 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")  # with its extension shorter than the 
 class ShardWriter:
     """Writes one stream of samples as numbered shards. Samples are written at once; no shard is held in memory.
 
-    Use it as `for sample in ...: writer.add(sample)`, then `writer.close()`. The caller ensures that keys are unique.
+    Call `append` for each sample, then `close`. The caller ensures that keys are unique.
     """
 
     def __init__(self, folder: Path, shard_size: int, format: str) -> None:
@@ -36,22 +36,6 @@ class ShardWriter:
         self._entries: list[dict[str, Any]] = []
         self._tar: tarfile.TarFile | None = None
         self._rows: list[dict[str, Any]] = []
-        self._pixels: tuple[str, tuple[int, int]] | None = None
-
-    def add(self, sample: Sample) -> None:
-        """Append a prepared image, encoded in the format of this writer.
-
-        Raises:
-            DarkroomError: its key is not allowed, or its size or mode differs from the images before it.
-        """
-        pixels = sample.image.mode, sample.image.size
-        if self._pixels not in (None, pixels):
-            raise DarkroomError(
-                f"the image {sample.key} has mode and size {pixels}, and those before it {self._pixels}."
-            )
-        self._pixels = pixels
-        size = sample.image.size
-        self.append(sample.key, encode(sample.image, self._format), size, size, sample.label, sample.caption)
 
     def append(
         self,
@@ -150,9 +134,13 @@ def write_shards(folder: Path, samples: Iterable[Sample], shard_size: int, forma
     reads the folder.
 
     Raises:
-        DarkroomError: see `ShardWriter.add`.
+        DarkroomError: a key is not allowed, or an image differs in size or mode from those before it.
     """
-    writer = ShardWriter(folder, shard_size, format)
+    writer, pixels = ShardWriter(folder, shard_size, format), None
     for sample in samples:
-        writer.add(sample)
+        before, pixels = pixels, (sample.image.mode, sample.image.size)
+        if before not in (None, pixels):
+            raise DarkroomError(f"the image {sample.key} has mode and size {pixels}, and those before it {before}.")
+        size = sample.image.size
+        writer.append(sample.key, encode(sample.image, format), size, size, sample.label, sample.caption)
     return writer.close()

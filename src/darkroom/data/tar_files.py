@@ -1,20 +1,17 @@
-"""Tars by number, as plain local files that many readers share: fetched where remote, unpacked where compressed."""
+"""Tars by number, as local files that many readers share, fetched where they are remote; and their names."""
 
-import bz2
-import fcntl
-import gzip
-import lzma
 import os
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from darkroom.data.remote import Cache, RemoteShards
-from darkroom.data.tars import DamagedTarError, compression
+from braceexpand import braceexpand
+
+from darkroom.data.keys import shown
+from darkroom.data.remote import Cache, RemoteShards, require_url
 from darkroom.errors import DarkroomError
-from darkroom.remote import is_remote, local_path
+from darkroom.remote import is_remote, local_path, redacted
 
 _OPEN = 128  # files open at once: several readers stay below the usual limit of 1024 a process
 _TRIES = 3  # attempts to open a file that another process may remove after it was located
@@ -26,9 +23,6 @@ class _Handle:
     def __init__(self, path: Path) -> None:
         self.descriptor = -1
         self.descriptor = os.open(path, os.O_RDONLY)
-        # The lock marks the file as in use for the cache. File systems without locks hold no cache.
-        with suppress(OSError):
-            fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
@@ -72,10 +66,6 @@ class OpenFiles:
         self.__init__(**state)  # type: ignore[misc]
 
 
-_OPENERS: dict[str, Callable[..., Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
-_CHUNK = 2**20
-
-
 class TarFiles:
     """A callable that returns the path of a tar by its number, as `OpenFiles` needs it. Can be pickled.
 
@@ -89,23 +79,10 @@ class TarFiles:
         self, names: Sequence[str], sha256: Mapping[str, str] | None = None, cache: Cache | None = None
     ) -> None:
         self.names = list(names)
-        self._cache = cache or Cache()
-        self.remote = RemoteShards(sha256, self._cache)
+        self.remote = RemoteShards(sha256, cache)
 
     def __call__(self, number: int) -> Path:
-        """Return the path of a tar.
-
-        Raises:
-            DarkroomError: the tar cannot be downloaded or unpacked.
-            DamagedTarError: the compressed data are damaged.
-            OSError: the tar cannot be read.
-        """
-        path = self.stored(number)
-        kind = compression(path)
-        return path if kind is None else self._unpacked(path, self.names[number], kind)
-
-    def stored(self, number: int) -> Path:
-        """Return the path of a tar as its owner stores it, which may be compressed."""
+        """Return the path of a tar. Raises DarkroomError where it cannot be downloaded."""
         name = self.names[number]
         return self.remote.fetch(name) if is_remote(name) else local_path(name)
 
@@ -113,27 +90,46 @@ class TarFiles:
         """Download the remote tars among `numbers` in the background, in this order."""
         self.remote.prefetch([self.names[number] for number in numbers if is_remote(self.names[number])])
 
-    def _unpacked(self, path: Path, name: str, kind: str) -> Path:
-        metadata = path.stat()
-        # The name of a cached file contains the hash of its content; its time is the time of its last use.
-        version = path.name if is_remote(name) else f"{metadata.st_size} {metadata.st_mtime_ns}"
-        what = name if is_remote(name) else str(path.resolve())
-        return self._cache.make(f"unpacked {what}", version, lambda part: self._unpack(path, part, kind, name))
 
-    def _unpack(self, path: Path, part: Path, kind: str, name: str) -> None:
-        if kind not in _OPENERS:
-            raise DarkroomError(f"{name} is compressed with {kind}, which cannot be read here: unpack it before.")
-        size = 0
-        try:
-            with _OPENERS[kind](path, "rb") as source, part.open("wb") as target:
-                while chunk := source.read(_CHUNK):
-                    size += target.write(chunk)
-                    if size > self._cache.limit:
-                        raise DarkroomError(
-                            f"{name} unpacks to more than the cache may hold: raise `run.cache_gb`, or unpack it."
-                        )
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            # Nothing of it is used: the checksum of the content comes at the end of a compressed file.
-            raise DamagedTarError(f"its {kind} data are damaged ({error}); nothing of it is used") from error
+TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+
+
+def in_folder(path: Path) -> list[str]:
+    """Return the tars of a folder, sorted by name, or the one tar that `path` is. Raises DarkroomError: no tar."""
+    if path.is_file():
+        return [path.as_posix()]
+    if not path.is_dir():
+        raise DarkroomError(f"{path} does not exist: give the part the folder of the tars, or one tar.")
+    found = sorted(file.as_posix() for file in path.iterdir() if file.name.endswith(TAR_ENDINGS) and file.is_file())
+    if not found:
+        raise DarkroomError(f"{path} holds no tar ({', '.join(TAR_ENDINGS)}): give the part the folder of the tars.")
+    for tar in found:
+        if shown(tar) != tar:
+            raise DarkroomError(f"the name of {shown(tar)} is not UTF-8, and no manifest can hold it: rename the file.")
+    return found
+
+
+def behind(url: str) -> list[str]:
+    """Return the URLs in `webdataset.url`: ranges in braces are expanded, `::` separates several URLs.
+
+    Raises:
+        DarkroomError: see `darkroom.data.remote.require_url`.
+    """
+    try:
+        found = [each for piece in url.split("::") for each in braceexpand(piece.strip(), escape=False)]
+    except ValueError as error:
+        raise DarkroomError(f"`webdataset.url` is {redacted(url)!r}, where a brace is open or one too many.") from error
+    for each in found:
+        require_url(each, "webdataset.url")
+    return found
+
+
+def shown_tar(tar: str) -> str:
+    """Return the name of a tar in messages and lists: its URL without secrets, or its file name."""
+    return redacted(tar) if is_remote(tar) else shown(PurePosixPath(local_path(tar).as_posix()).name)
+
+
+def stem_of(shard: str) -> str:
+    """Return the file name of a tar without its extension."""
+    name = shard.rpartition("/")[2]
+    return next((name.removesuffix(ending) for ending in TAR_ENDINGS if name.endswith(ending)), name)

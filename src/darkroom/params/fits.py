@@ -87,16 +87,25 @@ RENAMED = {
     "train_tokenizer.common": "train_tokenizer.training",
 }
 
+# Keys that are gone, and what replaces them.
+REMOVED = {
+    "urls": "download a table of addresses with img2dataset, and read what it writes with the source webdataset",
+    "run.img2dataset": "start img2dataset yourself, and read what it writes with the source webdataset",
+}
+
 
 def require_new_names(params: Mapping[str, Any]) -> None:
-    """Check that no key has a name of before.
+    """Check that no key has a name of before, or is gone.
 
     Raises:
-        DarkroomError: one sentence for each old name, with the new one.
+        DarkroomError: one sentence for each old name, with the new one, and for each key that is gone.
     """
-    found = [name for key in _leaves(params) if (name := _old_name(key)) is not None]
-    if found:
-        lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in dict.fromkeys(found)]
+    leaves = list(_leaves(params))
+    found = [name for key in leaves if (name := _old_name(key)) is not None]
+    lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in dict.fromkeys(found)]
+    gone = [old for old in REMOVED if any(f"{key}.".startswith(f"{old}.") for key in leaves)]
+    lines += [f"{PARAMS}: `{old}` is gone: take it out; {REMOVED[old]} (docs/data.md)." for old in gone]
+    if lines:
         raise DarkroomError("\n".join(lines))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from darkroom.params.parts import Digits, Folder, Hub, Parts, Shapes, Torchvision, Urls, Webdataset
+from darkroom.params.parts import Digits, Folder, Hub, Parts, Shapes, Torchvision, Webdataset
 from darkroom.params.run import Run
 from darkroom.params.section import Positive, Section, Seed
 
@@ -95,6 +95,5 @@ class Params(Section):
     torchvision: Torchvision | None = None
     folder: Folder | None = None
     webdataset: Webdataset | None = None
-    urls: Urls | None = None
     hub: Hub | None = None
     ingest: Ingest

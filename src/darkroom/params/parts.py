@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from darkroom.errors import DarkroomError
-from darkroom.params.section import NO_FILE, PARAMS, Overrides, PartName, Positive, Section, Seed, validate
+from darkroom.params.section import NO_FILE, PARAMS, Overrides, PartName, Section, Seed, validate
 
-SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "urls", "hub"]
+SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "hub"]
 
 
 class Part(Section):
@@ -25,7 +25,7 @@ class Part(Section):
     stop: Annotated[int, Field(gt=0)] | None = None
     """One past the last image of the slice; null: to the end."""
     every: Annotated[int, Field(gt=0)] = 1
-    """One of how many images of the slice is read, evenly spread: a trial on few. Not of webdataset and urls."""
+    """One of how many images of the slice is read, evenly spread: a trial on few. Not of webdataset."""
     embeddings: str = NO_FILE
     """A folder of CLIP embeddings by others: `embed_clip.imported`; data/none: none."""
     settings: Overrides = Field(default_factory=dict)
@@ -36,10 +36,10 @@ class Part(Section):
             yield f"stop ({self.stop}) must be above start ({self.start})"
         if self.source in ("digits", "shapes") and self.path != NO_FILE:
             yield f"{self.source} reads no file: its path is data/none, and not {self.path}"
-        if self.source in ("folder", "urls") and self.path == NO_FILE:
-            yield f"{self.source} needs a path: the folder, or the table of urls, that it reads"
-        if self.source in ("webdataset", "urls") and self.every > 1:
-            yield f"{self.source} reads all from start to stop: set every to 1"
+        if self.source == "folder" and self.path == NO_FILE:
+            yield "folder needs a path: the folder that it reads"
+        if self.source == "webdataset" and self.every > 1:
+            yield "webdataset reads all from start to stop: set every to 1"
         if self.source == "shapes" and self.stop is None:
             yield "shapes has no end: give the part a stop, the number of scenes"
 
@@ -175,29 +175,6 @@ class Webdataset(Section):
                 )
 
 
-class Urls(Section):
-    """A table of addresses, downloaded with img2dataset."""
-
-    url_column: str = "url"
-    """Column with the addresses."""
-    caption_column: str | None = "caption"
-    """Column with the captions; null: none."""
-    label_column: str | None = None
-    """Column with the labels; null: none."""
-    resize: Positive | None = None
-    """Pixels of the shorter side that larger images are reduced to as they are downloaded; null: kept as they are."""
-    encode_format: Literal["jpg", "png", "webp"] = "jpg"
-    """Format of images that are reduced; jpg and webp of quality 95."""
-    disallowed: list[str] = ["noai", "noimageai", "noindex", "noimageindex"]
-    """Words in a server's X-Robots-Tag for which an image is left out; []: none."""
-    retries: Annotated[int, Field(ge=0)] = 2
-    """Retries of a download that failed."""
-    timeout: Positive = 10
-    """Seconds until a download fails."""
-    mirror: bool = False
-    """A mirror image is as true as the image: half of the images are mirrored in training."""
-
-
 class Hub(Section):
     """A data set of the Hugging Face Hub."""
 
@@ -219,7 +196,7 @@ class Hub(Section):
     """A mirror image is as true as the image: half of the images are mirrored in training."""
 
 
-_SOURCES: tuple[type[Section], ...] = (Digits, Shapes, Torchvision, Folder, Webdataset, Urls, Hub)
+_SOURCES: tuple[type[Section], ...] = (Digits, Shapes, Torchvision, Folder, Webdataset, Hub)
 SECTIONS = {source.__name__.lower(): source for source in _SOURCES}
 
 

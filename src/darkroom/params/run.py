@@ -23,8 +23,6 @@ class Run(Section):
     """Processes that read, check and encode the images of a part."""
     cache_gb: Annotated[float, Field(gt=0)] = 20.0
     """Gigabytes of remote shards kept in .darkroom/cache/shards; the least recently used ones are removed."""
-    img2dataset: Annotated[str, Field(min_length=1)] = ".venv.img2dataset/bin/img2dataset"
-    """Program that the source urls downloads with; `make img2dataset`."""
     micro_batch: Annotated[int, Field(gt=0)] | None = None
     """Images in one forward and backward pass of a process, to fit memory; null: all of its part of the batch."""
     activation_checkpointing: bool = False

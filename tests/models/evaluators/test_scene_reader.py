@@ -7,7 +7,8 @@ import torch
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.artifacts.models import SCENE_READER as KIND
-from darkroom.models.evaluators.scene_reader import Detection, SceneReader, open_scene_reader, things_in
+from darkroom.data.scenes.attributes import Detection
+from darkroom.models.evaluators.scene_reader import SceneReader, open_scene_reader, things_in
 from darkroom.models.evaluators.settings import GRID
 
 WORDS = {"colour": ("red", "blue"), "form": ("circle", "star", "ring"), "size": ("small", "large")}

@@ -6,7 +6,7 @@ compared in a canonical form, in which the left or upper one of two things is fi
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Protocol
+from typing import NamedTuple
 
 from darkroom.data.scenes.captions import (
     COUNTS,
@@ -26,33 +26,14 @@ ATTRIBUTES = ("colour", "form", "size", "position", "colour_and_form", "as_descr
 _MIRRORED = {"right of": "left of", "below": "above"}
 
 
-class PositionedThing(Protocol):
-    """A thing with its centre: in a scene, or detected in a picture."""
+class Detection(NamedTuple):
+    """A detected thing; x, y: its centre, as fractions of the picture's side, from the left and from the top."""
 
-    @property
-    def colour(self) -> str:
-        """The name of the colour."""
-        ...
-
-    @property
-    def form(self) -> str:
-        """The name of the form."""
-        ...
-
-    @property
-    def size(self) -> str:
-        """The name of the size."""
-        ...
-
-    @property
-    def x(self) -> float:
-        """The centre as a fraction of the picture's width, from the left."""
-        ...
-
-    @property
-    def y(self) -> float:
-        """The centre as a fraction of the picture's height, from the top."""
-        ...
+    colour: str
+    form: str
+    size: str
+    x: float
+    y: float
 
 
 def canonical(said: Description) -> Description:
@@ -121,7 +102,7 @@ def described(things: Sequence[Thing]) -> Description | None:
     return canonical(describe(Scene(tuple(things), (0, 0, 0))))
 
 
-def compare(said: Description, seen: Sequence[PositionedThing]) -> dict[str, bool]:
+def compare(said: Description, seen: Sequence[Detection | Thing]) -> dict[str, bool]:
     """Return for each of `ATTRIBUTES` whether the picture agrees with the description.
 
     colour, form, size: each detected thing has the value of the described thing that it is matched with. Two things are
@@ -150,9 +131,7 @@ def compare(said: Description, seen: Sequence[PositionedThing]) -> dict[str, boo
     }
 
 
-def rightness(
-    asked_for: Iterable[Description], pictures: Iterable[Sequence[PositionedThing]]
-) -> dict[str, list[float]]:
+def rightness(asked_for: Iterable[Description], pictures: Iterable[Sequence[Detection]]) -> dict[str, list[float]]:
     """Return for each of `ATTRIBUTES` and each picture 1 where it agrees with the description, and 0 where not."""
     found = [compare(said, seen) for said, seen in zip(asked_for, pictures, strict=True)]
     return {name: [float(each[name]) for each in found] for name in ATTRIBUTES}

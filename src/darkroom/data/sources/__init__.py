@@ -10,11 +10,9 @@ from darkroom.data.sources.folder import Folder
 from darkroom.data.sources.hub import Hub
 from darkroom.data.sources.shapes import Shapes
 from darkroom.data.sources.torchvision_sets import Torchvision
-from darkroom.data.sources.urls import Urls
 from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Part
-from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, Section
 
 
@@ -49,26 +47,21 @@ SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
     "shapes": Shapes,
     "torchvision": Torchvision,
     "webdataset": Webdataset,
-    "urls": Urls,
     "hub": Hub,
 }
 
 
-def open_source(chosen: Part, settings: Section, run: Run | None = None) -> Source:
+def open_source(chosen: Part, settings: Section) -> Source:
     """Return the source of a part.
 
     Args:
         chosen: the part from params.yaml.
         settings: the settings of the source for this part (`darkroom.params.parts.settings_of`).
-        run: the section `run`; None: nothing is downloaded with img2dataset.
 
     Raises:
         DarkroomError: the source cannot be opened; the message says what to do.
     """
-    path = None if chosen.path == NO_FILE else Path(chosen.path)
-    if chosen.source == "urls":  # the only one that runs a program
-        return Urls(settings, path, run)  # type: ignore[arg-type]
-    return SOURCES[chosen.source](settings, path)
+    return SOURCES[chosen.source](settings, None if chosen.path == NO_FILE else Path(chosen.path))
 
 
 def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[int, int | None]:

@@ -4,7 +4,6 @@ import codecs
 import json
 import re
 import unicodedata
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -39,10 +38,6 @@ _MARKS = {
 }
 _ASCII = 0.6  # minimum fraction of ASCII in Windows-1252: of text 0.8 and more, of random bytes that print 0.43
 _SHORT = 4  # characters: a text of so few may be all accented letters
-_CERTAIN = 32  # characters of Windows-1252: of fewer that are random up to one text in five is mostly ASCII
-_WORDS = 2 / 3  # minimum fraction of letters, digits and blanks in these
-_SIGNS = frozenset("°€£©®×±´¨™\t\r\n")  # symbols and control codes that these may have, beside those of ASCII
-_ALPHABETS = {*range(1, 0x20)} - {*b"\t\n\v\f\r"}  # higher bytes of letters in UTF-16, and control codes of a text
 _CONTROLS = 0.1  # maximum fraction of control codes in UTF-8
 SPEAKER = {"from", "role"}  # keys of a turn in a conversation
 _ANSWERS = ("gpt", "assistant", "model", "chatgpt", "bot")  # their values in an answer
@@ -71,9 +66,8 @@ def caption_of(data: bytes) -> tuple[str | None, tuple[Finding, ...]]:
     """Return the caption in the bytes of a file or of a value of a table, and findings.
 
     A byte order mark, trailing line ends and NULs are removed. Bytes are decoded as UTF-32 or UTF-16 where they begin
-    with its byte order mark; as UTF-16 without one by its NULs (`_order`); as UTF-8; as UTF-16 where NULs and letters
-    of one script remain; as Windows-1252 where most are ASCII. Nothing else is guessed: it is no text. UTF-16 of CJK
-    alone may be ASCII, and is read as that: 猫 is +s. Of a conversation as JSON the caption is `answer_of`.
+    with its byte order mark, else as UTF-8, or as Windows-1252 where most are ASCII: without its NULs, UTF-16 of Latin
+    letters is either. Nothing else is guessed: it is no text. Of a conversation as JSON the caption is `answer_of`.
     """
     text, how = _decoded(data)
     if text is None:
@@ -94,56 +88,12 @@ def _decoded(data: bytes) -> tuple[str | None, str]:
         if data.startswith(mark):
             text = data.decode(name, "replace").replace("\0", "")
             return (text, f"read as {name}") if _is_text(text) else (None, "")
-    plain, core = data.replace(b"\0", b""), data.rstrip(b"\0")
-    nuls = b"\0" in core
-    core += bytes(len(core) % 2 and len(core) < len(data))  # the NUL of a last character in UTF-16
-    if codec := _order(core):
-        return _wide(core, (codec,))
+    plain = data.replace(b"\0", b"")
     with suppress(UnicodeDecodeError):
         text = plain.decode("utf-8-sig")
         if sum(map(_is_control, text)) <= _CONTROLS * len(text):
             return text, "" if len(plain) == len(data) else "NULs removed"
-    if nuls:
-        # Where there is ASCII, the other order gives letters of CJK, so the order with its NULs comes first.
-        little = core[1::2].count(0) >= core[::2].count(0)
-        wide = _wide(core, ("utf-16-le", "utf-16-be") if little else ("utf-16-be", "utf-16-le"))
-        if wide[0] is not None:
-            return wide
     return (plain.decode("cp1252"), "read as Windows-1252") if _is_latin(plain) else (None, "")
-
-
-def _order(data: bytes) -> str | None:
-    """Return the order of bytes of UTF-16 by the higher bytes of its characters, None where they show none.
-
-    They are NUL for most characters, as for ASCII, or for both of a line end, or NUL and one control code for all, as
-    for Cyrillic. A NUL in a text of another encoding is the higher byte of one character alone.
-    """
-    for codec, first in (("utf-16-le", 1), ("utf-16-be", 0)) if len(data) % 2 == 0 else ():
-        higher, lower = data[first::2], data[1 - first :: 2]
-        plain = sum(not high and low > 0 for high, low in zip(higher, lower, strict=True)) if 0 in higher else 0
-        if 2 * plain > len(higher) or data.endswith("\r\n".encode(codec)):
-            return codec
-        alphabet = {*higher} - {0}
-        least = 4 if alphabet <= _ALPHABETS else 16 if 0 in higher and max(alphabet) < 0x20 else len(data) + 1
-        if len(alphabet) == 1 and len(data) >= least:
-            return codec
-    return None
-
-
-def _wide(data: bytes, codecs: Iterable[str]) -> tuple[str | None, str]:
-    """Return the text of UTF-16 in the first order of bytes that gives one, None where none does, and the finding."""
-    for codec in codecs:
-        with suppress(UnicodeDecodeError):
-            text = data.decode(codec).rstrip("\0")
-            if _is_text(text) and len({_script(letter) for letter in text} - {""}) <= 1:
-                return text, "read as UTF-16 without a byte order mark"
-    return None, ""
-
-
-def _script(letter: str) -> str:
-    """Return the first word of a letter's name, as CYRILLIC; "" of Latin letters, digits and signs, as in any text."""
-    name = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else "LATIN"
-    return {"LATIN": "", "HIRAGANA": "CJK", "KATAKANA": "CJK", "FULLWIDTH": "CJK"}.get(name, name)
 
 
 def _is_control(letter: str) -> bool:
@@ -161,15 +111,5 @@ def _is_latin(data: bytes) -> bool:
     except UnicodeDecodeError:  # a byte that it does not have
         return False
     if len(text.strip()) <= _SHORT:
-        return all(letter.isalpha() or (letter.isspace() and not _is_sign(letter)) for letter in text)
-    if len(text) < _CERTAIN:
-        words = sum(letter.isalnum() or letter.isspace() for letter in text)
-        if words < _WORDS * len(text) or any(_is_sign(letter) for letter in text):
-            return False
+        return all(letter.isalpha() or letter in " \t\r\n" for letter in text)
     return _is_text(text) and sum(letter.isascii() for letter in text) >= _ASCII * len(text)
-
-
-def _is_sign(letter: str) -> bool:
-    """Return whether a letter is a symbol or a control code, but for the usual ones."""
-    usual = letter in _SIGNS or (letter.isascii() and letter.isprintable())
-    return unicodedata.category(letter)[0] in "SC" and not usual

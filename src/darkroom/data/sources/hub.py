@@ -7,7 +7,6 @@ formats. It runs no code of a data set. Images are passed on as stored bytes.
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -59,18 +58,6 @@ class Hub:
         Raises:
             DarkroomError: the split ends before `stop`, or before `start`; or a row cannot be read.
         """
-        number = start
-        for row in self._rows(start, stop):
-            yield self._entry(number, row)
-            number += 1
-        if number == start or (stop is not None and number < stop):
-            most = f"{number:,}" if number > start else f"no more than {start:,}"
-            raise DarkroomError(
-                f"the split `{self._facts['split']}` of {self._files.name} has {most} rows, and the part asks for rows "
-                f"{start:,} to {'the end' if stop is None else f'{stop:,}'}: change its start and stop."
-            )
-
-    def _rows(self, start: int, stop: int | None) -> Iterator[dict[str, Any]]:
         rows = self._stream.skip(start)
         rows = iter(rows if stop is None else rows.take(stop - start))
         number = start
@@ -83,9 +70,15 @@ class Hub:
                     f"cannot be read: {_reason(error)}"
                 ) from error
             if row is None:
-                return
-            yield row
+                break
+            yield self._entry(number, row)
             number += 1
+        if number == start or (stop is not None and number < stop):
+            most = f"{number:,}" if number > start else f"no more than {start:,}"
+            raise DarkroomError(
+                f"the split `{self._facts['split']}` of {self._files.name} has {most} rows, and the part asks for rows "
+                f"{start:,} to {'the end' if stop is None else f'{stop:,}'}: change its start and stop."
+            )
 
     def _entry(self, number: int, row: dict[str, Any]) -> Entry:
         image, name = content(row[self._image])
@@ -289,20 +282,14 @@ def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any
             return datasets.load_dataset(
                 target, settings.configuration, revision=commit, streaming=True, cache_dir=cache
             )
-    except Exception as error:  # an unknown configuration is a ValueError among many
-        known: list[str] = []
-        with suppress(Exception):
-            known = datasets.get_dataset_config_names(target, revision=commit)
-        if known and settings.configuration not in known:
-            raise DarkroomError(
-                f"{name}: `hub.configuration` is {settings.configuration or 'null'}, not one of {_named(known)}."
-            ) from error
+    except Exception as error:  # also of an unknown configuration; it lists those that there are
         gated = (
             f". If it is gated, accept its terms on https://huggingface.co/datasets/{name}, and put a token of yours "
             "into the environment variable HF_TOKEN."
         )
         raise DarkroomError(
-            f"{name} cannot be read as a data set: {_reason(error)}{gated if commit else ''}"
+            f"{name}, `hub.configuration` {settings.configuration or 'null'}, cannot be read as a data set: "
+            f"{_reason(error)}{gated if commit else ''}"
         ) from error
 
 

@@ -4,7 +4,7 @@ Data sets of image files are read as files, through their argument `loader`, so 
 is reported; others return pixels. The order is torchvision's, unless that is the order of the file system.
 
 Most classes of torchvision check that files exist, and few check their content. So files are downloaded and unpacked in
-a temporary folder, and moved into place after the data set was opened from there.
+a temporary folder, and moved into place afterwards.
 """
 
 import fcntl
@@ -14,9 +14,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from PIL import Image, UnidentifiedImageError
@@ -34,7 +33,6 @@ _OTHER = {
     *("CocoCaptions", "CocoDetection", "Cityscapes", "Flickr8k", "Flickr30k", "Kitti", "LFWPairs", "LSUNClass", "SBU"),
     *("VOCDetection", "VOCSegmentation", "WIDERFace", "DatasetFolder", "ImageFolder", "VisionDataset"),
 }
-_GIVEN = {"root", "download", "transform", "target_transform", "transforms", "loader"}  # never options
 # These list folders without sorting: here their images are in the order of their paths.
 _UNSORTED = {"INaturalist", "Omniglot", "SUN397"}
 _NAMES = ("classes", "categories", "all_categories")  # attributes with the names of the labels
@@ -50,11 +48,10 @@ class Torchvision:
 
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
         self._settings = settings
-        kind = find(settings.dataset)
-        self._given = arguments(kind, settings)
-        self._in_files = "loader" in parameters(kind)
+        cls = find(settings.dataset)
+        self._in_files = "loader" in parameters(cls)
         self._root = path or downloads() / settings.dataset
-        self._data = open_or_download(kind, self._root, self._given, settings.download)
+        self._data = open_or_download(cls, self._root, settings)
         self._length = len(self._data)
         self._classes = _classes(self._data, settings)
 
@@ -170,15 +167,11 @@ def _bytes(path: Path) -> bytes:
 
 def _damage(error: Exception, root: Path) -> DamageError:
     """Return what is wrong with an image that a data set could not read."""
-    detail = shown(" ".join(str(error).replace(f"{root}/", "").split()))
     if isinstance(error, FileNotFoundError):
         return DamageError(Reason.MISSING)
     if isinstance(error, UnidentifiedImageError):
         return DamageError(Reason.NOT_AN_IMAGE)
-    if isinstance(error, Image.DecompressionBombError):
-        return DamageError(Reason.BOMB, detail)
-    if isinstance(error, OSError) and error.strerror:
-        return DamageError(Reason.UNREADABLE, error.strerror)
+    detail = shown(" ".join(str(error).replace(f"{root}/", "").split()))
     return DamageError(Reason.TRUNCATED if "truncated" in detail.lower() else Reason.CORRUPT, detail)
 
 
@@ -201,33 +194,24 @@ def find(name: str) -> type:
     return classes[name]
 
 
-def arguments(cls: type, settings: Settings) -> dict[str, Any]:
-    """Return the arguments of a class apart from the folder: the split by the name that the class uses, and options.
+def split_of(cls: type, settings: Settings) -> dict[str, Any]:
+    """Return the argument of a class for the split, by the name that the class uses.
 
     Raises:
-        DarkroomError: the class has no such split, or an option that is not an option of it.
+        DarkroomError: the class has no such split.
     """
-    name, split, takes = cls.__name__, settings.split, parameters(cls)
-    found: dict[str, Any] = {}
+    split, takes = settings.split, parameters(cls)
+    found: dict[str, Any]
     if "train" in takes:
         found, fits, needs = {"train": split == "train"}, split in ("train", "test"), "train or test"
     elif "split" in takes:
         found, fits, needs = {"split": split}, split is not None, "the name of a split"
     else:
-        fits, needs = split is None, "null, as it has no splits"
+        found, fits, needs = {}, split is None, "null, as it has no splits"
     if not fits:
         said = "null" if split is None else split
-        raise DarkroomError(f"{PARAMS}: `torchvision.split` is {said}, and of {name} it must be {needs}.")
-    options = sorted(takes.keys() - _GIVEN - found.keys())
-    if wrong := sorted(settings.options.keys() - set(options)):
-        has = ", ".join(options) or "none"
-        raise DarkroomError(f"{PARAMS}: {name} takes no `{wrong[0]}` under `torchvision.options`; it takes: {has}.")
-    return {**found, **settings.options}
-
-
-# Errors of torchvision about wrong arguments or a missing package; all other errors are about the files.
-_ASKED = (ImportError, TypeError, ValueError)
-_ARCHIVES = (".gz", ".tgz", ".zip", ".tar", ".bz2", ".xz", ".mat", ".data", ".h5", ".csv")
+        raise DarkroomError(f"{PARAMS}: `torchvision.split` is {said}, and of {cls.__name__} it must be {needs}.")
+    return found
 
 
 def parameters(cls: type) -> dict[str, inspect.Parameter]:
@@ -248,44 +232,40 @@ def downloads() -> Path:
     return Path(os.environ.get("DVC_ROOT", ".")) / ".darkroom" / "downloads" / "torchvision"
 
 
-def open_set(cls: type, root: Path, given: Mapping[str, Any]) -> Any:
-    """Return a data set whose files exist; images in files are returned as their paths."""
-    fixed = {"download": False, "loader": str}
-    return cls(str(root), **given, **{name: value for name, value in fixed.items() if name in parameters(cls)})
-
-
-def open_or_download(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> Any:
-    """Return a data set, after downloading or unpacking missing files; see `open_set`.
+def open_or_download(cls: type, root: Path, settings: Settings) -> Any:
+    """Return a data set, after downloading or unpacking missing files; images in files are returned as their paths.
 
     Raises:
         DarkroomError: the files are missing and cannot be downloaded, or are damaged, or an option has a wrong value;
             the message names the folder and what torchvision says.
     """
+    split, takes = split_of(cls, settings), parameters(cls)
+    fixed = {name: value for name, value in {"download": False, "loader": str}.items() if name in takes}
+
+    def opened() -> Any:
+        return cls(str(root), **split, **settings.options, **fixed)
+
     # ImageNet unpacks its archives without an option for it.
     unpacks = hasattr(cls, "parse_archives")
-    ready = not unpacks or ((root / given["split"]).is_dir() and (root / "meta.bin").is_file())
     try:
-        try:
-            if ready:
-                return open_set(cls, root, given)
-        except _ASKED:
-            raise
-        except Exception as error:
-            if not (download and "download" in parameters(cls)):
-                raise _absent(cls, root, error, download) from error
-        with _locked(root):
-            if ready:
-                with suppress(Exception):  # another process brought it meanwhile
-                    return open_set(cls, root, given)
-            _bring(cls, root, given, download)
-            return open_set(cls, root, given)
-    except ImportError as error:
-        raise DarkroomError(f"torchvision needs another package for {cls.__name__}: {error}") from error
-    except (TypeError, ValueError) as error:
+        if not unpacks or ((root / split["split"]).is_dir() and (root / "meta.bin").is_file()):
+            return opened()
+    except (ImportError, TypeError, ValueError) as error:  # of the arguments; other errors are of the files
         raise DarkroomError(f"{PARAMS}: torchvision cannot open {cls.__name__} so: {error}") from error
+    except Exception as error:
+        if not (settings.download and "download" in takes):
+            raise _absent(cls, root, error) from error
+    require_writable(downloads() / "lock")
+    with (downloads() / f".{root.absolute().name}.lock").open("w") as lock:  # parts are ingested in parallel
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            _bring(cls, root, {**split, **settings.options, **({"download": True} if "download" in takes else {})})
+            return opened()
+        except Exception as error:
+            raise _absent(cls, root, error) from error
 
 
-def _bring(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> None:
+def _bring(cls: type, root: Path, given: dict[str, Any]) -> None:
     """Download and unpack a data set in a temporary folder inside `root`, and move new files into place.
 
     What lies in `root` is linked there: archives that a person put there are unpacked, not downloaded, and what another
@@ -294,22 +274,12 @@ def _bring(cls: type, root: Path, given: Mapping[str, Any], download: bool) -> N
     require_writable(root / "download")
     for left in root.glob(".download-*"):
         shutil.rmtree(left)
-    beside = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
-    asked = {"download": True} if "download" in parameters(cls) else {}
-    try:
-        skipped = shutil.ignore_patterns(beside.name)
-        shutil.copytree(root, beside, ignore=skipped, copy_function=_link, dirs_exist_ok=True)
-        try:
-            cls(str(beside), **given, **asked)
-        except Exception as error:
-            # Some classes raise ValueError where the data set is no longer available for download.
-            if isinstance(error, _ASKED) and not (asked and isinstance(error, ValueError)):
-                raise
-            raise _absent(cls, root, error, download, beside) from error
-        sync_tree(beside)
-        _move(beside, root)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as name:
+        skipped = shutil.ignore_patterns(Path(name).name)
+        shutil.copytree(root, name, ignore=skipped, copy_function=_link, dirs_exist_ok=True)
+        cls(name, **given)
+        sync_tree(Path(name))
+        shutil.copytree(name, root, copy_function=os.replace, dirs_exist_ok=True)
 
 
 def _link(path: str, place: str) -> None:
@@ -319,57 +289,11 @@ def _link(path: str, place: str) -> None:
         shutil.copyfile(path, place)
 
 
-def _move(new: Path, root: Path) -> None:
-    """Move files and folders into place; files are added to existing folders."""
-    for path in sorted(new.iterdir()):
-        place = root / path.name
-        if path.is_dir() and place.is_dir():
-            _move(path, place)
-        else:
-            path.replace(place)
-
-
-@contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Hold the lock of a data set: one process at a time downloads it, while parts are ingested in parallel."""
-    path = downloads() / f".{root.absolute().name}.lock"
-    require_writable(path)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _absent(cls: type, root: Path, error: BaseException, download: bool, tried: Path | None = None) -> DarkroomError:
-    """Return the error for missing files: what torchvision says, which files are needed, and where they belong.
-
-    tried: the folder into which they were to come, with the folders that the class makes.
-    """
-    said = " ".join(str(error).replace(str(tried or root), str(root)).split())
-    made = [path.relative_to(tried) for path in tried.rglob("*") if path.is_dir()] if tried else []
-    new = [path for path in made if not (root / path).exists()]
-    place = root / max(new, key=lambda path: (len(path.parts), str(path)), default=Path())
-    names = f" ({found})" if (found := ", ".join(files(cls))) else ""
-    allow = "" if download else ", set `torchvision.download` to true where they are archives to be unpacked"
+def _absent(cls: type, root: Path, error: BaseException) -> DarkroomError:
+    """Return the error for missing files: what torchvision says, and where they belong."""
+    said = " ".join(re.sub(r"/\.download-[^/\s]*", "", str(error)).split()).rstrip(".")
     return DarkroomError(
-        f"{cls.__name__} is not in {root}, or not whole, and could not be had: {said.rstrip('.')}. "
-        f"Put its files{names} into {place}{allow}, and run the same command again."
+        f"{cls.__name__} is not in {root}, or not whole, and could not be had: {said}. Run the same command where "
+        "there is a network and copy that folder here, or put its files there; archives are unpacked with "
+        "`torchvision.download: true`."
     )
-
-
-def files(cls: type) -> list[str]:
-    """Return the names of the archives in the download code of a class, or else in its attributes."""
-    attributes = {name: inspect.getattr_static(cls, name) for name in dir(cls) if not name.startswith("__")}
-    functions = [each for name in ("download", "_download") if inspect.isfunction(each := attributes.get(name))]
-    codes = [each.__code__ for each in functions]
-    found = _archives([[code.co_consts, [attributes.get(each) for each in code.co_names]] for code in codes])
-    return sorted(found or _archives(attributes))
-
-
-def _archives(value: Any) -> set[str]:
-    """Return the names of archives among nested texts: file names, and the ends of addresses."""
-    if isinstance(value, str):
-        name = PurePosixPath(value).name
-        return {name} if name.endswith(_ARCHIVES) and not name.startswith(".") and " " not in name else set()
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    return set().union(*map(_archives, value)) if isinstance(value, list | tuple) else set()

@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import key_of, shown
 from darkroom.data.sample import Entry, Extent, Raw
 from darkroom.data.sources.captions import LARGEST, LONGEST, answer_of, caption_of, label_of
-from darkroom.data.sources.downloads import Log, read_log
-from darkroom.data.sources.tar_names import behind, in_folder, shown_tar, stem_of
 from darkroom.data.sources.walk import ENDINGS
-from darkroom.data.tar_files import OpenFiles, TarFiles
-from darkroom.data.tars import DamagedTarError, Member, Sample, compression, members, samples, split_name
+from darkroom.data.tar_files import OpenFiles, TarFiles, behind, in_folder, shown_tar, stem_of
+from darkroom.data.tars import DamagedTarError, Member, Sample, members, samples, split_name
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Webdataset as Settings
 from darkroom.remote import is_remote, local_path
@@ -111,8 +111,57 @@ def _whole(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+# Error messages of img2dataset are reduced to a few categories: they contain addresses, which may contain passwords.
+_FAULTS = {
+    r"X-Robots-Tag": "the server forbids it by X-Robots-Tag",
+    r"timed? ?out": "no answer in time",
+    r"certificate|SSL": "no safe connection",
+    r"not known|name resolution|nodename|No address associated": "no such host",
+    r"IncompleteRead": "cut off",
+    r"refused|reset|unreachable|aborted|Remote end|No route": "no connection",
+    r"unknown url type|control characters|Invalid IPv6|nonnumeric port|no host|label (empty|too)": "not an address",
+    r"Image decoding error": "img2dataset cannot decode it",
+}
+
+
+def error_category(message: str) -> str:
+    """Return the category of a download error, which contains no address."""
+    if status := re.search(r"HTTP Error (\d{3})", message):
+        return f"HTTP {status[1]}"
+    return next((words for pattern, words in _FAULTS.items() if re.search(pattern, message)), "another error")
+
+
+def read_log(name: str, data: bytes | None) -> dict[str, str | None] | None:
+    """Return for each key that img2dataset tried why its download failed, None where it is in the tar.
+
+    Args:
+        name: the parquet file that img2dataset writes beside a tar, for messages.
+        data: its content; None: there is none.
+
+    Returns:
+        None where there is no such file, or it is another program's.
+
+    Raises:
+        DarkroomError: the file cannot be read.
+    """
+    if data is None:
+        return None
+    try:
+        table = pq.ParquetFile(pa.BufferReader(data))
+        columns = [each for each in ("key", "status", "error_message") if each in table.schema_arrow.names]
+        if columns[:2] != ["key", "status"]:
+            return None
+        rows = table.read(columns=columns).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DarkroomError(
+            f"{name} beside the shard cannot be read ({error}): restore it, or remove it to go without what "
+            "img2dataset says of failed downloads."
+        ) from error
+    failed = [row["status"] != "success" and error_category(row.get("error_message") or "") for row in rows]
+    return {str(row["key"]): f"{row['status']}: {why}" if why else None for row, why in zip(rows, failed, strict=True)}
+
+
 _OPEN = 16  # maximum number of open tars: an open tar stays in the cache
-_MOST = 10**6  # maximum number of samples that are listed as missing where only their count is known
 
 
 class _Place(NamedTuple):
@@ -207,7 +256,7 @@ class Webdataset:
         shard = shown_tar(self.tars.names[number])
         found, unread, damage = list[Member](), list[tuple[str, str]](), None
         try:
-            for member in members(self._plain(number, shard), shard, unread):
+            for member in members(self.tars(number), shard, unread):
                 found.append(member)
         except DamagedTarError as error:
             damage = str(error)
@@ -223,22 +272,18 @@ class Webdataset:
         entries += [_listed(shard, name, Reason.UNREADABLE, why) for name, why in unread]
         hidden = [member.name for member in found if split_name(member.name) is None and self._is_image(member.name)]
         entries += [_listed(shard, name, Reason.PASSED_OVER, "hidden, or metadata of the shard") for name in hidden]
-        if (log := self._log(number)) is not None:
-            entries += _missing(shard, log, grouped)
+        log, found_keys = self._log(number), {key for key, _ in grouped}
+        for key, why in (log or {}).items():
+            if why is not None:
+                entries.append(_listed(shard, key, Reason.DOWNLOAD_FAILED, why))
+            elif key not in found_keys:
+                said = f"{stem_of(shard)}.parquet says that it is in the tar, and it is not"
+                entries.append(_listed(shard, key, Reason.MISSING, said))
         if self._shard_in_key:
             entries = [replace(entry, key=key_of(f"{stem_of(shard)}-{entry.key}")) for entry in entries]
         yield from sorted(entries, key=lambda entry: entry.key)
         if damage is not None:
             yield Entry(key_of(stem_of(shard)), shard, Finding(Reason.DAMAGED_SHARD, damage))
-
-    def _plain(self, number: int, shard: str) -> Path:
-        """Return the path of a tar, unpacked."""
-        if self.in_place and (kind := compression(self.tars.stored(number))) is not None:
-            raise DarkroomError(
-                f"{shard} is compressed ({kind}), and no single image can be read from it in place: set "
-                "`webdataset.repack` to true, or unpack it."
-            )
-        return self.tars(number)
 
     def _entries(self, number: int, shard: str, sample: Sample) -> Iterator[Entry]:
         """Yield the entry of a sample, and one for each image of it that is not read."""
@@ -261,34 +306,15 @@ class Webdataset:
         ending = name.rpartition("/")[2].partition(".")[2].lower()
         return ending in self._image or ending.rpartition(".")[2] in ENDINGS
 
-    def _log(self, number: int) -> Log | None:
+    def _log(self, number: int) -> dict[str, str | None] | None:
         """Return img2dataset's records of a shard."""
-        name = self.tars.names[number]
-        if is_remote(name):
-            folder, _, file = name.rpartition("/")
-            small = self.tars.remote.small
-            return None if "?" in file else read_log(stem_of(file), lambda beside: small(f"{folder}/{beside}"))
-        path = local_path(name)
-        return read_log(stem_of(path.name), lambda beside: _content(path.with_name(beside)))
+        folder, slash, file = self.tars.names[number].rpartition("/")
+        beside = f"{folder}{slash}{stem_of(file)}.parquet"
+        if is_remote(beside):
+            return None if "?" in file else read_log(f"{stem_of(file)}.parquet", self.tars.remote.small(beside))
+        path = local_path(beside)
+        return read_log(path.name, path.read_bytes() if path.is_file() else None)
 
 
 def _listed(shard: str, name: str, reason: Reason, why: str) -> Entry:
     return Entry(key_of(name), f"{shard}: {shown(name)}", Finding(reason, why))
-
-
-def _missing(shard: str, log: Log, grouped: list[Sample]) -> Iterator[Entry]:
-    """Yield entries for failed downloads, and for samples in img2dataset's records that the tar lacks."""
-    for key, why in log.failed.items():
-        yield _listed(shard, key, Reason.DOWNLOAD_FAILED, why)
-    found = {key for key, _ in grouped}
-    if log.stored is not None:
-        for key in log.stored - found:
-            yield _listed(shard, key, Reason.MISSING, f"{log.name} says that it is in the tar, and it is not")
-    else:
-        for number in range(len(found), min(log.count, len(found) + _MOST)):
-            detail = f"{log.name} says that {log.count:,} samples are in the tar, and {len(found):,} are"
-            yield Entry(key_of(stem_of(shard)), f"{shard}: sample {number + 1}", Finding(Reason.MISSING, detail))
-
-
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None

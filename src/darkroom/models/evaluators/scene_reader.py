@@ -22,7 +22,7 @@ from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.models import SCENE_READER
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.data.images import to_array
-from darkroom.data.scenes.attributes import canonical, rightness
+from darkroom.data.scenes.attributes import Detection, canonical, rightness
 from darkroom.data.scenes.captions import describe
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, FORMS, RADII, Scene, scene
@@ -37,16 +37,6 @@ from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recip
 
 WORDS: dict[str, tuple[str, ...]] = {"colour": tuple(COLOURS), "form": FORMS, "size": tuple(RADII)}
 _THERE = 0.5  # minimum probability of a detected thing
-
-
-class Detection(NamedTuple):
-    """A detected thing; x, y: its centre, as fractions of the picture's side, from the left and from the top."""
-
-    colour: str
-    form: str
-    size: str
-    x: float
-    y: float
 
 
 class CellOutputs(NamedTuple):

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from darkroom.data.sources.captions import answer_of
 from darkroom.data.sources.hub import first_text, holds_texts, open_split
-from darkroom.data.sources.tar_names import in_folder, shown_tar
-from darkroom.data.tar_files import TarFiles
-from darkroom.data.tars import Sample, compression, members, samples
+from darkroom.data.tar_files import in_folder, shown_tar
+from darkroom.data.tars import Sample, members, samples
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Hub
 
@@ -173,19 +172,18 @@ def tar_settings(path: Path) -> dict[str, Any]:
     Raises:
         DarkroomError: the first tar cannot be read.
     """
-    files = TarFiles(in_folder(path))
-    shard = shown_tar(files.names[0])
+    tar = Path(in_folder(path)[0])
+    shard = shown_tar(str(tar))
     try:
-        plain, packed = files(0), compression(files.stored(0)) is not None
-        found = samples(islice(members(plain, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
-        rows = _json(plain, found)
+        found = samples(islice(members(tar, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
+        rows = _json(tar, found)
     except OSError as error:
         raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
     names = dict.fromkeys(name for row in rows for name in row)
     columns = choose({name: [row.get(name) for row in rows] for name in names}, "JSON")
     label = _ending(found, _LABELS) or (f"json:{columns.label}" if columns.label else None)
     caption = _ending(found, _CAPTIONS) or (f"json:{columns.caption}" if columns.caption else None)
-    return {"label": label, "caption": caption, **({"repack": True} if packed else {})}
+    return {"label": label, "caption": caption}
 
 
 def _ending(found: list[Sample], endings: tuple[str, ...]) -> str | None:

@@ -15,8 +15,8 @@ from darkroom.data.keys import shown
 from darkroom.data.sources import Source, open_source
 from darkroom.data.sources.captions import split_repeats
 from darkroom.data.sources.metadata import FILE_NAME, path_in, read_table
-from darkroom.data.sources.tar_names import ENDINGS
 from darkroom.data.sources.walk import TABLES, Found, beside, walk
+from darkroom.data.tar_files import TAR_ENDINGS
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import SECTIONS, Folder, Hub, Part
 from darkroom.params.section import NO_FILE, PARAMS, validate
@@ -59,7 +59,7 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
         fitting, notes = folder_settings(path)
         label, notes = here, (*notes, *([hint] if hint else []))
         part = Part(source="folder", path=_written(path), settings=fitting.model_dump(exclude_defaults=True))
-    elif path.is_dir() or (path.is_file() and path.name.endswith(ENDINGS)):
+    elif path.is_dir() or (path.is_file() and path.name.endswith(TAR_ENDINGS)):
         label, part = here, Part(source="webdataset", path=_written(path), settings=tar_settings(path))
     elif kind in ("digits", "shapes") and not name:
         part, label = Part(source=kind, stop=SCENES if kind == "shapes" else None), kind  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def require_own(path: Path) -> None:
 def _holds_tars(path: Path) -> bool:
     """Return whether a folder directly holds tars, and no images: one of webdataset, no archive beside its images."""
     try:
-        if not any(name.endswith(ENDINGS) for name in os.listdir(path)):  # noqa: PTH208, names alone
+        if not any(name.endswith(TAR_ENDINGS) for name in os.listdir(path)):  # noqa: PTH208, names alone
             return False
         return not walk(os.fsencode(path), captions=False, tables=False).images
     except OSError:

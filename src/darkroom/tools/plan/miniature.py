@@ -105,7 +105,7 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
     return found
 
 
-_STREAMED = ("hub", "urls", "webdataset")  # sources that are read from their beginning
+_STREAMED = ("hub", "webdataset")  # sources that are read from their beginning
 FEWEST = 40  # images of what a stage makes or looks at: as many as a jackknife of 20 blocks needs
 
 

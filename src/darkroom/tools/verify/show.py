@@ -28,8 +28,8 @@ from darkroom.data.catalog_writer import (
 )
 from darkroom.data.damage import QUARANTINE as LIST
 from darkroom.data.damage import SCHEMA, Action, read_quarantine
-from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
 from darkroom.data.embeddings import EMBEDDING_PARTS
+from darkroom.data.embeddings import KIND as EMBEDDINGS_KIND
 from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.latent_file import KIND as LATENTS_KIND
