@@ -99,7 +99,7 @@ def run(params: Params, train: Train | None = None) -> None:
         _write_none()
         return
     training, opened = params.train_clip.training, partial(_open, params)
-    run_training(TrainingSpec("train_clip", OUT, CURVES, KIND, training, params.run, opened), train)
+    run_training(TrainingSpec("train_clip", training, params.run, opened), train)
 
 
 def _open(params: Params, device: torch.device) -> Job:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,8 +15,6 @@ from darkroom.training.data import LabelledImages
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import IndexedDataset
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
-
-OUT, CURVES = Path("models/extractor"), Path("curves/extractor")
 
 
 def build(
@@ -46,9 +43,8 @@ def build(
 
 def run(params: ExtractorParams, train: Train | None = None) -> None:
     """Train the classifier and write it with its averaged weights."""
-    training = params.train_extractor.training
-    opened = partial(_open, params)
-    run_training(TrainingSpec("train_extractor", OUT, CURVES, "extractor", training, params.run, opened), train)
+    settings, opened = params.train_extractor, partial(_open, params)
+    run_training(TrainingSpec("train_extractor", settings.training, params.run, opened), train)
 
 
 def _open(params: ExtractorParams, device: torch.device) -> Job:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.models import PRIOR as KIND
-from darkroom.artifacts.models import PRIOR_FOLDER
 from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.embeddings import EmbeddingShards, captioned_parts, no_embeddings, stored
 from darkroom.models.clip.settings import NO_CLIP
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from darkroom.models.prior.recipe import PriorRecipe, Scorer
     from darkroom.training.recipe import IndexedDataset
 
-OUT, CURVES = PRIOR_FOLDER, Path("curves/prior")
 _DIGITS = 6  # of a score in the manifest
 
 
@@ -63,13 +61,7 @@ def run(params: Params, train: Train | None = None) -> None:
     catalog = load_catalog(shards=None)
     idle, parts = _learnt_from(list(catalog.parts))
     training, opened = params.train_prior.training, partial(_open, params, catalog, parts)
-    consequence = "no prior is trained"
-    run_training(
-        TrainingSpec(
-            "train_prior", OUT, CURVES, KIND, training, params.run, opened, idle=idle, consequence=consequence
-        ),
-        train,
-    )
+    run_training(TrainingSpec("train_prior", training, params.run, opened, idle, "no prior is trained"), train)
 
 
 def _learnt_from(parts: Sequence[str]) -> tuple[str | None, Sequence[str]]:

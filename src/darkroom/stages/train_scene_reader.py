@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from darkroom.artifacts.models import SCENE_READER
 from darkroom.models.evaluators.settings import SceneReaderParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from darkroom.models.evaluators.scene_reader import Renders, SceneReaderRecipe
     from darkroom.training.recipe import IndexedDataset
-
-OUT, CURVES = Path("models/scene_reader"), Path("curves/scene_reader")
 
 
 def build(params: SceneReaderParams, train_rows: IndexedDataset, val_rows: IndexedDataset) -> SceneReaderRecipe:
@@ -45,21 +42,10 @@ def renders(params: SceneReaderParams, split: str) -> Renders:
 
 def run(params: SceneReaderParams, train: Train | None = None) -> None:
     """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
-    training, opened = params.train_scene_reader.training, partial(_open, params)
+    settings, opened = params.train_scene_reader, partial(_open, params)
     consequence = "no scene reader is trained"
     run_training(
-        TrainingSpec(
-            "train_scene_reader",
-            OUT,
-            CURVES,
-            SCENE_READER,
-            training,
-            params.run,
-            opened,
-            idle=params.idle,
-            consequence=consequence,
-        ),
-        train,
+        TrainingSpec("train_scene_reader", settings.training, params.run, opened, params.idle, consequence), train
     )
 
 

@@ -6,10 +6,8 @@ Where no loss of the tokenizer asks for it, it is not trained: the folder says w
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from darkroom.artifacts.models import TEACHER
 from darkroom.models.evaluators.settings import TeacherParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 
     from darkroom.models.evaluators.teacher import TeacherRecipe
     from darkroom.training.recipe import IndexedDataset
-
-OUT, CURVES = Path("models/teacher"), Path("curves/teacher")
 
 
 def build(
@@ -47,20 +43,9 @@ def build(
 
 def run(params: TeacherParams, train: Train | None = None) -> None:
     """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
-    training, opened = params.train_teacher.training, partial(_open, params)
-    consequence = "no teacher is trained"
+    settings, opened = params.train_teacher, partial(_open, params)
     run_training(
-        TrainingSpec(
-            "train_teacher",
-            OUT,
-            CURVES,
-            TEACHER,
-            training,
-            params.run,
-            opened,
-            idle=params.idle,
-            consequence=consequence,
-        ),
+        TrainingSpec("train_teacher", settings.training, params.run, opened, params.idle, "no teacher is trained"),
         train,
     )
 
