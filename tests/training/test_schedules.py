@@ -163,15 +163,6 @@ def test_of_two_lengths_wsd_is_the_same_until_the_shorter_one_decays(one, other,
     assert shorter.decay_start < shorter.images and learning_rate(shorter, shorter.images) == pytest.approx(0.0)
 
 
-@given(st.integers(1, 5000), st.floats(0.01, 0.95), st.data())
-def test_a_decay_that_begins_earlier_ends_earlier_and_is_the_same_fraction(steps, fraction, data):
-    planned = settings("wsd", images=10 * steps, warmup=0, decay_fraction=fraction)
-    begins = data.draw(st.integers(0, planned.decay_start // 10)) * 10
-    found = planned.decaying_from(begins)
-    assert found.decay_start == begins and found.images <= planned.images
-    assert abs((found.images - begins) / 10 - max(1, fraction * found.images / 10)) < 1 + 1e-6
-
-
 def test_wsd_refuses_a_warmup_that_its_decay_cuts_off():
     with pytest.raises(ValueError, match=r"decays after 800 images .*before the warmup \(900\)"):
         settings("wsd", warmup=900)

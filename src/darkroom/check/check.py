@@ -46,7 +46,7 @@ from darkroom.params.training import SharedTraining, with_shared
 
 # What sections must do to fit each other is checked in the room of what reads another's.
 _MODELS_FIT = (tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
-FITS = (data_fit, *_MODELS_FIT, needs.endings_fit, needs.fits)
+FITS = (data_fit, *_MODELS_FIT, needs.fits)
 COMMAND = "PYTHONPATH=src python -m darkroom"
 
 

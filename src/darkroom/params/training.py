@@ -18,8 +18,6 @@ Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", 
 
 Optimizer = Literal["adamw", "muon"]
 
-FEWEST = 5  # scores in the last half of the images seen, by which a training ends itself (`min_improvement`)
-
 
 class Milestone(Section):
     """From a number of images on, the learning rate is this fraction of the highest."""
@@ -80,7 +78,7 @@ class Training(Section):
     channels_last: bool = False
     """The memory layout that convolutions on GPUs like best."""
     images: Positive
-    """Images seen in the whole training; with `min_improvement` at most."""
+    """Images seen in the whole training."""
     shuffle: bool = True
     """Each epoch in an order of its own; false: always in the order of the shards."""
     batch: Positive = 64
@@ -101,8 +99,6 @@ class Training(Section):
     """piecewise: `images: N, rate: FRACTION` each; from N images on this fraction of the highest rate."""
     decay_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """wsd: fraction of all images, at the end, in which the learning rate falls."""
-    min_improvement: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """wsd: the decay begins once twice the images improve the held-out score by less than this fraction; null: late."""
     optimizer: Optimizer = "adamw"
     """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
     muon_chunks: bool = False
@@ -154,24 +150,7 @@ class Training(Section):
     def decay_start(self) -> int:
         """Images after which `wsd` lets the learning rate fall."""
         steps = self.images // self.batch
-        return (steps - self._decay_steps(steps)) * self.batch
-
-    def decaying_from(self, images: int) -> "Training":
-        """Return the settings with the number of images of which the decay of `wsd` begins after the first `images`.
-
-        Args:
-            images: whole optimizer steps, at most `decay_start`.
-        """
-        stable = images // self.batch
-        # steps - decay is steps * (1 - decay_fraction) rounded up, or one less: it grows by 0 or 1 from step to step.
-        steps = max(stable + 1, int((stable - 1) / (1 - self.decay_fraction)))
-        while steps - self._decay_steps(steps) < stable:
-            steps += 1
-        return self.model_copy(update={"images": steps * self.batch})
-
-    def _decay_steps(self, steps: int) -> int:
-        """Return how many of some optimizer steps are the decay's."""
-        return max(1, int(self.decay_fraction * steps))
+        return (steps - max(1, int(self.decay_fraction * steps))) * self.batch
 
     @property
     def schedules(self) -> set[Schedule | None]:
@@ -188,7 +167,6 @@ class Training(Section):
         "milestones": ("schedules", "piecewise"),
         "final_rate": ("schedules", "linear", "cosine", "exponential", "wsd"),
         "schedule_images": ("schedules", "linear", "cosine", "exponential", "one_cycle"),
-        "min_improvement": ("schedule", "wsd"),
         "muon_chunks": ("optimizers", "muon"),
     }
 
@@ -219,12 +197,10 @@ class Training(Section):
             )
         if any(a.images >= b.images for a, b in pairwise(self.milestones)):
             yield "milestones must rise in images"
-        if self.min_improvement and self.ema_profiles:
-            yield "ema_profiles are spread over all images, whose number min_improvement leaves open: leave one empty"
 
 
 class Evaluate(Section):
-    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
+    """Scores of the averaged weights while training; they decide nothing."""
 
     every: Annotated[int, Field(ge=0)] = 0
     """Images between evaluations; 0: none."""
@@ -241,7 +217,7 @@ class Evaluate(Section):
 
 
 class EvaluateGenerator(Evaluate):
-    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
+    """Scores of the averaged weights while training; they decide nothing."""
 
     seed: Seed = 2
     """Seed of their noise."""

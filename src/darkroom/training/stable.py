@@ -17,7 +17,6 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.params.training import Training
 from darkroom.training import checkpoint
 from darkroom.training.guards import is_disk_full
-from darkroom.training.plateau import first_decision
 from darkroom.training.recipe import Recipe
 from darkroom.training.state import STABLE
 from darkroom.training.train_state import TrainState
@@ -42,7 +41,7 @@ def folder_of(state: Path) -> Path | None:
 def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | None:
     """Return the furthest checkpoint that a training without one of its own may begin with, or None.
 
-    It is of the same code, from before the decay, and the training would not have decided to end before it.
+    It is of the same code, and from before the decay.
     """
     folder = folder_of(state)
     if folder is None or not lengthless(recipe, settings):
@@ -53,8 +52,7 @@ def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | N
         except ArtifactError:
             continue
         images, facts = manifest["images"], manifest["facts"]
-        decided = first_decision(settings, recipe.judge, facts["records"])
-        if images <= settings.decay_start and facts["code"] == code and (decided is None or decided == images):
+        if images <= settings.decay_start and facts["code"] == code:
             return found
     return None
 
@@ -74,7 +72,6 @@ def leave(state: TrainState, place: Path) -> None:
     folder = folder_of(place) if state.processes.first else None
     if folder is None:
         return
-    metadata.pop("decay_begins", None)  # decided again by the training that continues from it
     stage = folder.name.rpartition("-")[0]
     try:
         for other in folder.parent.glob(f"{stage}-*"):

@@ -13,7 +13,6 @@ from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.initial import initialise
 from darkroom.training.muon import Muon
 from darkroom.training.optimizer import build_optimizer, check_groups
-from darkroom.training.plateau import first_decision
 from darkroom.training.precision import checkpoint_activations, set_memory_format
 from darkroom.training.processes import Processes
 from darkroom.training.recipe import Recipe
@@ -53,7 +52,9 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
     state = TrainState(recipe, settings, run, processes, modules, optimizers)
     state.code = code
     if folder is not None:
-        _resume(state, folder, changed)
+        images, groups, values = checkpoint.read(folder)
+        state.load_state_dict(images, groups, values)
+        state.code_changed_at += [images] * changed
         if processes.first:
             resumed = folder.parent == places.state
             begins = "resumes" if resumed else "a shorter training's learning rate had not fallen yet: begins"
@@ -97,12 +98,3 @@ def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str,
                 raise DarkroomError("`optimizer: muon` needs whole matrices, which FSDP shards: take adamw.")
         recipe.modules[name] = processes.prepare(module, optimizers.get(name))
     return optimizers
-
-
-def _resume(state: TrainState, folder: Path, changed: bool) -> None:
-    """Give a training the checkpoint in a folder; a longer one may have decided to decay at its image."""
-    images, groups, values = checkpoint.read(folder)
-    state.load_state_dict(images, groups, values)
-    state.code_changed_at += [images] * changed
-    if state.decay_begins is None and first_decision(state.settings, state.recipe.judge, state.records) == images:
-        state.decay_from(images)  # a shorter training had no more to decide

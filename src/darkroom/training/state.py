@@ -50,7 +50,7 @@ UNTRAINED = "untrained"  # of a generator: the network and the manifest that the
 STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
 # In sections `training`: when the decay begins, and how it ends.
-_LENGTH = ("images", "decay_fraction", "min_improvement", "final_rate")
+_LENGTH = ("images", "decay_fraction", "final_rate")
 STARTED = "DARKROOM_STARTED"  # the key of the work that the runner has begun, in the environment of all its processes
 _IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
 

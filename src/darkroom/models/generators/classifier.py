@@ -93,8 +93,6 @@ class ClassifierRecipe(Recipe):
         scaler: of the latents, the generator's.
     """
 
-    judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong
-
     def __init__(
         self,
         model: Classifier,

@@ -55,8 +55,6 @@ class Rehearsal:
             TooLargeError: weights, all that a training keeps of them, or a batch do not fit into the free memory.
         """
         began, spared, plan = clock(), self.meter.spared, self.plan
-        if settings.min_improvement is not None:
-            plan.notes.append(f"{plan.stage} ends by itself (`min_improvement`): what it takes is the most")
         plan.parameters = sum(p.numel() for p in _trained(recipe))
         plan.memory = memory_of(recipe, settings)
         self._require_memory(recipe.whole_batch)

@@ -45,8 +45,6 @@ class KLRecipe(TokenizerRecipe):
             "l1": functional.l1_loss,
             "huber": partial(functional.huber_loss, delta=settings.huber_delta),
         }
-        if settings.learn_variance:
-            self.judge = "val/reconstruction"  # the loss is that of a density, and may be below 0
         self._compare = compare[settings.reconstruction]
 
     def loss(self, batch: Batch) -> Losses:
