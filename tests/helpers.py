@@ -39,7 +39,6 @@ def training(**changes: Any) -> Training:
         "schedule": "constant",
         "warmup": 0,
         "final_rate": 0.0,
-        "decay_images": None,
         "milestones": [],
         "optimizer": "adamw",
         "betas": (0.9, 0.99),

@@ -37,9 +37,8 @@ VARIANTS = {
         for path in ("linear", "gvp", "vp")
         for target in ("velocity", "eps", "x0", "score")
     },
-    "flow, weighted, direction": {
-        "objective": "flow", "flow_target": "x0", "flow_weight": "velocity_clamped", "direction_weight": 0.5,
-        "time_shift": 2.0,
+    "flow, weighted": {
+        "objective": "flow", "flow_target": "x0", "flow_weight": "velocity_clamped", "time_shift": 2.0,
     },
     "gaussian": {"objective": "gaussian", "variance": "fixed_small"},
     **{f"gaussian, {target}": {"objective": "gaussian", "target": target} for target in ("eps", "x0", "v")},
@@ -52,7 +51,7 @@ VARIANTS = {
     "arc": {"objective": "arc"},
 }  # fmt: skip
 # Those of the U-Nets and the prior, which read the same functions as the transformer.
-FEW = ("flow", "flow, gvp, eps", "flow, weighted, direction", "gaussian", "gaussian, learned_range", "arc")
+FEW = ("flow", "flow, gvp, eps", "flow, weighted", "gaussian", "gaussian, learned_range", "arc")
 
 
 @pytest.fixture

@@ -676,6 +676,16 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
         assert any(line.endswith(f"params.yaml: `{old}` is now `{new}`: write it there.") for line in lines)
 
 
+def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
+    change("training", {"min_improvement": 0.1})
+    change("train_prior.diffusion", {"direction_weight": 0.5})
+    assert main(["check"]) == 1
+    assert [line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        f"`{key}` was removed, and nothing reads it: take it out."
+        for key in ("training.min_improvement", "train_prior.diffusion.direction_weight")
+    ]
+
+
 def test_every_new_name_is_one_of_the_schema():
     known = {key.name for key in keys(whole())}
     assert set(RENAMED.values()) <= known and not set(RENAMED) & known

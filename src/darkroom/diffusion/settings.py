@@ -50,7 +50,7 @@ _PREDICTION: dict[str, set[str]] = {
 
 # These, and the other keys of one objective alone.
 _READ_BY: dict[str, set[str]] = {
-    "flow": _PREDICTION["flow"] | {"flow_weight", "direction_weight", "time", "time_mean", "time_std"},
+    "flow": _PREDICTION["flow"] | {"flow_weight", "time", "time_mean", "time_std"},
     "gaussian": _PREDICTION["gaussian"] | {"loss", "bound_weight", "p2_gamma", "p2_k", "min_snr"},
 }
 
@@ -66,8 +66,6 @@ class Diffusion(Section):
     """flow: what is predicted: the velocity, eps (the noise), x0 (the data) or the score."""
     flow_weight: FlowWeight = "none"
     """flow: of a loss: none, that of the velocity (SiT), the same with t clamped (JiT, of x0), or the likelihood's."""
-    direction_weight: Weight = 0.0
-    """flow: weight of one minus the cosine between the velocity and the predicted one; 0: none."""
     time: Literal["logit_normal", "uniform"] = "logit_normal"
     """flow: distribution of the time in training."""
     time_mean: float = 0.0

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from darkroom.errors import DarkroomError
@@ -88,15 +89,24 @@ RENAMED = {
 }
 
 
+# Keys of before in whose place nothing stands, as globs.
+REMOVED = (
+    *("*training.min_improvement", "*training.decay_images", "*.diffusion.direction_weight", "score_*.copies.pairs"),
+)
+
+
 def require_new_names(params: Mapping[str, Any]) -> None:
     """Check that no key has a name of before.
 
     Raises:
-        DarkroomError: one sentence for each old name, with the new one.
+        DarkroomError: one sentence for each old name, with the new one or what to do.
     """
-    found = [name for key in _leaves(params) if (name := _old_name(key)) is not None]
-    if found:
-        lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in dict.fromkeys(found)]
+    leaves = list(_leaves(params))
+    renamed = dict.fromkeys(name for key in leaves if (name := _old_name(key)) is not None)
+    lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in renamed]
+    gone = (key for key in leaves if any(fnmatchcase(key, glob) for glob in REMOVED))
+    lines += [f"{PARAMS}: `{key}` was removed, and nothing reads it: take it out." for key in gone]
+    if lines:
         raise DarkroomError("\n".join(lines))
 
 

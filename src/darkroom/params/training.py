@@ -13,7 +13,7 @@ from pydantic import Field, create_model
 
 from darkroom.params.section import NO_FILE, Betas, Fraction, Positive, Rate, Section, Seed, Sha256, Warmup
 
-Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", "exponential", "piecewise", "wsd"]
+Schedule = Literal["constant", "linear", "cosine", "one_cycle", "exponential", "piecewise", "wsd"]
 
 
 Optimizer = Literal["adamw", "muon"]
@@ -93,8 +93,6 @@ class Training(Section):
     """linear, cosine, exponential, wsd: the last learning rate, as a fraction of the highest."""
     schedule_images: Positive | None = None
     """linear, cosine, exponential, one_cycle: images after which the last learning rate holds; null: all images."""
-    decay_images: Positive | None = None
-    """inverse_sqrt: images after which the learning rate falls."""
     milestones: list[Milestone] = []
     """piecewise: `images: N, rate: FRACTION` each; from N images on this fraction of the highest rate."""
     decay_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -163,7 +161,6 @@ class Training(Section):
         return {self.optimizer, *(group.optimizer for group in self.groups)} - {None}
 
     READ_WITH = {
-        "decay_images": ("schedules", "inverse_sqrt"),
         "milestones": ("schedules", "piecewise"),
         "final_rate": ("schedules", "linear", "cosine", "exponential", "wsd"),
         "schedule_images": ("schedules", "linear", "cosine", "exponential", "one_cycle"),
@@ -179,8 +176,6 @@ class Training(Section):
             yield f"ema_start ({self.ema_start}) must be below images ({self.images})"
         if self.warmup >= self.images:
             yield f"warmup ({self.warmup}) must be below images ({self.images})"
-        if "inverse_sqrt" in self.schedules and not self.decay_images:
-            yield "schedule inverse_sqrt needs decay_images"
         if "piecewise" in self.schedules and not self.milestones:
             yield "schedule piecewise needs milestones"
         if "exponential" in self.schedules and not self.final_rate:
@@ -282,8 +277,6 @@ def _scheduled(settings: Training, images: int, schedule: Schedule) -> float:
             if images < settings.warmup:
                 return _cosine(top * _START, top, images / settings.warmup)
             return _cosine(top, top * _END, _fraction(settings, images))
-        case "inverse_sqrt":  # Karras et al., 2024, arXiv 2312.02696
-            return top / math.sqrt(max(images / (settings.decay_images or math.inf), 1))
         case "exponential":
             return top * final ** _fraction(settings, images)
         case "piecewise":
@@ -300,7 +293,7 @@ def learning_rate(settings: Training, images: int, schedule: Schedule | None = N
 
     Every schedule but one_cycle, which rises in its own way, is multiplied by a linear warm-up, images / warmup: 0 in
     the first step. linear, cosine and exponential begin to fall where the warm-up ends, and end at `schedule_images`;
-    inverse_sqrt and piecewise count from the first image, wsd falls at the end.
+    piecewise counts from the first image, wsd falls at the end.
 
     Args:
         settings: lengths, in images, and the highest rate.

@@ -21,7 +21,7 @@ from darkroom.training.recipe import Recipe
 from darkroom.training.state import STABLE
 from darkroom.training.train_state import TrainState
 
-_LENGTHLESS = {None, "wsd", "constant", "inverse_sqrt", "piecewise"}  # schedules
+_LENGTHLESS = {None, "wsd", "constant", "piecewise"}  # schedules
 _KEPT = 2  # checkpoints of a work: of two lengths
 
 
