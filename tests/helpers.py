@@ -44,7 +44,6 @@ def training(**changes: Any) -> Training:
         "betas": (0.9, 0.99),
         "weight_decay": 0.0,
         "clip_norm": 1.0,
-        "groups": [],
         "ema_decay": 0.9,
         "ema_profiles": [],
         "ema_snapshots": 4,

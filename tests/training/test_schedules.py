@@ -86,7 +86,7 @@ def test_a_schedule_may_end_before_the_training(schedule):
 
 @pytest.mark.parametrize(
     ("schedule", "images", "said"),
-    [("constant", 600, "is read with schedules"), ("cosine", 200, "must be above warmup"), ("cosine", 1010, "at most")],
+    [("constant", 600, "is read with schedule"), ("cosine", 200, "must be above warmup"), ("cosine", 1010, "at most")],
 )
 def test_an_end_that_no_schedule_can_have_is_refused(schedule, images, said):
     with pytest.raises(ValueError, match=said):
@@ -125,12 +125,6 @@ def test_rates_lie_between_zero_and_the_highest_and_never_jump(schedule, images,
     lengths = [images - warmup, *([warmup] if warmup else [])]
     assert abs(after - before) <= 16 / min(lengths)
     assert (after >= before) if place + 1 <= warmup else (after <= before)
-
-
-def test_a_group_has_a_schedule_of_its_own():
-    found = settings("constant", groups=[{"match": "*", "schedule": "cosine"}], final_rate=0.5)
-    assert learning_rate(found, 1000, "cosine") == pytest.approx(1.0)
-    assert learning_rate(found, 1000) == learning_rate(found, 1000, None) == 2.0
 
 
 def test_wsd_is_stable_until_its_decay_which_falls_as_one_minus_the_root():

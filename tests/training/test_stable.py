@@ -53,7 +53,6 @@ def test_a_shorter_one_another_schedule_and_other_code_begin_from_nothing(tmp_pa
     for name, changes in {
         "shorter": {"images": 64},
         "cosine": {"schedule": "cosine"},
-        "group": {"groups": [{"match": "first/*", "schedule": "cosine"}]},
         "kept": {"keep_every": 32},
     }.items():
         recipe = Toy()

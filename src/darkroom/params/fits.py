@@ -91,7 +91,13 @@ RENAMED = {
 
 # Keys of before in whose place nothing stands, as globs.
 REMOVED = (
-    *("*training.min_improvement", "*training.decay_images", "*.diffusion.direction_weight", "score_*.copies.pairs"),
+    *(
+        "*training.min_improvement",
+        "*training.decay_images",
+        "*training.groups",
+        "*.diffusion.direction_weight",
+        "score_*.copies.pairs",
+    ),
 )
 
 

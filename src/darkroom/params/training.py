@@ -28,21 +28,6 @@ class Milestone(Section):
     """Learning rate, as a fraction of the highest."""
 
 
-class Group(Section):
-    """Parameters with a learning rate, a weight decay or an optimizer of their own."""
-
-    match: Annotated[str, Field(min_length=1)]
-    """Glob over MODULE/PARAMETER."""
-    rate: Annotated[float, Field(ge=0)] = 1.0
-    """Factor of the learning rate."""
-    weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """Weight decay; null: the training's."""
-    schedule: Schedule | None = None
-    """Schedule; null: the training's."""
-    optimizer: Optimizer | None = None
-    """Optimizer; null: the training's."""
-
-
 class Init(Section):
     """Weights to begin with instead of random ones: fine-tuning."""
 
@@ -109,8 +94,6 @@ class Training(Section):
     """Decoupled weight decay; not of norms, biases and embeddings."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest gradient norm; null: no clipping."""
-    groups: list[Group] = []
-    """Groups of parameters with a learning rate, weight decay, schedule or optimizer of their own."""
     ema_decay: Fraction = 0.99
     """Decay of the averaged weights in each optimizer step; 0: no average."""
     ema_warmup: bool = True
@@ -150,21 +133,11 @@ class Training(Section):
         steps = self.images // self.batch
         return (steps - max(1, int(self.decay_fraction * steps))) * self.batch
 
-    @property
-    def schedules(self) -> set[Schedule | None]:
-        """The schedules of the training and of its groups."""
-        return {self.schedule, *(group.schedule for group in self.groups)} - {None}
-
-    @property
-    def optimizers(self) -> set[Optimizer | None]:
-        """The optimizers of the training and of its groups."""
-        return {self.optimizer, *(group.optimizer for group in self.groups)} - {None}
-
     READ_WITH = {
-        "milestones": ("schedules", "piecewise"),
-        "final_rate": ("schedules", "linear", "cosine", "exponential", "wsd"),
-        "schedule_images": ("schedules", "linear", "cosine", "exponential", "one_cycle"),
-        "muon_chunks": ("optimizers", "muon"),
+        "milestones": ("schedule", "piecewise"),
+        "final_rate": ("schedule", "linear", "cosine", "exponential", "wsd"),
+        "schedule_images": ("schedule", "linear", "cosine", "exponential", "one_cycle"),
+        "muon_chunks": ("optimizer", "muon"),
     }
 
     def _misfits(self) -> Iterator[str]:
@@ -176,16 +149,16 @@ class Training(Section):
             yield f"ema_start ({self.ema_start}) must be below images ({self.images})"
         if self.warmup >= self.images:
             yield f"warmup ({self.warmup}) must be below images ({self.images})"
-        if "piecewise" in self.schedules and not self.milestones:
+        if self.schedule == "piecewise" and not self.milestones:
             yield "schedule piecewise needs milestones"
-        if "exponential" in self.schedules and not self.final_rate:
+        if self.schedule == "exponential" and not self.final_rate:
             yield "schedule exponential needs a final_rate above 0"
         if self.schedule_images and not self.warmup < self.schedule_images <= self.images:
             yield (
                 f"schedule_images ({self.schedule_images}) must be above warmup ({self.warmup}) and at most images "
                 f"({self.images})"
             )
-        if "wsd" in self.schedules and self.warmup > self.decay_start:
+        if self.schedule == "wsd" and self.warmup > self.decay_start:
             yield (
                 f"schedule wsd decays after {self.decay_start} images (decay_fraction {self.decay_fraction}), before "
                 f"the warmup ({self.warmup}) ends: shorten one of them"
@@ -263,10 +236,10 @@ def _fraction(settings: Training, images: int) -> float:
     return min(1.0, max(0.0, (images - settings.warmup) / (end - settings.warmup)))
 
 
-def _scheduled(settings: Training, images: int, schedule: Schedule) -> float:
+def _scheduled(settings: Training, images: int) -> float:
     """Return the learning rate after `images` images, without the linear warm-up."""
     top, final = settings.learning_rate, settings.final_rate
-    match schedule:
+    match settings.schedule:
         case "constant":
             return top
         case "linear":
@@ -288,7 +261,7 @@ def _scheduled(settings: Training, images: int, schedule: Schedule) -> float:
             return top * (1 - (1 - final) * math.sqrt(done))
 
 
-def learning_rate(settings: Training, images: int, schedule: Schedule | None = None) -> float:
+def learning_rate(settings: Training, images: int) -> float:
     """Return the learning rate of the optimizer step after `images` images.
 
     Every schedule but one_cycle, which rises in its own way, is multiplied by a linear warm-up, images / warmup: 0 in
@@ -298,10 +271,8 @@ def learning_rate(settings: Training, images: int, schedule: Schedule | None = N
     Args:
         settings: lengths, in images, and the highest rate.
         images: images seen before the step.
-        schedule: another one than `settings.schedule`, for a group of parameters.
     """
-    schedule = schedule or settings.schedule
-    rate = _scheduled(settings, images, schedule)
-    if schedule == "one_cycle" or images >= settings.warmup:
+    rate = _scheduled(settings, images)
+    if settings.schedule == "one_cycle" or images >= settings.warmup:
         return rate
     return rate * (images / settings.warmup)

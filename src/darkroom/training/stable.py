@@ -21,15 +21,13 @@ from darkroom.training.recipe import Recipe
 from darkroom.training.state import STABLE
 from darkroom.training.train_state import TrainState
 
-_LENGTHLESS = {None, "wsd", "constant", "piecewise"}  # schedules
 _KEPT = 2  # checkpoints of a work: of two lengths
 
 
 def lengthless(recipe: Recipe, settings: Training) -> bool:
     """Return whether nothing but the decay depends on how long a training is."""
-    schedules = {group.schedule for group in settings.groups}
     kept = settings.ema_profiles or settings.keep_every
-    return settings.schedule == "wsd" and schedules <= _LENGTHLESS and not kept and not recipe.knows_length
+    return settings.schedule == "wsd" and not kept and not recipe.knows_length
 
 
 def folder_of(state: Path) -> Path | None:

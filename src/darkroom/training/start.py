@@ -12,7 +12,7 @@ from darkroom.training import checkpoint, stable
 from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.initial import initialise
 from darkroom.training.muon import Muon
-from darkroom.training.optimizer import build_optimizer, check_groups
+from darkroom.training.optimizer import build_optimizer
 from darkroom.training.precision import checkpoint_activations, set_memory_format
 from darkroom.training.processes import Processes
 from darkroom.training.recipe import Recipe
@@ -88,12 +88,11 @@ def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str,
     """Move the modules of a recipe to the device, put their wrappers in their place, and return their optimizers."""
     optimizers: dict[str, torch.optim.Optimizer] = {}
     betas = {phase.module: phase.betas for phase in recipe.phases}
-    check_groups({name: recipe.modules[name] for name in sorted(betas)}, settings)
     for name, module in list(recipe.modules.items()):
         module.to(processes.device)
         set_memory_format(module, settings)
         if name in betas:
-            optimizers[name] = build_optimizer(module, settings, name, betas[name])
+            optimizers[name] = build_optimizer(module, settings, betas[name])
             if processes.sharded and isinstance(optimizers[name], Muon):
                 raise DarkroomError("`optimizer: muon` needs whole matrices, which FSDP shards: take adamw.")
         recipe.modules[name] = processes.prepare(module, optimizers.get(name))

@@ -348,4 +348,4 @@ def _renamed(module: str, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, factor: float = 1.0) -> None:
     """Give each group of an optimizer of `build_optimizer` its learning rate for the step after `images` images."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"] * factor
+        group["lr"] = learning_rate(settings, images) * factor

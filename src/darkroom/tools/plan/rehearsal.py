@@ -143,7 +143,7 @@ def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
     return {
         "weights": weights,
         "gradients": gradients,
-        "optimizer": sum(state_bytes(parameter_groups(recipe.modules[name], settings, name)) for name in names),
+        "optimizer": sum(state_bytes(parameter_groups(recipe.modules[name], settings)) for name in names),
         "averages": averages * weights,
         **({"exchange": gradients} if settings.processes > 1 else {}),
     }
