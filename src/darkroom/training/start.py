@@ -17,7 +17,7 @@ from darkroom.training.precision import checkpoint_activations, set_memory_forma
 from darkroom.training.processes import Processes
 from darkroom.training.recipe import Recipe
 from darkroom.training.remote import open_place
-from darkroom.training.state import running_code
+from darkroom.training.state import CODE, left
 from darkroom.training.train_state import TrainState
 
 
@@ -42,7 +42,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
         checkpoint_activations(recipe.blocks)
     if processes.sharded and (settings.ema_profiles or settings.keep_every):
         raise DarkroomError("FSDP shards what `ema_profiles` and `keep_every` write: leave both empty.")
-    code = running_code(places.state) if processes.first else {}
+    code = left(places.state, CODE) if processes.first else {}
     folder, changed = processes.from_first(_checkpoint(recipe, settings, run, places.state, code, processes.first))
     modules = dict(recipe.modules)
     if folder is None:

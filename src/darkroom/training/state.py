@@ -161,15 +161,9 @@ def changed_since(stage: str, item: str | None) -> list[str]:
     return changes(merged(json.loads(file.read_text()) for file in files), fingerprint(stage, item))
 
 
-def running_code(folder: Path) -> Fingerprint:
-    """Return the fingerprint of the code that `open_state` left in a state's folder; empty where nobody did."""
-    path = folder / CODE
-    return dict(json.loads(path.read_text())) if path.is_file() else {}
-
-
-def running_parameters(folder: Path) -> dict[str, Any]:
-    """Return the parameters of the stage that `open_state` left in a state's folder; empty where nobody did."""
-    path = folder / PARAMETERS
+def left(folder: Path, name: str) -> dict[str, Any]:
+    """Return what `open_state` left in a state's folder under CODE, PARAMETERS or STABLE; empty where nobody did."""
+    path = folder / name
     return dict(json.loads(path.read_text())) if path.is_file() else {}
 
 
