@@ -123,7 +123,7 @@ FAULTS = [
     (
         "sample_generator.dit.spacing",
         "linspace",
-        "spacing is read with solver ddim or ddpm or dpm or unipc only, and solver is euler",
+        "spacing is read with solver ddim or ddpm or dpm only, and solver is euler",
     ),
     (
         "sample_generator.common.checkpoint",
@@ -192,7 +192,7 @@ FAULTS = [
     (
         "train_generator.dit.diffusion.objective",
         "gaussian",
-        "sampling.solver is euler, and diffusion.objective is gaussian: set the former to ddim or ddpm or dpm or unipc",
+        "sampling.solver is euler, and diffusion.objective is gaussian: set the former to ddim or ddpm or dpm",
     ),
     (
         "sample_decoder.unets.up.solver",

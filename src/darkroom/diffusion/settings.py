@@ -16,7 +16,7 @@ VarianceRange = Literal["linear", "sigmoid"]
 PathName = Literal["linear", "gvp", "vp"]
 FlowTarget = Literal["velocity", "eps", "x0", "score"]
 FlowWeight = Literal["none", "velocity", "velocity_clamped", "likelihood"]
-Solver = Literal["euler", "heun", "euler_maruyama", "ddpm", "ddim", "dpm", "unipc"]
+Solver = Literal["euler", "heun", "euler_maruyama", "ddpm", "ddim", "dpm"]
 Spacing = Literal["trailing", "leading", "linspace"]
 # OpenAI's strings for timesteps: ddim and a number, or counts of equal sections, from little noise to much.
 Respacing = Annotated[str, StringConstraints(pattern=r"^(ddim[1-9][0-9]*|[1-9][0-9]*(,[1-9][0-9]*)+)$")]
@@ -27,7 +27,7 @@ Timesteps = Annotated[int, Field(ge=2)]
 # The solvers that follow each objective from noise to data; the first one makes the previews while training.
 SOLVERS: dict[str, tuple[str, ...]] = {
     "flow": ("euler", "heun", "euler_maruyama", "dpm"),
-    "gaussian": ("ddim", "ddpm", "dpm", "unipc"),
+    "gaussian": ("ddim", "ddpm", "dpm"),
 }
 
 # Of each objective, the solvers without noise of their own, and the predictions that are bound at pure noise: what few
@@ -140,7 +140,7 @@ class Sampling(Section):
     """How a network is sampled."""
 
     solver: Solver
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm or dpm."""
     steps: Steps
     """Steps of the solver; ddpm, ddim: also OpenAI's ddim50, or counts by section such as 10,15,20."""
     spacing: Spacing = "trailing"
@@ -332,8 +332,8 @@ def require_distillable(
 
     Raises:
         DarkroomError: nothing of its objective is distilled, its prediction says nothing at pure noise, its solver adds
-            noise or does not begin anew with each call, its steps are not of equal length, or it takes no more of them
-            than there will be calls; names the keys.
+            noise, its steps are not of equal length, or it takes no more of them than there will be calls; names the
+            keys.
     """
     if diffusion.objective not in DETERMINISTIC:
         refuse(
@@ -348,12 +348,11 @@ def require_distillable(
             f"first call begins: set the latter to {' or '.join(bound)}."
         )
     if sampling.solver not in solvers or sampling.eta:
-        noisy = "adds noise on the way, so there is no one way to distil"
-        why = "does not begin anew with each call" if sampling.solver == "unipc" else noisy
-        if sampling.eta:
-            refuse(f"{this}, and `{key('eta')}` is {sampling.eta}, which {noisy}: set the latter to 0.0.")
-        known = f"{', '.join(solvers[:-1])} or {solvers[-1]}"
-        refuse(f"{this}, and `{key('solver')}` is {sampling.solver}, which {why}: set the latter to {known}.")
+        name, known = ("eta", "0.0") if sampling.eta else ("solver", " or ".join(solvers))
+        refuse(
+            f"{this}, and `{key(name)}` is {getattr(sampling, name)}, which adds noise on the way, so there is no one "
+            f"way to distil: set the latter to {known}."
+        )
     for what in ("spacing", "steps"):
         if (value := getattr(sampling, what)) != "trailing" and isinstance(value, str):
             refuse(

@@ -133,7 +133,7 @@ class Drawing(Sampling):
     """Solver, guidance and threshold of a U-Net."""
 
     solver: Solver = "dpm"
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm or dpm."""
     steps: Steps = 16
     """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     guidance: Weight = 2.0

@@ -64,7 +64,7 @@ class PriorSampling(Sampling):
     """How image embeddings are sampled."""
 
     solver: Solver = "ddim"
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm or dpm."""
     steps: Steps = 20
     """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     candidates: Positive = 2

@@ -131,7 +131,7 @@ class DiTSampling(Sampling):
     """How images are sampled."""
 
     solver: Solver = "euler"
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm or dpm."""
     steps: Steps = 25
     """Steps of the solver; ddpm, ddim: also ddim50, or counts by section such as 10,15,20."""
     guidance: Weight = 1.5
