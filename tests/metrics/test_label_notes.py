@@ -21,11 +21,3 @@ def test_an_evaluator_that_misreads_real_images_says_little() -> None:
 def test_classes_that_it_never_recognises_and_that_are_not_there_are_named() -> None:
     never, without = said({"label_accuracy": 0.7}, 0.9, never_recognised=["owl", "elk"], without_held_out=["emu"])
     assert "recognises no held-out image of owl, elk" in never and "no held-out image is of emu" in without
-
-
-) -> None:
-    scores = {"label_accuracy": label, "colour_and_form": read, "confident": confident}
-    note = said(scores, real, reader)[-1]
-    assert says in note and f"({label:.2f})" in note and f"({read:.2f}) contradict each other" in note
-
-
