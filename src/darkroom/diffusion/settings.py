@@ -35,8 +35,6 @@ SOLVERS: dict[str, tuple[str, ...]] = {
 DETERMINISTIC: dict[str, tuple[str, ...]] = {"flow": ("euler", "heun", "dpm"), "gaussian": ("ddim", "dpm")}
 BOUND_TARGETS: dict[str, tuple[str, ...]] = {"flow": ("velocity", "x0"), "gaussian": ("x0", "v")}
 
-_MARGIN = 2e-3  # of times, as far as the ends of a flow's lie from 0 and 1
-
 if TYPE_CHECKING:
     ObjectiveName = str
 else:
@@ -239,40 +237,13 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
             timesteps_of(timesteps, sampling.steps, sampling.spacing)
         except ValueError as error:
             return Misfit("steps", sampling.steps, "timesteps", timesteps, str(error))
-    return _unguided(sampling, diffusion, timesteps)
-
-
-def _unguided(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit | None:
-    """Return that the interval of guidance holds the time of no step; None: it does, or nothing guides."""
-    low, high = sampling.guidance_from, sampling.guidance_to
-    scales = (sampling.guidance - 1, getattr(sampling, "classifier_scale", 0.0))
-    total, shift = (timesteps, 1.0) if diffusion.objective == "gaussian" else (None, diffusion.time_shift)
-    if (low, high) == (0.0, 1.0) or not any(scales) or isinstance(shift, str):  # known once the latents are
-        return None
-    from darkroom.diffusion.spacing import called_at
-
-    times = called_at(sampling.solver, sampling.steps, total, sampling.spacing, shift, sampling.last_step)
-    if ((times >= low - _MARGIN) & (times <= high + _MARGIN)).any():
-        return None
-    near = sorted({f"{each:.3g}" for each in (times[times < low].max(initial=-1), times[times > high].min(initial=2))})
-    found = " and ".join(each for each in near if each not in ("-1", "2"))
-    remedy = (
-        f"none of {sampling.count} steps lies between guidance_from ({low}) and guidance_to ({high}), the nearest at "
-        f"{found}, so none is guided: widen the interval, or take more steps"
-    )
-    key = "guidance_to" if high < 1 else "guidance_from"
-    return Misfit(key, getattr(sampling, key), "objective", diffusion.objective, remedy)
+    return None
 
 
 def unfit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, timesteps: tuple[str, int]) -> Iterator[str]:
-    """Yield why a section of a training does not sample what another section of it trains, with both keys.
+    """Yield why the section `key` of a training does not sample what another section of it, `source`, trains.
 
-    Args:
-        key: of what samples.
-        sampling: its values.
-        source: key of what is trained.
-        diffusion: its values.
-        timesteps: key and value of the length of the noise schedule.
+    `timesteps` are key and value of the length of the noise schedule.
     """
     if found := misfit(sampling, diffusion, timesteps[1]):
         other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
@@ -297,15 +268,11 @@ def require_sampling(
     timesteps: tuple[str, int],
     dropouts: Mapping[str, float],
 ) -> None:
-    """Check one network.
+    """Check that a network is sampled as it is trained.
 
-    Args:
-        key: gives the key of params.yaml that a setting of the sampling has.
-        sampling: how it is sampled.
-        source: section of the training.
-        diffusion: its values.
-        timesteps: key and value of the length of the noise schedule.
-        dropouts: keys and values of the fractions of conditions dropped while training.
+    `key` gives the key of params.yaml that a setting of the sampling has; `source` is the section of the training,
+    `timesteps` key and value of the length of the noise schedule, `dropouts` those of the fractions of conditions that
+    are dropped while training.
 
     Raises:
         DarkroomError: the first misfit; names its key and what to set it to.
@@ -322,13 +289,7 @@ def require_distillable(
 ) -> None:
     """Check that what one network draws can be distilled into few calls.
 
-    Args:
-        this: what asks for it, for messages.
-        calls: key and value of their number.
-        key: gives the key of params.yaml that a setting of the sampling has.
-        sampling: how the network draws.
-        source: section of its training.
-        diffusion: its values.
+    `this` asks for it, in words; `calls` are key and value of their number; the others are as of `require_sampling`.
 
     Raises:
         DarkroomError: nothing of its objective is distilled, its prediction says nothing at pure noise, its solver adds

@@ -34,13 +34,9 @@ def require_stored(params: Any, key: str, split: str) -> None:
 
 
 def require_dropout(key: str, guidance: float, source: str, dropout: float) -> None:
-    """Check that a guided network learns the unconditional prediction: that its condition is dropped at times.
+    """Check that a guided network (of scale 1: none) learns the unconditional prediction, its condition dropped.
 
-    Args:
-        key: of the scale of guidance.
-        guidance: the scale; 1: none.
-        source: the key of the fraction of conditions dropped in training.
-        dropout: the fraction.
+    `key` is that of the scale, `source` that of the fraction of conditions dropped in training.
     """
     if guidance != 1 and not dropout:
         refuse(
@@ -50,14 +46,7 @@ def require_dropout(key: str, guidance: float, source: str, dropout: float) -> N
 
 
 def fits(params: Any) -> None:
-    """Check the parts of the tokenizer.
-
-    Args:
-        params: the whole of params.yaml, validated.
-
-    Raises:
-        DarkroomError: one does not fit; names its key.
-    """
+    """Check the parts of the tokenizer."""
     for part in params.train_tokenizer.parts or []:
         if part not in params.parts:
             refuse(

@@ -198,12 +198,7 @@ class EvaluateGenerator(Evaluate):
 
 
 def with_shared(shared: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section of a stage, its `training` completed by what all trainings share.
-
-    Args:
-        shared: the section `training` of params.yaml.
-        section: that of the stage; what is no mapping in it is left to its validation.
-    """
+    """Return the section of a stage, its `training` completed by the section `training`, what all trainings share."""
     own = section.get("training") or {}
     return {**section, "training": {**shared, **own} if isinstance(own, Mapping) else own}
 
@@ -267,10 +262,6 @@ def learning_rate(settings: Training, images: int) -> float:
     Every schedule but one_cycle, which rises in its own way, is multiplied by a linear warm-up, images / warmup: 0 in
     the first step. linear, cosine and exponential begin to fall where the warm-up ends, and end at `schedule_images`;
     piecewise counts from the first image, wsd falls at the end.
-
-    Args:
-        settings: lengths, in images, and the highest rate.
-        images: images seen before the step.
     """
     rate = _scheduled(settings, images)
     if settings.schedule == "one_cycle" or images >= settings.warmup:

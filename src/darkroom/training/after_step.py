@@ -29,12 +29,8 @@ _SIDE = 128  # pixels to which larger images are reduced: they lie in every chec
 def after_step(state: TrainState, logs: Path, journal: Journal | None, before: int, entry: Record | None) -> None:
     """Log, track and draw what is due; a grid, strip or histogram that fails is printed and does not stop a training.
 
-    Args:
-        state: the training after the optimizer step.
-        logs: where histograms and grids go.
-        journal: with the bar and the records; None: another process has it.
-        before: images seen before the step.
-        entry: the record of this step; None: none was due.
+    `before` images were seen before the step; `entry` is its record, or None where none was due; histograms and grids
+    go to `logs`. Another process has the journal where it is None.
     """
     processes, images, end = state.processes, state.images, state.settings.images
     if journal is not None:

@@ -68,11 +68,7 @@ def rest_of(judge: str, points: Points) -> Points:
 
 
 def scoring_keys(stage: str) -> str:
-    """Return the keys by which a training scores the images that it makes, with their values, for a sentence.
-
-    Args:
-        stage: train_generator or train_decoder.
-    """
+    """Return the keys by which train_generator or train_decoder scores the images that it makes, for a sentence."""
     key = f"`{stage}.evaluate.every` above 0"
     if stage == "train_generator":
         return f"{key}, `.extractor` to models/extractor and `.reference` to data/reference"
