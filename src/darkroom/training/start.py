@@ -71,9 +71,9 @@ def _checkpoint(
     """
     if not first:
         return None, False
-    begin = choose_checkpoint(state, code, run.changed_code)
-    if begin.folder is not None:
-        return begin.folder, begin.changed
+    begin, changed = choose_checkpoint(state, code, run.changed_code)
+    if begin is not None:
+        return begin, changed
     place = open_place(run.checkpoints_from, work_name(state, code), run.keep)
     if place is not None and (settings.ema_profiles or settings.keep_every):
         raise DarkroomError(
@@ -81,7 +81,7 @@ def _checkpoint(
             f"elsewhere: copy {state} by hand, or train without `run.checkpoints_from`."
         )
     folder = place.fetch(state) if place is not None else None
-    return folder or stable.find(state, recipe, settings, code), begin.changed
+    return folder or stable.find(state, recipe, settings, code), False
 
 
 def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str, torch.optim.Optimizer]:
