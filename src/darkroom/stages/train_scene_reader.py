@@ -15,20 +15,7 @@ from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 if TYPE_CHECKING:
     import torch
 
-    from darkroom.models.evaluators.scene_reader import Renders, SceneReaderRecipe
-    from darkroom.training.recipe import IndexedDataset
-
-
-def build(params: SceneReaderParams, train_rows: IndexedDataset, val_rows: IndexedDataset) -> SceneReaderRecipe:
-    """Return the recipe with its untrained network."""
-    from darkroom.models.evaluators.scene_reader import WORDS, SceneReader, SceneReaderRecipe
-    from darkroom.rng import derive
-    from darkroom.training.loop import seeded
-
-    settings = params.train_scene_reader
-    with seeded(derive(settings.training.seed, "scene_reader/weights")):
-        model = SceneReader(WORDS, settings.model.channels, settings.model.layers)
-    return SceneReaderRecipe(model, settings.augment, settings.training.seed, train_rows, val_rows)
+    from darkroom.models.evaluators.scene_reader import Renders
 
 
 def renders(params: SceneReaderParams, split: str) -> Renders:
@@ -51,11 +38,16 @@ def run(params: SceneReaderParams, train: Train | None = None) -> None:
 
 def _open(params: SceneReaderParams, device: torch.device) -> Job:
     from darkroom.data.images import ImageSpec
-    from darkroom.models.evaluators.scene_reader import accuracy
+    from darkroom.models.evaluators.scene_reader import WORDS, SceneReader, SceneReaderRecipe, accuracy
+    from darkroom.rng import derive
+    from darkroom.training.loop import seeded
 
     settings = params.train_scene_reader
     spec = ImageSpec(params.ingest.image_size, params.ingest.channels, "png")
-    recipe = build(params, renders(params, "train"), renders(params, "val"))
+    seed, rows = settings.training.seed, (renders(params, split) for split in ("train", "val"))
+    with seeded(derive(seed, "scene_reader/weights")):
+        model = SceneReader(WORDS, settings.model.channels, settings.model.layers)
+    recipe = SceneReaderRecipe(model, settings.augment, seed, *rows)
     print(f"{sum(p.numel() for p in recipe.model.parameters()):,} parameters, {settings.training.images:,} renders")
 
     def measure(*_: Path) -> dict[str, Any]:
