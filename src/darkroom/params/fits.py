@@ -80,13 +80,9 @@ RENAMED = {
 
 # Keys of before in whose place nothing stands, as globs.
 REMOVED = (
-    *(
-        "*training.min_improvement",
-        "*training.decay_images",
-        "*training.groups",
-        "*.diffusion.direction_weight",
-        "score_*.copies.pairs",
-    ),
+    *("*training.min_improvement", "*training.decay_images", "*training.groups", "*.diffusion.direction_weight"),
+    *("score_*.copies.pairs", "train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"),
+    *(f"train_tokenizer.{kind}.grid_images" for kind in ("identity", "pretrained")),
 )
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
-from darkroom.models.tokenizers.sections import Kind
+from darkroom.models.tokenizers.sections import Imported
 
 
-class Identity(Kind):
+class Identity(Imported):
     """No tokenizer: the latent of an image is the image itself, its pixels in [-1, 1]."""
 
     discrete: ClassVar[bool] = False
