@@ -110,13 +110,12 @@ FAULTS = [
     (
         "train_generator.dit.diffusion",
         {"variance": "learned_range", "target": "v"},
-        "`train_generator.dit.diffusion`: target and variance are of the objective gaussian, and objective is flow: "
-        "take them out, or set objective to gaussian",
+        "`train_generator.dit.diffusion`: target is read with objective gaussian only, and objective is flow: take",
     ),
     (
         "train_generator.dit.diffusion",
         {"objective": "gaussian", "path": "vp"},
-        "path is of the objective flow, and objective is gaussian: take path out, or set objective to flow",
+        "path is read with objective flow only, and objective is gaussian: take path out",
     ),
     ("train_generator.dit.diffusion.latent_scale", 0.5, "latent_scale is read with normalise fixed only"),
     ("sample_generator.dit.last_step", 0.1, "last_step is read with solver euler_maruyama only, and solver is euler"),

@@ -46,10 +46,15 @@ _PREDICTION: dict[str, set[str]] = {
     "gaussian": {"schedule", "timesteps", "target", "variance", "variance_range"},
 }
 
-# These, and the other keys of one objective alone.
-_READ_BY: dict[str, set[str]] = {
-    "flow": _PREDICTION["flow"] | {"flow_weight", "time", "time_mean", "time_std"},
-    "gaussian": _PREDICTION["gaussian"] | {"loss", "bound_weight", "p2_gamma", "p2_k", "min_snr"},
+# These, and the other keys of one objective alone, as a table `Section.READ_WITH`.
+_FURTHER = {
+    "flow": {"flow_weight", "time", "time_mean", "time_std"},
+    "gaussian": {"loss", "bound_weight", "p2_gamma", "p2_k", "min_snr"},
+}
+READ_WITH_OBJECTIVE = {
+    name: ("objective", objective)
+    for objective in _FURTHER
+    for name in sorted(_PREDICTION[objective] | _FURTHER[objective])
 }
 
 
@@ -104,22 +109,6 @@ class Diffusion(Section):
             yield "p2_gamma and min_snr weight the same loss: set p2_gamma to 0.0, or leave min_snr empty"
         if self.loss in ("kl", "rescaled_kl") and (self.p2_gamma or self.min_snr is not None):
             yield f"loss {self.loss} is the bound, whose weights are its own: take p2_gamma and min_snr out"
-
-    def unread(self) -> str | None:
-        """Return which keys another objective alone reads, and what to do; None: none has another value than its own.
-
-        A section's default of such a key asks for nothing.
-        """
-        for objective, names in _READ_BY.items():
-            fields = type(self).model_fields.items()
-            given = [name for name, field in fields if name in names and getattr(self, name) != field.default]
-            if given and objective != self.objective:
-                return (
-                    f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} of the objective {objective}, and "
-                    f"objective is {self.objective}: take {given[0] if len(given) == 1 else 'them'} out, or set "
-                    f"objective to {objective}"
-                )
-        return None
 
     @property
     def learns_variance(self) -> bool:
