@@ -57,7 +57,7 @@ def params_of(params: dict[str, Any], system: System, settings: dict[str, Any], 
         params[name].update(values)
     settings = {key: value for key, value in EXACT.items() if key != "tf32"} | settings
     lengths = {"images": images, "validate_every": images, "warmup": images // 8, "log_every": images}
-    for key, value in (settings | lengths | {"seed": seed, "min_improvement": None}).items():
+    for key, value in (settings | lengths | {"seed": seed}).items():
         put(params, key_of(system.stage, key, params), value)
     stage = system.stage.partition("@")[0]
     if "evaluate" in (params[stage] or {}):

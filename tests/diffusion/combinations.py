@@ -22,7 +22,6 @@ Pair = frozenset[tuple[str, Any]]
 
 # Of keys whose types name no values, those that are tried, the default first.
 NUMBERS: dict[str, tuple[Any, ...]] = {
-    "direction_weight": (0.0, 0.5),
     "time_shift": (1.0, 3.0),
     "timesteps": (8, 4, 3),
     "bound_weight": (0.001, 1.0),

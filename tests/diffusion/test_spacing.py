@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
-from darkroom.diffusion.flow import Flow
-from darkroom.diffusion.gaussian import Gaussian
-from darkroom.diffusion.samplers import SAMPLERS
 from darkroom.diffusion.schedules import NoiseSchedule
-from darkroom.diffusion.settings import SOLVERS, Diffusion, Sampling, misfit
-from darkroom.diffusion.spacing import called_at, timesteps_of
+from darkroom.diffusion.settings import Diffusion, Sampling, misfit
+from darkroom.diffusion.spacing import timesteps_of
 
 
 @pytest.mark.parametrize(
@@ -71,37 +68,3 @@ def test_a_spacing_that_nothing_reads_is_refused():
     assert misfit(sampling, Diffusion(objective="gaussian"), 10) is None
     found = misfit(sampling, Diffusion(objective="flow"), 10)
     assert found and (found.key, found.source, found.bound) == ("spacing", "objective", "flow")
-
-
-@pytest.mark.parametrize("shift", [1.0, 3.0])
-@pytest.mark.parametrize("steps", [1, 2, 7])
-@pytest.mark.parametrize("solver", SOLVERS["flow"])
-def test_times_are_known_before_torch_is(solver, steps, shift):
-    path = SAMPLERS[solver](Flow(shift=shift), Sampling(solver=solver, steps=steps), None)
-    found = called_at(solver, steps, None, shift=shift, last=0.04)
-    np.testing.assert_allclose(np.unique(path.times.numpy())[::-1], found, rtol=1e-5)
-
-
-def test_timesteps_are_fractions_of_the_schedule():
-    path = SAMPLERS["ddim"](Gaussian(NoiseSchedule.named("linear", 40)), Sampling(solver="ddim", steps="ddim5"), None)
-    np.testing.assert_allclose(path.times.numpy() / 40, called_at("ddim", "ddim5", 40))
-
-
-@pytest.mark.parametrize(
-    ("objective", "solver", "ends", "key"),
-    [
-        ("flow", "euler", (0.92, 0.97), "guidance_to"),  # times 1.0, 0.9, …
-        ("flow", "euler", (0.9, 0.97), None),
-        ("flow", "euler", (0.0, 0.05), "guidance_to"),
-        ("gaussian", "ddim", (0.995, 1.0), "guidance_from"),  # timesteps 99, 89, … of 100
-        ("gaussian", "ddim", (0.985, 1.0), None),
-    ],
-)
-def test_guidance_of_no_step_is_refused(objective, solver, ends, key):
-    low, high = ends
-    how = {"solver": solver, "steps": 10, "guidance_from": low, "guidance_to": high}
-    found = misfit(Sampling(**how, guidance=2.0), Diffusion(objective=objective), 100)
-    assert (found and found.key) == key
-    if found:
-        assert "none of 10 steps lies between" in found.remedy
-    assert misfit(Sampling(**how), Diffusion(objective=objective), 100) is None  # nothing guides

@@ -43,7 +43,7 @@ def score(**changes: Any) -> tuple[dict[str, float], dict[str, Any]]:
 
 
 def test_pairs_and_numbers_are_written_with_those_of_held_out_images(clone):
-    scores, card = score(copies={"images": 10, "pairs": 3})
+    scores, card = score(copies={"images": 10})
     train_images = ImageShards.open_parts(["one"], "train")
     assert scores["times_seen"] == 64 / len(train_images)
     assert card["protocol"]["copies"]["n"] == 10 and card["protocol"]["copies"]["n_train"] == len(train_images)
@@ -58,7 +58,7 @@ def test_pairs_and_numbers_are_written_with_those_of_held_out_images(clone):
     )  # as many, of their classes
     assert {line[head.index("pixels_nearest")] for line in lines} <= set(train_images.keys)
     with Image.open(NEAREST / "moved.png") as picture:
-        assert picture.size == (3 * (96 + 2) + 2, 4 * (96 + 2) + 2)  # of 8 pixels, each drawn at 96
+        assert picture.size == (8 * (96 + 2) + 2, 4 * (96 + 2) + 2)  # of 8 pixels, each drawn at 96
 
 
 def test_images_made_of_held_out_ones_have_no_gap(clone):

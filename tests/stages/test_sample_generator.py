@@ -225,7 +225,7 @@ def test_batches_of_other_code_or_models_are_not_taken(
     interrupted()
     assert len(kept()) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(sampler, "running_code", lambda folder: {"darkroom.rng": {"normal": "changed"}})
+        patch.setattr(sampler, "left", lambda folder, name: {"darkroom.rng": {"normal": "changed"}})
         batches_seen.clear()
         interrupted()
         assert firsts(batches_seen) == [0, 4] and len(kept()) == 2, "those of the code of before are gone"

@@ -337,7 +337,7 @@ def test_further_pictures_are_of_the_images_whose_embeddings_are_varied(
     train_decoder.run(params(), "base")
     given: list[Any] = []
     make = getattr(pictures, picture)
-    monkeypatch.setattr(pictures, picture, lambda *told: (given.append(told), make(*told))[1])
+    monkeypatch.setattr(pictures, picture, lambda *told, **more: (given.append(told), make(*told, **more))[1])
     four = {"variations": 4, "interpolations": 2, "inpainted": 4, "resamples": 1}
     sample_decoder.run(sampling(("base",), pictures=four))
     _, real, image, *_ = given[0]

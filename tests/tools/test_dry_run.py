@@ -72,17 +72,6 @@ def test_updates_shares_and_rates_follow_from_the_parameters():
 
 
 @pytest.mark.usefixtures("clone")
-def test_a_training_that_ends_by_itself_takes_at_most_its_images():
-    def change(values):
-        values["train_tokenizer"]["training"] |= {"schedule": "wsd", "min_improvement": 0.1, "validate_every": 320}
-
-    edit(change)
-    metadata = told("train_tokenizer")
-    assert metadata["updates"] == "250 of 32 images at most: it ends by itself (`min_improvement`)"
-    assert metadata["learning rate"].startswith("0 at image 0, 0.002 after the warm-up at image 2,400, ")
-
-
-@pytest.mark.usefixtures("clone")
 @pytest.mark.parametrize(("adaptive", "passes"), [("none", "passes of at most 10"), ("taming", "in one pass")])
 def test_a_loss_of_the_whole_batch_leaves_it_whole(adaptive, passes):
     def change(values):

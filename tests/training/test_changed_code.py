@@ -97,7 +97,7 @@ def test_a_damaged_checkpoint_is_not_chosen(tmp_path, capsys):
     state = places(tmp_path).state
     for folder in checkpoint.folders(state):
         (folder / "manifest.json").write_text("{}")
-    assert choose_checkpoint(state, NEW, "resume").folder is None
+    assert choose_checkpoint(state, NEW, "resume")[0] is None
     assert "is damaged and set aside" in capsys.readouterr().out
     assert not list(Path(state).glob("code-*"))
 
@@ -110,7 +110,7 @@ def test_a_move_that_was_killed_is_taken_up(tmp_path, capsys):
     older, newest = checkpoint.folders(state)[-2:]
     shutil.copytree(older, aside / older.name)
     newest.rename(aside / newest.name)
-    assert choose_checkpoint(state, OLD, "restart").folder == newest
+    assert choose_checkpoint(state, OLD, "restart")[0] == newest
     assert newest.is_dir() and older.is_dir() and not aside.exists()
     assert "has changed" not in capsys.readouterr().out
 
@@ -120,8 +120,8 @@ def test_the_furthest_of_the_same_code_is_chosen(tmp_path):
     trained(tmp_path, NEW, 32)
     trained(tmp_path, OLD, 8)
     state = places(tmp_path).state
-    assert choose_checkpoint(state, NEW, "restart").folder == state / "images-000000000032"
-    assert choose_checkpoint(state, OLD, "restart").folder == state / "images-000000000024"
+    assert choose_checkpoint(state, NEW, "restart")[0] == state / "images-000000000032"
+    assert choose_checkpoint(state, OLD, "restart")[0] == state / "images-000000000024"
 
 
 def test_a_place_elsewhere_keeps_each_codes_checkpoints(tmp_path, capsys):
@@ -147,5 +147,5 @@ def test_what_was_finished_with_other_code_is_not_finished(tmp_path):
     trained(tmp_path, OLD)
     state = places(tmp_path).state
     (state / FINISHED).write_text("{}")
-    assert choose_checkpoint(state, NEW, "restart").folder is None
+    assert choose_checkpoint(state, NEW, "restart")[0] is None
     assert not (state / FINISHED).exists()

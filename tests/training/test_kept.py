@@ -9,7 +9,7 @@ from torch import equal
 
 from darkroom.errors import DarkroomError
 from darkroom.training.loop import train
-from darkroom.training.stage import save_weights
+from darkroom.training.stage import Job, save_weights
 from helpers import run, training
 from tiny import Line, places
 
@@ -17,9 +17,8 @@ from tiny import Line, places
 def saved(root, folder, **changes):
     """Train in `root`, write what the training leaves to `folder`, and return the files by name."""
     state = train(Line(), training(**changes), run(), places(root))
-    save_weights(
-        state, places(root).state, folder, lambda place: _save(state.modules["line"], place), raw=True, kept=True
-    )
+    job = Job(lambda place: _save(state.modules["line"], place), {}, raw=True, kept=True)
+    save_weights(state, places(root).state, folder, job)
     return {str(path.relative_to(folder)): load_file(path) for path in sorted(folder.rglob("*.safetensors"))}
 
 

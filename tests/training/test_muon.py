@@ -15,13 +15,12 @@ from darkroom.models.decoder.network import DecoderUNet, UNetConfig
 from darkroom.models.fused import fused
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
-from darkroom.models.tokenizers.adversarial import NAME, PatchDiscriminator
 from darkroom.models.tokenizers.vqgan.network import Residual
 from darkroom.tools.plan.rehearsal import memory_of
 from darkroom.training import muon
 from darkroom.training.loop import remaining_batches, seeded, train
 from darkroom.training.muon import Muon, hidden_weights, orthogonalised
-from darkroom.training.optimizer import build_optimizer, check_groups, parameter_groups, parameter_names, state_bytes
+from darkroom.training.optimizer import build_optimizer, parameter_groups, parameter_names, state_bytes
 from darkroom.training.processes import Processes
 from darkroom.training.start import open_training
 from darkroom.training.train_state import set_rates
@@ -54,10 +53,10 @@ class Mixed(nn.Module):
 INNER = {"inner.weight", "up.weight", "attention.in_proj_weight", "attention.out_proj.weight"}
 
 
-def moved(module, settings, name="net"):
+def moved(module, settings):
     """The names of the parameters that Muon moves."""
     names = parameter_names(module)
-    groups = parameter_groups(module, settings, name)
+    groups = parameter_groups(module, settings)
     assert sorted(names[p] for group in groups for p in group["params"]) == sorted(names.values())
     return {names[parameter] for group in groups if group["muon"] for parameter in group["params"]}
 
@@ -110,30 +109,6 @@ def updates(module, optimizer, settings, images):
 def test_weights_of_inner_layers_are_moved_by_muon_and_the_rest_by_adamw():
     assert moved(Mixed(), training(optimizer="muon")) == INNER
     assert moved(Mixed(), training()) == set()
-
-
-def test_a_group_may_have_the_other_optimizer():
-    groups = [{"match": "net/attention.*", "optimizer": "adamw"}]
-    assert moved(Mixed(), training(optimizer="muon", groups=groups)) == {"inner.weight", "up.weight"}
-    groups = [{"match": "net/attention.*", "optimizer": "muon"}]
-    assert moved(Mixed(), training(groups=groups)) == {"attention.in_proj_weight", "attention.out_proj.weight"}
-
-
-def test_a_group_for_muon_without_a_weight_that_it_moves_is_refused():
-    modules = {"net": Mixed(), "critic": nn.Linear(20, 20)}
-    check_groups(modules, training(groups=[{"match": "net/attention.*", "optimizer": "muon"}]))
-    check_groups(modules, training(groups=[{"match": "net/first.*", "optimizer": "adamw"}]))
-    for glob in ("net/words.*", "net/first.*", "*bias"):
-        with pytest.raises(DarkroomError, match="`optimizer: muon` of `" + glob.replace("*", r"\*")):
-            check_groups(modules, training(groups=[{"match": glob, "optimizer": "muon"}]))
-
-
-def test_the_glob_of_the_docs_leaves_a_discriminator_with_adamw():
-    groups = [{"match": "discriminator/*", "optimizer": "adamw"}]
-    assert 'match: "discriminator/*"' in (ROOT / "docs" / "training.md").read_text()
-    critic = PatchDiscriminator(3, [16, 32], 8)
-    assert moved(critic, training(optimizer="muon"), NAME)
-    assert not moved(critic, training(optimizer="muon", groups=groups), NAME)
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (16, 144), (90, 20)])
@@ -234,25 +209,23 @@ def test_no_gradient_at_all_gives_no_step():
 
 
 def test_updates_are_the_formula_in_float64_for_maps_and_adamw_to_the_bit_for_the_rest():
-    settings = training(
-        optimizer="muon", learning_rate=0.02, weight_decay=0.1, groups=[{"match": "net/3.*", "rate": 0.5}]
-    )
+    settings = training(optimizer="muon", learning_rate=0.02, weight_decay=0.1)
     module, other = network(), network()
-    optimizer = build_optimizer(module, settings, "net")
+    optimizer = build_optimizer(module, settings)
     plain = torch.optim.AdamW(
-        build_optimizer(other, training(learning_rate=0.02, weight_decay=0.1), "net").param_groups,
+        build_optimizer(other, training(learning_rate=0.02, weight_decay=0.1)).param_groups,
         lr=0.02,
         betas=settings.betas,
         fused=True,
     )
-    rates = {"1.weight": 0.02, "3.weight": 0.01}
-    mine = {name: module.get_parameter(name).detach().double().numpy() for name in rates}
+    rate = 0.02
+    mine = {name: module.get_parameter(name).detach().double().numpy() for name in ("1.weight", "3.weight")}
     momentum = {name: np.zeros_like(value) for name, value in mine.items()}
     for seen in range(0, 40, 8):
         set_rates(optimizer, settings, seen)
         optimizer.zero_grad()
         gradients(module, seen)
-        for name, rate in rates.items():
+        for name in mine:
             gradient = module.get_parameter(name).grad.double().numpy()
             momentum[name] = 0.95 * momentum[name] + 0.05 * gradient
             ahead = 0.05 * gradient + 0.95 * momentum[name]
@@ -266,7 +239,7 @@ def test_updates_are_the_formula_in_float64_for_maps_and_adamw_to_the_bit_for_th
     for name, value in module.named_parameters():
         if name in mine:
             np.testing.assert_allclose(value.detach().numpy(), mine[name], atol=2e-5)
-        elif name != "3.bias":  # at half the rate
+        else:
             assert torch.equal(value, other.get_parameter(name))
 
 
@@ -423,8 +396,7 @@ def test_layers_of_other_packages_that_are_several_in_one_are_marked():
 
 
 def test_chunks_without_muon_are_refused():
-    training(muon_chunks=True, groups=[{"match": "*", "optimizer": "muon"}])
-    with pytest.raises(ValueError, match="muon_chunks is read with optimizers muon only"):
+    with pytest.raises(ValueError, match="muon_chunks is read with optimizer muon only"):
         training(muon_chunks=True)
 
 

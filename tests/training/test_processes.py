@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from forks import in_ranks
-from training.together import ending, member
+from training.together import member
 
 
 def together(
@@ -121,14 +121,3 @@ def test_muon_moves_each_processs_weights_alike_and_continues_bit_for_bit(one, t
     assert together(tmp_path / "stopped", 2, stop_at=42, optimizer="muon") == [143, 143]
     assert together(tmp_path / "stopped", 2, optimizer="muon") == [0, 0]
     assert result(tmp_path / "stopped") == two
-
-
-def test_processes_that_share_a_training_end_it_together(tmp_path):
-    """The score of all decides, so no process waits for another that went on."""
-    ended = []
-    for count in (1, 2):
-        folder = tmp_path / str(count)
-        folder.mkdir()
-        assert in_ranks(ending, folder, count, ends=(0,)) == [0] * count
-        ended.append(json.loads((folder / "ended.json").read_text()))
-    assert ended[0] == ended[1] and 0 < ended[0][0] < ended[0][1] < 512

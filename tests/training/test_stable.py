@@ -2,6 +2,7 @@
 
 import errno
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import yaml
 
 from darkroom.training import after_step, stable
 from darkroom.training.loop import train
-from darkroom.training.state import STABLE, identity, lengthless_key, open_state
+from darkroom.training.state import STABLE, identity, left, lengthless_key, open_state
 from helpers import run, training
 from training.toy import Toy, curves, places, weights
 
@@ -36,7 +37,7 @@ def short(tmp_path):
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("changes", [{}, {"decay_fraction": 0.5}, {"min_improvement": 0.1}, {"final_rate": 0.1}])
+@pytest.mark.parametrize("changes", [{}, {"decay_fraction": 0.5}, {"final_rate": 0.1}])
 def test_it_is_the_same_bit_for_bit_as_from_nothing(tmp_path, capsys, changes):
     whole = train(Toy(), settings(**changes), run(), places(tmp_path / "whole"))
     capsys.readouterr()
@@ -48,39 +49,17 @@ def test_it_is_the_same_bit_for_bit_as_from_nothing(tmp_path, capsys, changes):
     assert longer.images == whole.images
 
 
-def test_a_decision_that_the_shorter_one_no_longer_took_is_taken(tmp_path, monkeypatch):
-    """Flat scores: the training of 80 images has no more to decide after 64, where its decay begins by itself."""
-    monkeypatch.setattr("darkroom.training.plateau.FEWEST", 5)
-    score = lambda self, batch: {"loss": batch.data["x"][:, 1]}  # noqa: E731
-    monkeypatch.setattr(Toy, "validate", score)
-    train(Toy(), settings(80, min_improvement=0.1, warmup=32), run(), lay(tmp_path / "short"))
-    whole = train(Toy(), settings(min_improvement=0.1, warmup=32), run(), places(tmp_path / "whole"))
-    recipe = Toy()
-    longer = train(recipe, settings(min_improvement=0.1, warmup=32), run(), lay(tmp_path / "longer"))
-    assert whole.decay_begins == longer.decay_begins == 64 == recipe.seen[0]
-    assert weights(longer) == weights(whole)
-
-
-def test_what_would_have_ended_before_begins_from_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(Toy, "validate", lambda self, batch: {"loss": batch.data["x"][:, 1]})
-    train(Toy(), settings(160), run(), lay(tmp_path / "long"))  # its decay began after 128
-    recipe = Toy()
-    ended = train(recipe, settings(320, min_improvement=0.1), run(), lay(tmp_path / "ended"))
-    assert recipe.seen[0] == 0 and ended.decay_begins < 128
-
-
 @pytest.mark.usefixtures("short")
 def test_a_shorter_one_another_schedule_and_other_code_begin_from_nothing(tmp_path, monkeypatch):
     for name, changes in {
         "shorter": {"images": 64},
         "cosine": {"schedule": "cosine"},
-        "group": {"groups": [{"match": "first/*", "schedule": "cosine"}]},
         "kept": {"keep_every": 32},
     }.items():
         recipe = Toy()
         train(recipe, settings(**{"images": 160, **changes}), run(), lay(tmp_path / name))
         assert recipe.seen[0] == 0, name
-    monkeypatch.setattr("darkroom.training.start.running_code", lambda state: {"module": {"f": "1"}})
+    monkeypatch.setattr("darkroom.training.start.left", lambda state, name: {"module": {"f": "1"}})
     recipe = Toy()
     train(recipe, settings(), run(), lay(tmp_path / "code"))
     assert recipe.seen[0] == 0
@@ -135,10 +114,10 @@ def test_the_work_of_any_length_leaves_out_what_says_the_length(tmp_path, monkey
         return lengthless_key(identity("train_generator"))
 
     first = key()
-    assert first == key(training={"images": 128, "decay_fraction": 0.1, "min_improvement": 0.1, "final_rate": 0.1})
+    assert first == key(training={"images": 128, "decay_fraction": 0.1, "final_rate": 0.1})
     assert first != key(training={"batch": 16}) and first != key(evaluate={"images": 5})
     with open_state("train_generator") as folder:
-        said = stable.folder_of(folder)
+        said = Path(left(folder, STABLE)["folder"])
     assert said.parent.name == "stable" and said.name.startswith("train_generator-")
 
 

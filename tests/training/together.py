@@ -69,13 +69,6 @@ def shard_everything() -> None:
     Processes.apart = lambda self, modules: contextlib.nullcontext()
 
 
-def ending(folder: Path, rank: int, count: int) -> None:
-    """Train as one of some processes until the score has levelled off; write, as the first, how many images it took."""
-    settings = training(processes=count, images=512, schedule="wsd", min_improvement=0.1, validate_every=16)
-    trainer = train(Without(None, WIDTH), settings, run(at_risk=1e9), places(folder))
-    (folder / "ended.json").write_text(json.dumps([trainer.decay_begins, trainer.images]))
-
-
 def member(folder: Path, rank: int, count: int, batch: int, stop_at: int | None, sharded: bool, optimizer: str) -> None:
     """Train as process `rank` of `count`; write what it met and, as the first, weights and records."""
     if sharded:

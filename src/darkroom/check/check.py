@@ -46,7 +46,7 @@ from darkroom.params.training import SharedTraining, with_shared
 
 # What sections must do to fit each other is checked in the room of what reads another's.
 _MODELS_FIT = (tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
-FITS = (data_fit, *_MODELS_FIT, needs.endings_fit, needs.fits)
+FITS = (data_fit, *_MODELS_FIT, needs.fits)
 COMMAND = "PYTHONPATH=src python -m darkroom"
 
 
@@ -248,11 +248,8 @@ def check_sources(leaving_out: str | None = None) -> str:
 
     Not a part of `check`, which each stage repeats: then DVC has hashed them.
 
-    Args:
-        leaving_out: a folder in which what DVC cannot hash is added to .dvcignore; "": in those of all parts.
-
-    Returns:
-        A hint, or "".
+    Returns a hint, or "". In the folder `leaving_out`, "": in those of all parts, what it cannot hash is added to
+    .dvcignore.
 
     Raises:
         DarkroomError: lists what DVC cannot hash; or there is no folder `leaving_out`.

@@ -1,4 +1,4 @@
-"""What sections say of images and of each other: how many the stages need of each split, and how trainings end.
+"""What sections say of images and of each other: how many the stages need of each split.
 
 Used by `darkroom check`, `init` and every stage after `catalog`.
 """
@@ -10,8 +10,7 @@ from darkroom.data.splits import SPLITS
 from darkroom.models.generators.kind_settings import OF_ROWS, TEXTS
 from darkroom.models.kinds import GENERATORS, TOKENIZERS
 from darkroom.params.fits import refuse
-from darkroom.params.training import FEWEST, Training
-from darkroom.training.plateau import scoring_keys
+from darkroom.params.training import Training
 
 SCORED = 2  # images of which a covariance can be estimated
 
@@ -46,7 +45,7 @@ def needs(params: Any) -> Iterator[Need]:
         yield Need("train_decoder.evaluate.every", "val", 2 * SCORED)  # in two blocks, by which the bias is known
     if texts:
         yield Need("sample_text.split", params.sample_text.split, SCORED, captioned=True)
-    yield from (Need(f"{key}.select", "val", 1) for key, each, *_ in trainings(params) if each.select == "best")
+    yield from (Need(f"{key}.select", "val", 1) for key, each in trainings(params) if each.select == "best")
 
 
 def _decoded(params: Any) -> tuple[Any, bool]:
@@ -102,67 +101,22 @@ def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] 
         refuse(f"{what}, which {count}: {remedy}.")
 
 
-# Judged by their validation loss, the prior by its cosines, which come with each validation.
-_VALIDATED = (
+_ALWAYS = (
     *("train_teacher", "train_extractor", "train_classifier", "train_distilled", "train_scene_reader"),
     "train_prior",
 )
 
 
-def endings_fit(params: Any) -> None:
-    """Check that a training that ends by itself (`min_improvement`) is judged, and often enough to end early.
-
-    Args:
-        params: the whole of params.yaml, validated.
-
-    Raises:
-        DarkroomError: one has `min_improvement`, and no score or too few come before the last decay begins.
-    """
-    for key, training, every, cadence in trainings(params):
-        if training.min_improvement is None:
-            continue
-        if not every:
-            refuse(
-                f"`{key}.min_improvement` is {training.min_improvement}, and no score says how good the images are, "
-                f"for the loss of noisy ones says little: set {scoring_keys(key.partition('.')[0])}, or "
-                "min_improvement to null."
-            )
-        # Of k scores those from k / 2 on are in the last half of the images; each comes with the step that is due.
-        most = (training.decay_start - training.batch) // (2 * FEWEST - 2)
-        if every > most:
-            refuse(
-                f"`{key}.min_improvement` is decided on {FEWEST} scores at least in the last half of the images seen, "
-                f"before the decay of `images` ({training.images}) begins after {training.decay_start}: set "
-                f"`{cadence}` ({every}) to {most} at most."
-            )
-        if 2 * training.warmup >= training.decay_start:
-            refuse(
-                f"`{key}.min_improvement` is decided after twice the warmup ({training.warmup}), and the decay of "
-                f"`images` ({training.images}) begins after {training.decay_start}: shorten the warmup."
-            )
-
-
-def trainings(params: Any) -> Iterator[tuple[str, Training, int, str]]:
-    """Yield the key, the settings and the images between two scores of each training, and the key that gives these."""
-    for stage in _VALIDATED:
-        training = getattr(params, stage).training
-        yield f"{stage}.training", training, training.validate_every, f"{stage}.training.validate_every"
+def trainings(params: Any) -> Iterator[tuple[str, Training]]:
+    """Yield the key and the settings of each training."""
+    yield from ((f"{stage}.training", getattr(params, stage).training) for stage in _ALWAYS)
     if params.train_clip.source == "trained":
-        training = params.train_clip.training
-        yield "train_clip.training", training, training.validate_every, "train_clip.training.validate_every"
+        yield "train_clip.training", params.train_clip.training
     if not params.train_tokenizer.untrained:
-        key, training = "train_tokenizer.training", params.train_tokenizer.own_training
-        yield key, training, training.validate_every, f"{key}.validate_every"
-    generator = params.train_generator
-    if GENERATORS.has("recipe", generator.kind):
-        yield (
-            "train_generator.training",
-            generator.own_training,
-            generator.evaluate.every,
-            "train_generator.evaluate.every",
-        )
+        yield "train_tokenizer.training", params.train_tokenizer.own_training
+    if GENERATORS.has("recipe", params.train_generator.kind):
+        yield "train_generator.training", params.train_generator.own_training
     decoder = params.train_decoder
     for name in decoder.cascade(params.train_clip.source != "none"):
         if decoder.unets[name].trained:
-            key = f"train_decoder.unets.{name}.training"
-            yield key, decoder.training_of(name), decoder.evaluate.every, "train_decoder.evaluate.every"
+            yield f"train_decoder.unets.{name}.training", decoder.training_of(name)

@@ -83,6 +83,9 @@ def denoiser(
 ) -> Denoise:
     """Return the denoiser of a network.
 
+    Guided are the first `Guidance.channels` of the output's first C channels, as many as x has; those behind them, of a
+    learned variance, only where it says so.
+
     Args:
         network: with its conditions bound to it.
         objective: what the network was trained to predict.
@@ -100,13 +103,30 @@ def denoiser(
     if classifier is None:
         how = replace(how, classifier=0.0)
 
+    def predict(x: Tensor, timesteps: Tensor, before: Tensor | None, scale: float) -> Tensor:
+        """Return the output of the network, guided, (N, K, ...); with a scale of 1 its own, bit for bit."""
+        if scale == 1:
+            return network(x, timesteps, before)
+        if weaker is not None:
+            conditional, other = network(x, timesteps, before), weaker(x, timesteps, before)
+        else:
+            assert both is not None
+            twice = None if before is None else torch.cat([before, before])
+            conditional, other = both(torch.cat([x, x]), torch.cat([timesteps, timesteps]), twice).chunk(2)
+        count = x.shape[1] if how.channels is None else min(how.channels, x.shape[1])
+        prediction = guided(conditional[:, :count], other[:, :count], scale)
+        rest = conditional[:, count:]
+        if how.variance:
+            parts = rest[:, : x.shape[1] - count], guided(conditional[:, x.shape[1] :], other[:, x.shape[1] :], scale)
+            rest = torch.cat(parts, dim=1)
+        return torch.cat([prediction, rest], dim=1) if rest.shape[1] else prediction
+
     def denoise(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
         scale, weight = how.scale, how.classifier
         if not how.constant:  # of a batch one time, and reading it waits for the device
             time = float(t[0]) / objective.duration
             scale, weight = how.at(time), how.classifier_at(time)
-        output = predict(network, x, objective.timesteps(t), before, scale, how.channels, both, weaker, how.variance)
-        found = objective.denoised(output, x, t, threshold)
+        found = objective.denoised(predict(x, objective.timesteps(t), before, scale), x, t, threshold)
         if classifier is None or not weight:
             return found
         gradient = weight * gradient_of(classifier, x, objective.timesteps(t))
@@ -130,50 +150,6 @@ def guided_halves(output: Tensor, scale: float) -> Tensor:
     """Return `guided` of one batch (2 N, ...) whose first half is conditional, (N, ...)."""
     conditional, unconditional = output.chunk(2)
     return guided(conditional, unconditional, scale)
-
-
-def predict(
-    network: Network,
-    x: Tensor,
-    timesteps: Tensor,
-    before: Tensor | None,
-    scale: float = 1.0,
-    channels: int | None = None,
-    both: Network | None = None,
-    weaker: Network | None = None,
-    variance: bool = False,
-) -> Tensor:
-    """Return the output of a network, guided, (N, K, ...); with a scale of 1 the network's own, bit for bit.
-
-    Only the first C channels are guided, as many as x has, or `channels`, and with `variance` those behind the C of x;
-    the others are the conditional ones.
-
-    Args:
-        network: as of `denoiser`.
-        x: noisy data, (N, C, ...).
-        timesteps: (N,).
-        before: x0 of the step before, (N, C, ...), or None.
-        scale: the guidance scale; 0 is the unconditional network.
-        channels: at most this many are guided.
-        both: as of `denoiser`.
-        weaker: as of `denoiser`.
-        variance: whether a learned variance is guided too.
-    """
-    if scale == 1:
-        return network(x, timesteps, before)
-    if weaker is not None:
-        conditional, other = network(x, timesteps, before), weaker(x, timesteps, before)
-    else:
-        assert both is not None
-        twice = None if before is None else torch.cat([before, before])
-        conditional, other = both(torch.cat([x, x]), torch.cat([timesteps, timesteps]), twice).chunk(2)
-    count = x.shape[1] if channels is None else min(channels, x.shape[1])
-    prediction = guided(conditional[:, :count], other[:, :count], scale)
-    rest = conditional[:, count:]
-    if variance:
-        parts = rest[:, : x.shape[1] - count], guided(conditional[:, x.shape[1] :], other[:, x.shape[1] :], scale)
-        rest = torch.cat(parts, dim=1)
-    return torch.cat([prediction, rest], dim=1) if rest.shape[1] else prediction
 
 
 def gradient_of(classifier: LogProbability, x: Tensor, timesteps: Tensor) -> Tensor:

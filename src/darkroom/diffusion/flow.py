@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from darkroom.diffusion.settings import Diffusion, FlowTarget, FlowWeight, PathName
 from darkroom.diffusion.types import LEAST_SIGNAL, Denoised, Threshold
@@ -78,7 +77,6 @@ class Flow:
         5.3.2; for latents of many numbers: Zheng et al., "RAE", 2025, arXiv 2510.11690).
     weight: of a prediction's squared error, see `_weight`.
     units: of the times that networks embed: `thousand` from 0 at data to 1000, or `sit` from 1 at data to 0 (SiT).
-    direction: weight of 1 - cos(v̂, v) (Yao et al., "FasterDiT", 2024, arXiv 2410.10356).
     """
 
     logit_normal: tuple[float, float] | None = None
@@ -86,7 +84,6 @@ class Flow:
     target: FlowTarget = "velocity"
     shift: float = 1.0
     weight: FlowWeight = "none"
-    direction: float = 0.0
     units: Literal["thousand", "sit"] = "thousand"
 
     duration = 1.0
@@ -102,7 +99,6 @@ class Flow:
             settings.flow_target,
             settings.time_shift,
             settings.flow_weight,
-            settings.direction_weight,
             settings.time_units,
         )
 
@@ -154,7 +150,6 @@ class Flow:
         """Return the squared error of what is predicted, the mean over each image's elements, (N,), float32.
 
         Of the velocity || v(x_t, t) - (α' x_0 + σ' ε) ||². A score is compared times σ, as ε (SiT, section 2.2).
-        `direction`, where it has a weight, is 1 - cos(v̂, v) over the channels of each place.
         """
         levels, output = self._levels(t, x0), output.float()
         target = {
@@ -167,13 +162,7 @@ class Flow:
         loss = (prediction - target).square().mean(dim=tuple(range(1, x0.ndim)))
         if self.weight != "none":
             loss = loss * self._weight(t.clamp(_NEAR, 1 - _NEAR) if self.weight == "velocity_clamped" else t)
-        if not self.direction:
-            return {"loss": loss}
-        velocity = levels.alpha_rate * x0 + levels.sigma_rate * noise
-        predicted = self.denoised(output, x, t, threshold).velocity
-        assert predicted is not None
-        direction = 1 - functional.cosine_similarity(predicted, velocity, dim=1).reshape(len(x), -1).mean(1)
-        return {"loss": loss + self.direction * direction, "simple": loss, "direction": direction}
+        return {"loss": loss}
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:
         """Return the velocity v and x_0, on the straight path x_t - t v; with a threshold the v that leads to its x_0.

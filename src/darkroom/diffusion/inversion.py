@@ -41,7 +41,7 @@ def require_reversible(objective: Any, how: Sampling) -> None:
     """
     known = REVERSIBLE["gaussian" if isinstance(objective, Gaussian) else "flow"]
     if how.solver not in known or how.eta:
-        why = "reads the steps before" if how.solver in ("dpm", "unipc") else "adds noise on the way"
+        why = "reads the steps before" if how.solver == "dpm" else "adds noise on the way"
         what = f"{how.solver} with eta {how.eta}" if how.solver in known else how.solver
         raise DarkroomError(f"{what} {why}, so its steps have no way back: take {' or '.join(known)}.")
     if isinstance(objective, Flow) and (objective.target != "velocity" or objective.path == "vp"):

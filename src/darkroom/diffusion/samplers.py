@@ -1,7 +1,4 @@
-"""Samplers: from noise to data by calls of a denoiser. A solver says at which times it is called, and takes the steps.
-
-UniPC is diffusers', imported where it is chosen: `diffusers.schedulers` brings the others too.
-"""
+"""Samplers: from noise to data by calls of a denoiser. A solver says when it is called, and takes the steps."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -236,30 +233,6 @@ def ddim_along(times: Tensor, alpha: Tensor, sigma: Tensor) -> Solver:
     return Solver(times, step)
 
 
-def unipc(objective: Gaussian, how: Sampling, generators: Generators | None) -> Solver:
-    """Return UniPC (Zhao et al., 2023, arXiv 2302.04867), at the timesteps of `timesteps_of`."""
-    from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
-
-    scheduler: Any = UniPCMultistepScheduler(
-        num_train_timesteps=len(objective.schedule),
-        trained_betas=objective.schedule.betas,
-        prediction_type="sample",
-        timestep_spacing="trailing",
-        final_sigmas_type="zero",
-    )
-    scheduler.set_timesteps(how.count)
-    if how.spacing != "trailing":
-        taken = timesteps_of(len(objective.schedule), how.steps, how.spacing)
-        left = objective.schedule.alphas_cumprod[taken]
-        scheduler.timesteps = torch.from_numpy(taken)
-        scheduler.sigmas = torch.from_numpy(np.append(((1 - left) / left) ** 0.5, 0.0)).float()
-
-    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
-        return scheduler.step(found.x0.float(), scheduler.timesteps[number], x).prev_sample
-
-    return Solver(scheduler.timesteps.to(torch.int64), step)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Of either
 
@@ -312,7 +285,6 @@ SAMPLERS: dict[str, Callable[[Any, Sampling, Generators | None], Solver]] = {
     "ddpm": ddpm,
     "ddim": ddim,
     "dpm": dpm,
-    "unipc": unipc,
 }
 
 

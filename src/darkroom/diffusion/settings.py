@@ -16,7 +16,7 @@ VarianceRange = Literal["linear", "sigmoid"]
 PathName = Literal["linear", "gvp", "vp"]
 FlowTarget = Literal["velocity", "eps", "x0", "score"]
 FlowWeight = Literal["none", "velocity", "velocity_clamped", "likelihood"]
-Solver = Literal["euler", "heun", "euler_maruyama", "ddpm", "ddim", "dpm", "unipc"]
+Solver = Literal["euler", "heun", "euler_maruyama", "ddpm", "ddim", "dpm"]
 Spacing = Literal["trailing", "leading", "linspace"]
 # OpenAI's strings for timesteps: ddim and a number, or counts of equal sections, from little noise to much.
 Respacing = Annotated[str, StringConstraints(pattern=r"^(ddim[1-9][0-9]*|[1-9][0-9]*(,[1-9][0-9]*)+)$")]
@@ -27,15 +27,13 @@ Timesteps = Annotated[int, Field(ge=2)]
 # The solvers that follow each objective from noise to data; the first one makes the previews while training.
 SOLVERS: dict[str, tuple[str, ...]] = {
     "flow": ("euler", "heun", "euler_maruyama", "dpm"),
-    "gaussian": ("ddim", "ddpm", "dpm", "unipc"),
+    "gaussian": ("ddim", "ddpm", "dpm"),
 }
 
 # Of each objective, the solvers without noise of their own, and the predictions that are bound at pure noise: what few
 # calls are distilled from.
 DETERMINISTIC: dict[str, tuple[str, ...]] = {"flow": ("euler", "heun", "dpm"), "gaussian": ("ddim", "dpm")}
 BOUND_TARGETS: dict[str, tuple[str, ...]] = {"flow": ("velocity", "x0"), "gaussian": ("x0", "v")}
-
-_MARGIN = 2e-3  # of times, as far as the ends of a flow's lie from 0 and 1
 
 if TYPE_CHECKING:
     ObjectiveName = str
@@ -48,10 +46,15 @@ _PREDICTION: dict[str, set[str]] = {
     "gaussian": {"schedule", "timesteps", "target", "variance", "variance_range"},
 }
 
-# These, and the other keys of one objective alone.
-_READ_BY: dict[str, set[str]] = {
-    "flow": _PREDICTION["flow"] | {"flow_weight", "direction_weight", "time", "time_mean", "time_std"},
-    "gaussian": _PREDICTION["gaussian"] | {"loss", "bound_weight", "p2_gamma", "p2_k", "min_snr"},
+# These, and the other keys of one objective alone, as a table `Section.READ_WITH`.
+_FURTHER = {
+    "flow": {"flow_weight", "time", "time_mean", "time_std"},
+    "gaussian": {"loss", "bound_weight", "p2_gamma", "p2_k", "min_snr"},
+}
+READ_WITH_OBJECTIVE = {
+    name: ("objective", objective)
+    for objective in _FURTHER
+    for name in sorted(_PREDICTION[objective] | _FURTHER[objective])
 }
 
 
@@ -66,8 +69,6 @@ class Diffusion(Section):
     """flow: what is predicted: the velocity, eps (the noise), x0 (the data) or the score."""
     flow_weight: FlowWeight = "none"
     """flow: of a loss: none, that of the velocity (SiT), the same with t clamped (JiT, of x0), or the likelihood's."""
-    direction_weight: Weight = 0.0
-    """flow: weight of one minus the cosine between the velocity and the predicted one; 0: none."""
     time: Literal["logit_normal", "uniform"] = "logit_normal"
     """flow: distribution of the time in training."""
     time_mean: float = 0.0
@@ -109,22 +110,6 @@ class Diffusion(Section):
         if self.loss in ("kl", "rescaled_kl") and (self.p2_gamma or self.min_snr is not None):
             yield f"loss {self.loss} is the bound, whose weights are its own: take p2_gamma and min_snr out"
 
-    def unread(self) -> str | None:
-        """Return which keys another objective alone reads, and what to do; None: none has another value than its own.
-
-        A section's default of such a key asks for nothing.
-        """
-        for objective, names in _READ_BY.items():
-            fields = type(self).model_fields.items()
-            given = [name for name, field in fields if name in names and getattr(self, name) != field.default]
-            if given and objective != self.objective:
-                return (
-                    f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} of the objective {objective}, and "
-                    f"objective is {self.objective}: take {given[0] if len(given) == 1 else 'them'} out, or set "
-                    f"objective to {objective}"
-                )
-        return None
-
     @property
     def learns_variance(self) -> bool:
         """Whether the network has a second output, for the variance."""
@@ -142,7 +127,7 @@ class Sampling(Section):
     """How a network is sampled."""
 
     solver: Solver
-    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm, dpm or unipc."""
+    """For flow euler, heun, euler_maruyama or dpm (DPM-Solver++); for gaussian ddim, ddpm or dpm."""
     steps: Steps
     """Steps of the solver; ddpm, ddim: also OpenAI's ddim50, or counts by section such as 10,15,20."""
     spacing: Spacing = "trailing"
@@ -241,40 +226,13 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
             timesteps_of(timesteps, sampling.steps, sampling.spacing)
         except ValueError as error:
             return Misfit("steps", sampling.steps, "timesteps", timesteps, str(error))
-    return _unguided(sampling, diffusion, timesteps)
-
-
-def _unguided(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit | None:
-    """Return that the interval of guidance holds the time of no step; None: it does, or nothing guides."""
-    low, high = sampling.guidance_from, sampling.guidance_to
-    scales = (sampling.guidance - 1, getattr(sampling, "classifier_scale", 0.0))
-    total, shift = (timesteps, 1.0) if diffusion.objective == "gaussian" else (None, diffusion.time_shift)
-    if (low, high) == (0.0, 1.0) or not any(scales):
-        return None
-    from darkroom.diffusion.spacing import called_at
-
-    times = called_at(sampling.solver, sampling.steps, total, sampling.spacing, shift, sampling.last_step)
-    if ((times >= low - _MARGIN) & (times <= high + _MARGIN)).any():
-        return None
-    near = sorted({f"{each:.3g}" for each in (times[times < low].max(initial=-1), times[times > high].min(initial=2))})
-    found = " and ".join(each for each in near if each not in ("-1", "2"))
-    remedy = (
-        f"none of {sampling.count} steps lies between guidance_from ({low}) and guidance_to ({high}), the nearest at "
-        f"{found}, so none is guided: widen the interval, or take more steps"
-    )
-    key = "guidance_to" if high < 1 else "guidance_from"
-    return Misfit(key, getattr(sampling, key), "objective", diffusion.objective, remedy)
+    return None
 
 
 def unfit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, timesteps: tuple[str, int]) -> Iterator[str]:
-    """Yield why a section of a training does not sample what another section of it trains, with both keys.
+    """Yield why the section `key` of a training does not sample what another section of it, `source`, trains.
 
-    Args:
-        key: of what samples.
-        sampling: its values.
-        source: key of what is trained.
-        diffusion: its values.
-        timesteps: key and value of the length of the noise schedule.
+    `timesteps` are key and value of the length of the noise schedule.
     """
     if found := misfit(sampling, diffusion, timesteps[1]):
         other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
@@ -299,15 +257,11 @@ def require_sampling(
     timesteps: tuple[str, int],
     dropouts: Mapping[str, float],
 ) -> None:
-    """Check one network.
+    """Check that a network is sampled as it is trained.
 
-    Args:
-        key: gives the key of params.yaml that a setting of the sampling has.
-        sampling: how it is sampled.
-        source: section of the training.
-        diffusion: its values.
-        timesteps: key and value of the length of the noise schedule.
-        dropouts: keys and values of the fractions of conditions dropped while training.
+    `key` gives the key of params.yaml that a setting of the sampling has; `source` is the section of the training,
+    `timesteps` key and value of the length of the noise schedule, `dropouts` those of the fractions of conditions that
+    are dropped while training.
 
     Raises:
         DarkroomError: the first misfit; names its key and what to set it to.
@@ -324,18 +278,12 @@ def require_distillable(
 ) -> None:
     """Check that what one network draws can be distilled into few calls.
 
-    Args:
-        this: what asks for it, for messages.
-        calls: key and value of their number.
-        key: gives the key of params.yaml that a setting of the sampling has.
-        sampling: how the network draws.
-        source: section of its training.
-        diffusion: its values.
+    `this` asks for it, in words; `calls` are key and value of their number; the others are as of `require_sampling`.
 
     Raises:
         DarkroomError: nothing of its objective is distilled, its prediction says nothing at pure noise, its solver adds
-            noise or does not begin anew with each call, its steps are not of equal length, or it takes no more of them
-            than there will be calls; names the keys.
+            noise, its steps are not of equal length, or it takes no more of them than there will be calls; names the
+            keys.
     """
     if diffusion.objective not in DETERMINISTIC:
         refuse(
@@ -350,12 +298,11 @@ def require_distillable(
             f"first call begins: set the latter to {' or '.join(bound)}."
         )
     if sampling.solver not in solvers or sampling.eta:
-        noisy = "adds noise on the way, so there is no one way to distil"
-        why = "does not begin anew with each call" if sampling.solver == "unipc" else noisy
-        if sampling.eta:
-            refuse(f"{this}, and `{key('eta')}` is {sampling.eta}, which {noisy}: set the latter to 0.0.")
-        known = f"{', '.join(solvers[:-1])} or {solvers[-1]}"
-        refuse(f"{this}, and `{key('solver')}` is {sampling.solver}, which {why}: set the latter to {known}.")
+        name, known = ("eta", "0.0") if sampling.eta else ("solver", " or ".join(solvers))
+        refuse(
+            f"{this}, and `{key(name)}` is {getattr(sampling, name)}, which adds noise on the way, so there is no one "
+            f"way to distil: set the latter to {known}."
+        )
     for what in ("spacing", "steps"):
         if (value := getattr(sampling, what)) != "trailing" and isinstance(value, str):
             refuse(

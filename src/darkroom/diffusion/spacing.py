@@ -32,28 +32,6 @@ def timesteps_of(total: int, steps: int | str, spacing: str = "trailing") -> NDA
     return np.round(np.arange(total, 0, -total / steps)).astype(np.int64)[:steps] - 1
 
 
-def called_at(
-    solver: str, steps: int | str, total: int | None, spacing: str = "trailing", shift: float = 1.0, last: float = 0.0
-) -> NDArray[np.float64]:
-    """Return the times at which a solver calls the network, from 0, data, to 1, noise, float64 (K,).
-
-    Args:
-        solver: its name.
-        steps: as of `timesteps_of`.
-        total: timesteps of the schedule; None: of a flow, and the times are those up to the margins of its ends.
-        spacing: as of `timesteps_of`.
-        shift: of a flow, s of t -> s t / (1 + (s - 1) t).
-        last: length of the last step of euler_maruyama.
-    """
-    if total is not None:
-        return timesteps_of(total, steps, spacing) / total
-    count = int(steps)
-    stochastic = solver == "euler_maruyama" and count > 1
-    times = np.arange(count - stochastic, 0, -1) / (count - stochastic)
-    times = shift * times / (1 + (shift - 1) * times)
-    return np.append(last + (1 - last) * times, last) if stochastic else times
-
-
 def _strided(total: int, steps: int) -> NDArray[np.int64]:
     for stride in range(1, total):
         taken = np.arange(0, total, stride)

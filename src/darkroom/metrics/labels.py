@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.measure import Measurement, Samples
@@ -14,18 +14,6 @@ from darkroom.metrics.score import Score
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class Classifier(Protocol):
-    """What features say of classes."""
-
-    def logits(self, features: Tensor) -> Tensor:
-        """Return the logits (N, K) of features (N, D)."""
-        ...
-
-    def cpu(self) -> Classifier:
-        """Return the classifier, moved to the CPU."""
-        ...
 
 
 _label = partial(Score, group="labels", higher_is_better=True, fraction=True)
@@ -71,12 +59,10 @@ class ClassMetric:
 
 
 LITTLE = 0.8  # accuracy on held-out real images below which label scores say little: it misreads every fifth image
-_APART = 0.2  # of two fractions of what real images get: they contradict each other
-_BETTER = 0.05  # of two accuracies on held-out real images: one evaluator is the better one
 
 
 def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
-    """Return what a card says of its label scores: an evaluator that is worth little, or that contradicts another."""
+    """Return what a card says of its label scores: of an evaluator that is worth little."""
     found, notes = baselines.get("label_accuracy"), []
     if "label_accuracy" not in scores or found is None:
         return []
@@ -95,37 +81,7 @@ def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> li
             f"no held-out image is of {', '.join(found['without_held_out'])}: whether the evaluator of labels "
             "recognises such images is not known"
         )
-    return notes + _contradiction(scores, baselines)
-
-
-def _contradiction(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
-    """Return which to believe, the label accuracy or the scene reader, where they contradict each other.
-
-    Both say of how many images colour and form are as asked. They contradict each other where the fractions of what
-    real images get are far apart; the one is believed that reads held-out real images better.
-    """
-    labels, reader = baselines["label_accuracy"], baselines.get("scene_reader", {}).get("originals", {})
-    name = "colour_and_form"
-    if name not in scores or not reader.get(name) or not labels.get("held_out"):
-        return []
-    label, read = scores["label_accuracy"], scores[name]
-    if abs(label / labels["held_out"] - read / reader[name]) <= _APART:
-        return []
-    both = (
-        f"label accuracy ({label:.2f}) and the scene reader's colour and form ({read:.2f}) contradict each other; of "
-        f"held-out real images the evaluator of labels recognises {labels['held_out']:.2f}, the scene reader "
-        f"{reader[name]:.2f}: "
-    )
-    if abs(labels["held_out"] - reader[name]) > _BETTER:
-        better = "label accuracy" if labels["held_out"] > reader[name] else "scene reader"
-        return [f"{both}believe the {better}, which reads real images better"]
-    sure, sure_of_real = scores.get("confident", 1.0), labels["held_out_confident"]
-    if sure < sure_of_real / 2:
-        return [
-            f"{both}believe the scene reader, for the evaluator of labels is sure of {sure:.2f} of these images and of "
-            f"{sure_of_real:.2f} of real ones, so it does not know such images"
-        ]
-    return [f"{both}neither goes before the other, so look at the images"]
+    return notes
 
 
 def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
@@ -144,15 +100,15 @@ def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
 SURE = 0.9  # probability of the most likely class from which an image counts as one that the classifier knows
 
 
-def _logits(classifier: Classifier, features: Tensor) -> Tensor:
-    """Return the logits (N, K) of features (N, D) of a classifier in evaluation mode, on the CPU."""
+def _logits(classifier: Any, features: Tensor) -> Tensor:
+    """Return the logits (N, K) of features (N, D) of a classifier with `logits`, in evaluation mode, on the CPU."""
     import torch
 
     with torch.inference_mode():
         return classifier.cpu().logits(features)
 
 
-def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
+def class_scores(classifier: Any, features: Tensor) -> dict[str, float]:
     """Return how surely images are of a class, and whether any class is left out, from features (N, D) float32.
 
     `confident`: the fraction of images whose most likely class has a probability of at least `SURE`; `rarest_class`:
@@ -166,9 +122,7 @@ def class_scores(classifier: Classifier, features: Tensor) -> dict[str, float]:
     }
 
 
-def label_accuracy(
-    classifier: Classifier, features: Tensor, labels: Sequence[str | None], classes: Sequence[str]
-) -> float:
+def label_accuracy(classifier: Any, features: Tensor, labels: Sequence[str | None], classes: Sequence[str]) -> float:
     """Return the fraction of N images whose most likely class is their label, from features (N, D) float32.
 
     `labels` are the classes requested, N names; `classes` are the classifier's, in the order of its logits.
@@ -182,7 +136,7 @@ def label_accuracy(
     return (likeliest == requested).double().mean().item()
 
 
-def recognition(classifier: Classifier, known: Sequence[str], features: Tensor, labels: Sequence[str | None]) -> Any:
+def recognition(classifier: Any, known: Sequence[str], features: Tensor, labels: Sequence[str | None]) -> Any:
     """Return how many real images the evaluator of labels recognises, JSON values, from its features (N, D) float32.
 
     `known` are its classes, in the order of its logits; `labels` those of the images, of which None and others are left

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
 from darkroom.errors import DarkroomError
@@ -33,13 +34,9 @@ def require_stored(params: Any, key: str, split: str) -> None:
 
 
 def require_dropout(key: str, guidance: float, source: str, dropout: float) -> None:
-    """Check that a guided network learns the unconditional prediction: that its condition is dropped at times.
+    """Check that a guided network (of scale 1: none) learns the unconditional prediction, its condition dropped.
 
-    Args:
-        key: of the scale of guidance.
-        guidance: the scale; 1: none.
-        source: the key of the fraction of conditions dropped in training.
-        dropout: the fraction.
+    `key` is that of the scale, `source` that of the fraction of conditions dropped in training.
     """
     if guidance != 1 and not dropout:
         refuse(
@@ -49,14 +46,7 @@ def require_dropout(key: str, guidance: float, source: str, dropout: float) -> N
 
 
 def fits(params: Any) -> None:
-    """Check the parts of the tokenizer.
-
-    Args:
-        params: the whole of params.yaml, validated.
-
-    Raises:
-        DarkroomError: one does not fit; names its key.
-    """
+    """Check the parts of the tokenizer."""
     for part in params.train_tokenizer.parts or []:
         if part not in params.parts:
             refuse(
@@ -87,24 +77,26 @@ RENAMED = {
     "train_tokenizer.common": "train_tokenizer.training",
 }
 
-# Keys that are gone, and what replaces them.
-REMOVED = {
-    "urls": "download a table of addresses with img2dataset, and read what it writes with the source webdataset",
-    "run.img2dataset": "start img2dataset yourself, and read what it writes with the source webdataset",
-}
+# Keys of before in whose place nothing stands, as globs.
+REMOVED = (
+    *("urls.*", "run.img2dataset"),
+    *("*training.min_improvement", "*training.decay_images", "*training.groups", "*.diffusion.direction_weight"),
+    *("score_*.copies.pairs", "train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"),
+    *(f"train_tokenizer.{kind}.grid_images" for kind in ("identity", "pretrained")),
+)
 
 
 def require_new_names(params: Mapping[str, Any]) -> None:
     """Check that no key has a name of before, or is gone.
 
     Raises:
-        DarkroomError: one sentence for each old name, with the new one, and for each key that is gone.
+        DarkroomError: one sentence for each old name, with the new one or what to do.
     """
     leaves = list(_leaves(params))
-    found = [name for key in leaves if (name := _old_name(key)) is not None]
-    lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in dict.fromkeys(found)]
-    gone = [old for old in REMOVED if any(f"{key}.".startswith(f"{old}.") for key in leaves)]
-    lines += [f"{PARAMS}: `{old}` is gone: take it out; {REMOVED[old]} (docs/data.md)." for old in gone]
+    renamed = dict.fromkeys(name for key in leaves if (name := _old_name(key)) is not None)
+    lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in renamed]
+    gone = (key for key in leaves if any(fnmatchcase(key, glob) for glob in REMOVED))
+    lines += [f"{PARAMS}: `{key}` was removed, and nothing reads it: take it out." for key in gone]
     if lines:
         raise DarkroomError("\n".join(lines))
 

@@ -84,9 +84,7 @@ class OfKinds(Section):
 def of_kinds(sections: Mapping[str, type[Kind]], what: str) -> Any:
     """Return a class of sections with `kind`, one of the names of `sections`, and each of them, which may be missing.
 
-    Args:
-        sections: the section's class of each kind.
-        what: the kinds are of.
+    `what` the kinds are of.
     """
     description = f"Kind of {what}; the section of its name holds its settings."
     kind: Any = (Literal[tuple(sections)], Field(description=description))

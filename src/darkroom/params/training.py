@@ -13,12 +13,10 @@ from pydantic import Field, create_model
 
 from darkroom.params.section import NO_FILE, Betas, Fraction, Positive, Rate, Section, Seed, Sha256, Warmup
 
-Schedule = Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt", "exponential", "piecewise", "wsd"]
+Schedule = Literal["constant", "linear", "cosine", "one_cycle", "exponential", "piecewise", "wsd"]
 
 
 Optimizer = Literal["adamw", "muon"]
-
-FEWEST = 5  # scores in the last half of the images seen, by which a training ends itself (`min_improvement`)
 
 
 class Milestone(Section):
@@ -28,21 +26,6 @@ class Milestone(Section):
     """Images from which the fraction holds."""
     rate: Annotated[float, Field(ge=0)]
     """Learning rate, as a fraction of the highest."""
-
-
-class Group(Section):
-    """Parameters with a learning rate, a weight decay or an optimizer of their own."""
-
-    match: Annotated[str, Field(min_length=1)]
-    """Glob over MODULE/PARAMETER."""
-    rate: Annotated[float, Field(ge=0)] = 1.0
-    """Factor of the learning rate."""
-    weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """Weight decay; null: the training's."""
-    schedule: Schedule | None = None
-    """Schedule; null: the training's."""
-    optimizer: Optimizer | None = None
-    """Optimizer; null: the training's."""
 
 
 class Init(Section):
@@ -80,7 +63,7 @@ class Training(Section):
     channels_last: bool = False
     """The memory layout that convolutions on GPUs like best."""
     images: Positive
-    """Images seen in the whole training; with `min_improvement` at most."""
+    """Images seen in the whole training."""
     shuffle: bool = True
     """Each epoch in an order of its own; false: always in the order of the shards."""
     batch: Positive = 64
@@ -95,14 +78,10 @@ class Training(Section):
     """linear, cosine, exponential, wsd: the last learning rate, as a fraction of the highest."""
     schedule_images: Positive | None = None
     """linear, cosine, exponential, one_cycle: images after which the last learning rate holds; null: all images."""
-    decay_images: Positive | None = None
-    """inverse_sqrt: images after which the learning rate falls."""
     milestones: list[Milestone] = []
     """piecewise: `images: N, rate: FRACTION` each; from N images on this fraction of the highest rate."""
     decay_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """wsd: fraction of all images, at the end, in which the learning rate falls."""
-    min_improvement: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """wsd: the decay begins once twice the images improve the held-out score by less than this fraction; null: late."""
     optimizer: Optimizer = "adamw"
     """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
     muon_chunks: bool = False
@@ -115,8 +94,6 @@ class Training(Section):
     """Decoupled weight decay; not of norms, biases and embeddings."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest gradient norm; null: no clipping."""
-    groups: list[Group] = []
-    """Groups of parameters with a learning rate, weight decay, schedule or optimizer of their own."""
     ema_decay: Fraction = 0.99
     """Decay of the averaged weights in each optimizer step; 0: no average."""
     ema_warmup: bool = True
@@ -154,42 +131,13 @@ class Training(Section):
     def decay_start(self) -> int:
         """Images after which `wsd` lets the learning rate fall."""
         steps = self.images // self.batch
-        return (steps - self._decay_steps(steps)) * self.batch
-
-    def decaying_from(self, images: int) -> "Training":
-        """Return the settings with the number of images of which the decay of `wsd` begins after the first `images`.
-
-        Args:
-            images: whole optimizer steps, at most `decay_start`.
-        """
-        stable = images // self.batch
-        # steps - decay is steps * (1 - decay_fraction) rounded up, or one less: it grows by 0 or 1 from step to step.
-        steps = max(stable + 1, int((stable - 1) / (1 - self.decay_fraction)))
-        while steps - self._decay_steps(steps) < stable:
-            steps += 1
-        return self.model_copy(update={"images": steps * self.batch})
-
-    def _decay_steps(self, steps: int) -> int:
-        """Return how many of some optimizer steps are the decay's."""
-        return max(1, int(self.decay_fraction * steps))
-
-    @property
-    def schedules(self) -> set[Schedule | None]:
-        """The schedules of the training and of its groups."""
-        return {self.schedule, *(group.schedule for group in self.groups)} - {None}
-
-    @property
-    def optimizers(self) -> set[Optimizer | None]:
-        """The optimizers of the training and of its groups."""
-        return {self.optimizer, *(group.optimizer for group in self.groups)} - {None}
+        return (steps - max(1, int(self.decay_fraction * steps))) * self.batch
 
     READ_WITH = {
-        "decay_images": ("schedules", "inverse_sqrt"),
-        "milestones": ("schedules", "piecewise"),
-        "final_rate": ("schedules", "linear", "cosine", "exponential", "wsd"),
-        "schedule_images": ("schedules", "linear", "cosine", "exponential", "one_cycle"),
-        "min_improvement": ("schedule", "wsd"),
-        "muon_chunks": ("optimizers", "muon"),
+        "milestones": ("schedule", "piecewise"),
+        "final_rate": ("schedule", "linear", "cosine", "exponential", "wsd"),
+        "schedule_images": ("schedule", "linear", "cosine", "exponential", "one_cycle"),
+        "muon_chunks": ("optimizer", "muon"),
     }
 
     def _misfits(self) -> Iterator[str]:
@@ -201,30 +149,26 @@ class Training(Section):
             yield f"ema_start ({self.ema_start}) must be below images ({self.images})"
         if self.warmup >= self.images:
             yield f"warmup ({self.warmup}) must be below images ({self.images})"
-        if "inverse_sqrt" in self.schedules and not self.decay_images:
-            yield "schedule inverse_sqrt needs decay_images"
-        if "piecewise" in self.schedules and not self.milestones:
+        if self.schedule == "piecewise" and not self.milestones:
             yield "schedule piecewise needs milestones"
-        if "exponential" in self.schedules and not self.final_rate:
+        if self.schedule == "exponential" and not self.final_rate:
             yield "schedule exponential needs a final_rate above 0"
         if self.schedule_images and not self.warmup < self.schedule_images <= self.images:
             yield (
                 f"schedule_images ({self.schedule_images}) must be above warmup ({self.warmup}) and at most images "
                 f"({self.images})"
             )
-        if "wsd" in self.schedules and self.warmup > self.decay_start:
+        if self.schedule == "wsd" and self.warmup > self.decay_start:
             yield (
                 f"schedule wsd decays after {self.decay_start} images (decay_fraction {self.decay_fraction}), before "
                 f"the warmup ({self.warmup}) ends: shorten one of them"
             )
         if any(a.images >= b.images for a, b in pairwise(self.milestones)):
             yield "milestones must rise in images"
-        if self.min_improvement and self.ema_profiles:
-            yield "ema_profiles are spread over all images, whose number min_improvement leaves open: leave one empty"
 
 
 class Evaluate(Section):
-    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
+    """Scores of the averaged weights while training; they decide nothing."""
 
     every: Annotated[int, Field(ge=0)] = 0
     """Images between evaluations; 0: none."""
@@ -241,7 +185,7 @@ class Evaluate(Section):
 
 
 class EvaluateGenerator(Evaluate):
-    """Scores of the averaged weights while training; they decide nothing but, with `min_improvement`, when it ends."""
+    """Scores of the averaged weights while training; they decide nothing."""
 
     seed: Seed = 2
     """Seed of their noise."""
@@ -254,12 +198,7 @@ class EvaluateGenerator(Evaluate):
 
 
 def with_shared(shared: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section of a stage, its `training` completed by what all trainings share.
-
-    Args:
-        shared: the section `training` of params.yaml.
-        section: that of the stage; what is no mapping in it is left to its validation.
-    """
+    """Return the section of a stage, its `training` completed by the section `training`, what all trainings share."""
     own = section.get("training") or {}
     return {**section, "training": {**shared, **own} if isinstance(own, Mapping) else own}
 
@@ -292,10 +231,10 @@ def _fraction(settings: Training, images: int) -> float:
     return min(1.0, max(0.0, (images - settings.warmup) / (end - settings.warmup)))
 
 
-def _scheduled(settings: Training, images: int, schedule: Schedule) -> float:
+def _scheduled(settings: Training, images: int) -> float:
     """Return the learning rate after `images` images, without the linear warm-up."""
     top, final = settings.learning_rate, settings.final_rate
-    match schedule:
+    match settings.schedule:
         case "constant":
             return top
         case "linear":
@@ -306,8 +245,6 @@ def _scheduled(settings: Training, images: int, schedule: Schedule) -> float:
             if images < settings.warmup:
                 return _cosine(top * _START, top, images / settings.warmup)
             return _cosine(top, top * _END, _fraction(settings, images))
-        case "inverse_sqrt":  # Karras et al., 2024, arXiv 2312.02696
-            return top / math.sqrt(max(images / (settings.decay_images or math.inf), 1))
         case "exponential":
             return top * final ** _fraction(settings, images)
         case "piecewise":
@@ -319,20 +256,14 @@ def _scheduled(settings: Training, images: int, schedule: Schedule) -> float:
             return top * (1 - (1 - final) * math.sqrt(done))
 
 
-def learning_rate(settings: Training, images: int, schedule: Schedule | None = None) -> float:
+def learning_rate(settings: Training, images: int) -> float:
     """Return the learning rate of the optimizer step after `images` images.
 
     Every schedule but one_cycle, which rises in its own way, is multiplied by a linear warm-up, images / warmup: 0 in
     the first step. linear, cosine and exponential begin to fall where the warm-up ends, and end at `schedule_images`;
-    inverse_sqrt and piecewise count from the first image, wsd falls at the end.
-
-    Args:
-        settings: lengths, in images, and the highest rate.
-        images: images seen before the step.
-        schedule: another one than `settings.schedule`, for a group of parameters.
+    piecewise counts from the first image, wsd falls at the end.
     """
-    schedule = schedule or settings.schedule
-    rate = _scheduled(settings, images, schedule)
-    if schedule == "one_cycle" or images >= settings.warmup:
+    rate = _scheduled(settings, images)
+    if settings.schedule == "one_cycle" or images >= settings.warmup:
         return rate
     return rate * (images / settings.warmup)

@@ -24,11 +24,7 @@ def conflict(text: str) -> int | None:
 
 
 def parse_yaml(text: str, file: object) -> Any:
-    """Return the value of one YAML document, as DVC would read it.
-
-    Args:
-        text: the document.
-        file: what the sentences call it.
+    """Return the value of one YAML document, as DVC would read it; sentences call it `file`.
 
     Raises:
         DarkroomError: it is not valid YAML, a key stands twice in a mapping, or git left the markers of a merge; names

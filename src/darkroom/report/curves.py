@@ -60,7 +60,7 @@ class Training:
 
 
 # What judges a training, by what it trains; the validation loss judges the others. That of noisy images says little of
-# images. Recipes name the same one (`judge`).
+# images, and that of classifiers and CLIP rises where they are too sure, right or wrong.
 _JUDGES = {
     "generator": "eval/fd_debiased",
     "decoder": "eval/fd_debiased",

@@ -35,6 +35,7 @@ from darkroom.stages.generated import CAPTIONED, save_captioned
 from darkroom.terminal.terminal import with_progress
 
 TRAIN = "train"
+_PAIRS = 8  # closest pairs in each picture
 _COLUMNS = ("set", "key", *(f"{space}_{what}" for space in SPACES for what in ("d1", "d2", "nearest")))
 
 
@@ -126,7 +127,7 @@ class Copies:
         sets = {name: (images, of) for (name, images), of in zip(shards.items(), near, strict=True)}
         write_bytes(out / "distances.tsv", _table(sets, train).encode())
         for space in SPACES:
-            _draw(out / f"{space}.png", space, sets, train, self.settings.copies.pairs)
+            _draw(out / f"{space}.png", space, sets, train)
         n, n_held_out = (len(of.rows) for of in near)
         facts = {
             "neighbours": draw_neighbours(out / NEIGHBOURS, shards["generated"], panel.made, train, columns),
@@ -159,9 +160,9 @@ def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> 
     return "".join(f"{line}\n" for line in lines)
 
 
-def _draw(path: Path, space: str, sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards, pairs: int) -> None:
+def _draw(path: Path, space: str, sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> None:
     """Draw the closest pairs: a row of generated images, their nearest training images, and both of held-out ones."""
-    count = min(pairs, *(len(near.rows) for _, near in sets.values()))
+    count = min(_PAIRS, *(len(near.rows) for _, near in sets.values()))
     rows = []
     for images, near in sets.values():
         places = near.closest(space, count)

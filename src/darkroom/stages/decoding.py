@@ -111,15 +111,8 @@ def write_decoded(
 ) -> None:
     """Write what the decoder makes of some rows as shards of PNG, a grid beside the originals, and a manifest.
 
-    Args:
-        out: the folder.
-        decoder: the decoder.
-        images: the originals.
-        rows: of the originals.
-        told: what it is told of them.
-        shard_size: images in a shard.
-        pictures: writes further pictures into the folder.
-        metadata: further entries of the manifest.
+    `rows` are of the originals, `images`, of which it is told `told`; `pictures` writes further pictures into the
+    folder, and `metadata` are further entries of the manifest.
     """
     kept: dict[int, NDArray[np.uint8]] = {}
     with atomic_folder(out) as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,21 +32,16 @@ def _pictures(
     if image is None:
         print("no U-Net is conditioned on an image embedding: nothing to vary, no further pictures")
         return
-    for name, count, columns in (
-        ("variations", asked.variations, 1 + COLUMNS),
-        ("interpolations", 2 * asked.interpolations, 2 + COLUMNS),
-        ("inpainted", asked.inpainted, 3),
+    for name, count, columns, make in (
+        ("variations", asked.variations, 1 + COLUMNS, variations),
+        ("interpolations", 2 * asked.interpolations, 2 + COLUMNS, interpolations),
+        ("inpainted", asked.inpainted, 3, partial(inpainted, resamples=asked.resamples)),
     ):
         count = min(count, len(image))
         if not count or (name == "interpolations" and count < 2):
             continue
-        real, words = images.__getitems__(rows[:count]), None if text is None else text[:count]
-        if name == "variations":
-            found = variations(decoder, real, image[:count], words)
-        elif name == "interpolations":
-            found = interpolations(decoder, real, image[:count], words)
-        else:
-            found = inpainted(decoder, real, image[:count], words, asked.resamples)
+        words = None if text is None else text[:count]
+        found = make(decoder, images.__getitems__(rows[:count]), image[:count], words)
         save_png(folder / f"{name}.png", contact_sheet(found, columns))
         print(name)
 

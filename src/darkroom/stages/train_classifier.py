@@ -6,41 +6,25 @@ Where no samples are guided by it, it is not trained: the folder says why.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from darkroom.artifacts.models import CLASSIFIER
 from darkroom.models.generators.settings import ClassifierParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
     import torch
 
-OUT, CURVES = Path("models/classifier"), Path("curves/classifier")
-
 
 def run(params: ClassifierParams, train: Train | None = None) -> None:
     """Train the classifier on the generator's latents, under its noise, and write it with its averaged weights."""
-    training, opened = params.train_classifier.training, partial(_open, params)
+    settings, opened = params.train_classifier, partial(_open, params)
     consequence = "no classifier of noisy latents is trained"
     run_training(
-        TrainingSpec(
-            "train_classifier",
-            OUT,
-            CURVES,
-            CLASSIFIER,
-            training,
-            params.run,
-            opened,
-            idle=params.idle,
-            consequence=consequence,
-        ),
-        train,
+        TrainingSpec("train_classifier", settings.training, params.run, opened, params.idle, consequence), train
     )
 
 
 def _open(params: ClassifierParams, device: torch.device) -> Job:
-
     from darkroom.data.catalog import load_catalog
     from darkroom.data.latents import LatentShards
     from darkroom.diffusion.scalers import LatentScaler

@@ -22,30 +22,11 @@ if TYPE_CHECKING:
     from darkroom.data.reader import ImageShards
     from darkroom.models.clip.network import CLIP
     from darkroom.models.clip.openclip import OpenClip
-    from darkroom.models.clip.recipe import ClipRecipe
-    from darkroom.models.clip.scores import CaptionedImages, Examples
-    from darkroom.training.recipe import IndexedDataset
+    from darkroom.models.clip.scores import CaptionedImages
 
 OUT, CURVES = Path("models/clip"), Path("curves/clip")
 METRICS, CARD = Path("metrics/clip.json"), Path("cards/clip.json")
 Prompts = Mapping[str, Sequence[str]]
-
-
-def build(
-    params: Params, train_rows: IndexedDataset, val_rows: IndexedDataset, scorer: Examples | None = None
-) -> ClipRecipe:
-    """Return the recipe with its untrained network; `scorer` scores it while it trains."""
-    from darkroom.models.clip.network import Contrastive
-    from darkroom.models.clip.recipe import ClipRecipe
-    from darkroom.rng import derive
-    from darkroom.training.loop import seeded
-
-    settings = params.train_clip
-    assert settings.trained is not None  # the source is `trained`
-    with seeded(derive(settings.training.seed, "clip/weights")):
-        model = Contrastive(settings.trained.model.model_dump())
-    merge = not settings.training.compile  # compiled for fixed shapes
-    return ClipRecipe(model, settings.trained.equal_captions, train_rows, val_rows, scorer, merge)
 
 
 def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.device) -> None:
@@ -99,14 +80,18 @@ def run(params: Params, train: Train | None = None) -> None:
         _write_none()
         return
     training, opened = params.train_clip.training, partial(_open, params)
-    run_training(TrainingSpec("train_clip", OUT, CURVES, KIND, training, params.run, opened), train)
+    run_training(TrainingSpec("train_clip", training, params.run, opened), train)
 
 
 def _open(params: Params, device: torch.device) -> Job:
     from darkroom.data.catalog import load_catalog
     from darkroom.data.reader import ImageShards
     from darkroom.models.clip.load import save_clip
+    from darkroom.models.clip.network import Contrastive
+    from darkroom.models.clip.recipe import ClipRecipe
     from darkroom.models.clip.scores import CaptionedImages, Examples, prompts_of, require_captions
+    from darkroom.rng import derive
+    from darkroom.training.loop import seeded
 
     settings, training = params.train_clip, params.train_clip.training
     catalog = load_catalog()
@@ -129,8 +114,12 @@ def _open(params: Params, device: torch.device) -> Job:
         prompts = prompts_of(images, catalog.classes, evaluate.prompts, evaluate.captions)
         val_set = captioned(val_shards, settings.trained.model.context_length)
         scorer = Examples(val_set, prompts, evaluate.images, evaluate.batch, training.validate_every)
-        recipe, trained = build(params, images, val_set, scorer if scorer.count else None), {"name": None}
-        network = recipe.model
+        with seeded(derive(training.seed, "clip/weights")):
+            network = Contrastive(settings.trained.model.model_dump())
+        # Equal captions are merged where the network is not compiled, for fixed shapes.
+        equal, merge = settings.trained.equal_captions, not training.compile
+        recipe = ClipRecipe(network, equal, images, val_set, scorer if scorer.count else None, merge)
+        trained = {"name": None}
         parameters = sum(p.numel() for p in network.parameters())
         print(f"{parameters:,} parameters, {len(images):,} images, {len(images.texts):,} captions that differ")
     return Job(

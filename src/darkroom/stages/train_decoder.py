@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.manifest import manifest_hash, read_manifest
-from darkroom.artifacts.models import CLIP, DECODER_FOLDER
+from darkroom.artifacts.models import CLIP
 from darkroom.artifacts.models import DECODER as KIND
 from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.models.clip.settings import NO_CLIP
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from darkroom.models.decoder.recipe import DecoderRecipe
     from darkroom.models.decoder.sample import CascadeStage
     from darkroom.models.evaluators.evaluation import UNetEvaluation
-
-MODELS, CURVES = DECODER_FOLDER, Path("curves/decoder")
 
 
 def build(params: Params, name: str, opened: DecoderData, evaluation: UNetEvaluation | None = None) -> DecoderRecipe:
@@ -91,27 +89,9 @@ def run(params: Params, name: str, train: Train | None = None) -> None:
     One that is not to be trained is written with those that `weights` names, or with none.
     """
     catalog = load_catalog(shards=None)
-    idle, consequence = (
-        _idle(params.train_decoder.unets[name], list(catalog.parts)),
-        "this U-Net is left out of the cascade",
-    )
+    idle, left_out = _idle(params.train_decoder.unets[name], [*catalog.parts]), "this U-Net is left out of the cascade"
     training, opened = params.train_decoder.training_of(name), partial(_open, params, name, catalog)
-    out, curves = MODELS / name, CURVES / name
-    run_training(
-        TrainingSpec(
-            "train_decoder",
-            out,
-            curves,
-            KIND,
-            training,
-            params.run,
-            opened,
-            idle=idle,
-            consequence=consequence,
-            item=name,
-        ),
-        train,
-    )
+    run_training(TrainingSpec("train_decoder", training, params.run, opened, idle, left_out, name), train)
 
 
 def _idle(settings: UNet, parts: Sequence[str]) -> str | None:

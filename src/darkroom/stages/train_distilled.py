@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from darkroom.artifacts.manifest import manifest_hash
-from darkroom.artifacts.models import DISTILLED, generator_manifest
+from darkroom.artifacts.models import generator_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.sample_settings import Common
 from darkroom.models.generators.settings import DistilledParams
@@ -19,7 +19,6 @@ from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 if TYPE_CHECKING:
     import torch
 
-OUT, CURVES = Path("models/distilled"), Path("curves/distilled")
 MODEL = Path("models/generator")
 # Of the generator's manifest, what holds of the network with few calls, too.
 _KEPT = (
@@ -30,21 +29,10 @@ _KEPT = (
 
 def run(params: DistilledParams, train: Train | None = None) -> None:
     """Distil the generator, as `sample_generator.dit` draws with it, and write averaged weights."""
-    training, opened = params.train_distilled.training, partial(_open, params)
+    settings, opened = params.train_distilled, partial(_open, params)
     consequence = "the generator draws with all of its calls"
     run_training(
-        TrainingSpec(
-            "train_distilled",
-            OUT,
-            CURVES,
-            DISTILLED,
-            training,
-            params.run,
-            opened,
-            idle=params.idle,
-            consequence=consequence,
-        ),
-        train,
+        TrainingSpec("train_distilled", settings.training, params.run, opened, params.idle, consequence), train
     )
 
 

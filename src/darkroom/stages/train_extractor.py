@@ -1,8 +1,6 @@
 """Stage `train_extractor`: shards in, `models/extractor/` and its curves out. The evaluator of the scores."""
 
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,41 +12,13 @@ from darkroom.models.evaluators.settings import ExtractorParams
 from darkroom.rng import derive
 from darkroom.training.data import LabelledImages
 from darkroom.training.loop import seeded
-from darkroom.training.recipe import IndexedDataset
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
-
-OUT, CURVES = Path("models/extractor"), Path("curves/extractor")
-
-
-def build(
-    params: ExtractorParams,
-    image_shape: tuple[int, int, int],
-    classes: int,
-    train_rows: IndexedDataset,
-    val_rows: IndexedDataset,
-    counts: Sequence[int] | None = None,
-) -> ExtractorRecipe:
-    """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes.
-
-    counts: images of each class in the train split; None: unknown.
-    """
-    settings = params.train_extractor
-    with seeded(derive(settings.training.seed, "extractor/weights")):
-        model = Classifier(
-            in_channels=image_shape[0],
-            channels=settings.model.channels,
-            features=settings.model.features,
-            classes=classes,
-            dropout=settings.model.dropout,
-        )
-    return ExtractorRecipe(model, train_rows, val_rows, counts if settings.balanced else None)
 
 
 def run(params: ExtractorParams, train: Train | None = None) -> None:
     """Train the classifier and write it with its averaged weights."""
-    training = params.train_extractor.training
-    opened = partial(_open, params)
-    run_training(TrainingSpec("train_extractor", OUT, CURVES, "extractor", training, params.run, opened), train)
+    settings, opened = params.train_extractor, partial(_open, params)
+    run_training(TrainingSpec("train_extractor", settings.training, params.run, opened), train)
 
 
 def _open(params: ExtractorParams, device: torch.device) -> Job:
@@ -60,7 +30,9 @@ def _open(params: ExtractorParams, device: torch.device) -> Job:
         for split in ("train", "val")
     )
     counts = np.bincount(train_set.labels, minlength=len(catalog.classes)).tolist()
-    recipe = build(params, catalog.image_shape, len(catalog.classes), train_set, val_set, counts)
+    with seeded(derive(settings.training.seed, "extractor/weights")):
+        model = Classifier(catalog.image_shape[0], len(catalog.classes), **settings.model.model_dump())
+    recipe = ExtractorRecipe(model, train_set, val_set, counts if settings.balanced else None)
     print(f"{sum(p.numel() for p in recipe.model.parameters()):,} parameters, {len(train_set):,} images")
     metadata = {
         "image_shape": list(catalog.image_shape),

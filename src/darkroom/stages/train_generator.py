@@ -25,18 +25,13 @@ if TYPE_CHECKING:
     from darkroom.data.catalog import Catalog
     from darkroom.models.generators.recipe import GeneratorRecipe
 
-OUT, CURVES = Path("models/generator"), Path("curves/generator")
-
 
 def run(params: Params, train: Train | None = None) -> None:
     """Train the generator that `kind` names, or import it, and write it: averaged weights, the raw ones in `raw/`."""
     settings, opened = params.train_generator, partial(_open, params)
-    idle, consequence = None if settings.generates else NO_GENERATOR, "no generator is trained"
-    training = settings.own_training
+    idle = None if settings.generates else NO_GENERATOR
     run_training(
-        TrainingSpec(
-            "train_generator", OUT, CURVES, GENERATOR, training, params.run, opened, idle=idle, consequence=consequence
-        ),
+        TrainingSpec("train_generator", settings.own_training, params.run, opened, idle, "no generator is trained"),
         train,
     )
 
@@ -97,7 +92,7 @@ def _open(params: Params, device: torch.device) -> Job:
     }
 
     def write_initial(state: Path) -> None:
-        """Write the network for `darkroom sample --weights CHECKPOINT`, until OUT is there."""
+        """Write the network for `darkroom sample --weights CHECKPOINT`, until models/generator is there."""
         with atomic_folder(state / UNTRAINED) as folder:
             recipe.save(folder)
             write_manifest(folder, GENERATOR, **metadata, images_seen=0, files=file_hashes(folder))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.models import PRIOR as KIND
-from darkroom.artifacts.models import PRIOR_FOLDER
 from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.embeddings import EmbeddingShards, captioned_parts, no_embeddings, stored
 from darkroom.models.clip.settings import NO_CLIP
@@ -18,44 +17,7 @@ from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 if TYPE_CHECKING:
     import torch
 
-    from darkroom.diffusion.scalers import EmbeddingScaler
-    from darkroom.models.prior.network import PriorConfig
-    from darkroom.models.prior.recipe import PriorRecipe, Scorer
-    from darkroom.training.recipe import IndexedDataset
-
-OUT, CURVES = PRIOR_FOLDER, Path("curves/prior")
 _DIGITS = 6  # of a score in the manifest
-
-
-def build(
-    params: Params,
-    config: PriorConfig,
-    scaler: EmbeddingScaler,
-    normalised: bool,
-    train_rows: IndexedDataset,
-    val_rows: IndexedDataset,
-    scorer: Scorer | None = None,
-) -> PriorRecipe:
-    """Return the recipe with its untrained network; `scorer` scores it while it trains."""
-    from darkroom.diffusion.objectives import objective_of
-    from darkroom.models.prior.network import Prior, PriorNetwork
-    from darkroom.models.prior.recipe import PriorRecipe
-    from darkroom.rng import derive
-    from darkroom.training.loop import seeded
-
-    settings = params.train_prior
-    with seeded(derive(settings.training.seed, "prior/weights")):
-        network = PriorNetwork(config)
-    network.set_scaler(scaler)
-    prior = Prior(network, objective_of(settings.diffusion, settings.diffusion.timesteps), normalised)
-    return PriorRecipe(prior, settings.diffusion, settings.training.seed, train_rows, val_rows, scorer)
-
-
-def config_of(params: Params, dim: int, encoding_shape: tuple[int, int] | None) -> PriorConfig:
-    """Return the shape of a prior for embeddings of a length and encodings of a shape."""
-    from darkroom.models.prior.network import PriorConfig
-
-    return PriorConfig(dim, encoding_shape, **params.train_prior.model.model_dump())
 
 
 def run(params: Params, train: Train | None = None) -> None:
@@ -63,13 +25,7 @@ def run(params: Params, train: Train | None = None) -> None:
     catalog = load_catalog(shards=None)
     idle, parts = _learnt_from(list(catalog.parts))
     training, opened = params.train_prior.training, partial(_open, params, catalog, parts)
-    consequence = "no prior is trained"
-    run_training(
-        TrainingSpec(
-            "train_prior", OUT, CURVES, KIND, training, params.run, opened, idle=idle, consequence=consequence
-        ),
-        train,
-    )
+    run_training(TrainingSpec("train_prior", training, params.run, opened, idle, "no prior is trained"), train)
 
 
 def _learnt_from(parts: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -83,9 +39,13 @@ def _learnt_from(parts: Sequence[str]) -> tuple[str | None, Sequence[str]]:
 
 
 def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.device) -> Job:
+    from darkroom.diffusion.objectives import objective_of
     from darkroom.diffusion.scalers import EmbeddingScaler, spaced_rows
-    from darkroom.models.prior.recipe import CaptionedEmbeddings, Scorer, require_texts
+    from darkroom.models.prior.network import Prior, PriorConfig, PriorNetwork
+    from darkroom.models.prior.recipe import CaptionedEmbeddings, PriorRecipe, Scorer, require_texts
+    from darkroom.rng import derive
     from darkroom.training.initial import initial_manifest, require_same
+    from darkroom.training.loop import seeded
 
     settings, training = params.train_prior, params.train_prior.training
     splits = ("train", "val", settings.evaluate.split)
@@ -98,16 +58,14 @@ def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.
     begun = initial_manifest(training.init.folder, KIND)
     require_same("train_prior.training.init.folder", begun, of_clip, tuple(of_clip))
     scorer = Scorer(rows["val"], settings.evaluate, training.validate_every)
-    recipe = build(
-        params,
-        config_of(params, first.dim, first.encoding_shape),
-        EmbeddingScaler.of(first.__getitems__(spaced_rows(len(first)))["image"], settings.diffusion.normalise),
-        first.normalised,
-        rows["train"],
-        rows["val"],
-        scorer if scorer.count > 1 else None,
+    diffusion = settings.diffusion
+    with seeded(derive(training.seed, "prior/weights")):
+        model = PriorNetwork(PriorConfig(first.dim, first.encoding_shape, **settings.model.model_dump()))
+    model.set_scaler(EmbeddingScaler.of(first.__getitems__(spaced_rows(len(first)))["image"], diffusion.normalise))
+    prior = Prior(model, objective_of(diffusion, diffusion.timesteps), first.normalised)
+    recipe = PriorRecipe(
+        prior, diffusion, training.seed, rows["train"], rows["val"], scorer if scorer.count > 1 else None
     )
-    model = recipe.model
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(rows['train']):,} captioned images")
 
     def measure(*_: Path) -> dict[str, Any]:
@@ -123,7 +81,7 @@ def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.
         **of_clip,
         "embed_dim": first.dim,
         "text_shape": first.encoding_shape,
-        **settings.diffusion.prediction(),
+        **diffusion.prediction(),
         "catalog": catalog.fingerprint,
     }
     return Job(model.save_pretrained, metadata, recipe, raw=True, kept=True, measure=measure)

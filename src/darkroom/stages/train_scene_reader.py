@@ -9,29 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from darkroom.artifacts.models import SCENE_READER
 from darkroom.models.evaluators.settings import SceneReaderParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
     import torch
 
-    from darkroom.models.evaluators.scene_reader import Renders, SceneReaderRecipe
-    from darkroom.training.recipe import IndexedDataset
-
-OUT, CURVES = Path("models/scene_reader"), Path("curves/scene_reader")
-
-
-def build(params: SceneReaderParams, train_rows: IndexedDataset, val_rows: IndexedDataset) -> SceneReaderRecipe:
-    """Return the recipe with its untrained network."""
-    from darkroom.models.evaluators.scene_reader import WORDS, SceneReader, SceneReaderRecipe
-    from darkroom.rng import derive
-    from darkroom.training.loop import seeded
-
-    settings = params.train_scene_reader
-    with seeded(derive(settings.training.seed, "scene_reader/weights")):
-        model = SceneReader(WORDS, settings.model.channels, settings.model.layers)
-    return SceneReaderRecipe(model, settings.augment, settings.training.seed, train_rows, val_rows)
+    from darkroom.models.evaluators.scene_reader import Renders
 
 
 def renders(params: SceneReaderParams, split: str) -> Renders:
@@ -45,31 +29,25 @@ def renders(params: SceneReaderParams, split: str) -> Renders:
 
 def run(params: SceneReaderParams, train: Train | None = None) -> None:
     """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
-    training, opened = params.train_scene_reader.training, partial(_open, params)
+    settings, opened = params.train_scene_reader, partial(_open, params)
     consequence = "no scene reader is trained"
     run_training(
-        TrainingSpec(
-            "train_scene_reader",
-            OUT,
-            CURVES,
-            SCENE_READER,
-            training,
-            params.run,
-            opened,
-            idle=params.idle,
-            consequence=consequence,
-        ),
-        train,
+        TrainingSpec("train_scene_reader", settings.training, params.run, opened, params.idle, consequence), train
     )
 
 
 def _open(params: SceneReaderParams, device: torch.device) -> Job:
     from darkroom.data.images import ImageSpec
-    from darkroom.models.evaluators.scene_reader import accuracy
+    from darkroom.models.evaluators.scene_reader import WORDS, SceneReader, SceneReaderRecipe, accuracy
+    from darkroom.rng import derive
+    from darkroom.training.loop import seeded
 
     settings = params.train_scene_reader
     spec = ImageSpec(params.ingest.image_size, params.ingest.channels, "png")
-    recipe = build(params, renders(params, "train"), renders(params, "val"))
+    seed, rows = settings.training.seed, (renders(params, split) for split in ("train", "val"))
+    with seeded(derive(seed, "scene_reader/weights")):
+        model = SceneReader(WORDS, settings.model.channels, settings.model.layers)
+    recipe = SceneReaderRecipe(model, settings.augment, seed, *rows)
     print(f"{sum(p.numel() for p in recipe.model.parameters()):,} parameters, {settings.training.images:,} renders")
 
     def measure(*_: Path) -> dict[str, Any]:

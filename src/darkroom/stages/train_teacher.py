@@ -6,61 +6,20 @@ Where no loss of the tokenizer asks for it, it is not trained: the folder says w
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from darkroom.artifacts.models import TEACHER
 from darkroom.models.evaluators.settings import TeacherParams
 from darkroom.training.stage import Job, Train, TrainingSpec, run_training
 
 if TYPE_CHECKING:
     import torch
 
-    from darkroom.models.evaluators.teacher import TeacherRecipe
-    from darkroom.training.recipe import IndexedDataset
-
-OUT, CURVES = Path("models/teacher"), Path("curves/teacher")
-
-
-def build(
-    params: TeacherParams,
-    image_shape: tuple[int, int, int],
-    classes: int,
-    train_rows: IndexedDataset,
-    val_rows: IndexedDataset,
-) -> TeacherRecipe:
-    """Return the recipe with its untrained network, for images of shape (C, H, W) of so many classes."""
-    from darkroom.models.evaluators.teacher import TURNS, Teacher, TeacherRecipe
-    from darkroom.rng import derive
-    from darkroom.training.loop import seeded
-
-    settings = params.train_teacher
-    with seeded(derive(settings.training.seed, "teacher/weights")):
-        model = Teacher(
-            in_channels=image_shape[0],
-            classes=TURNS if settings.target == "rotation" else classes,
-            channels=settings.model.channels,
-            layers=settings.model.layers,
-        )
-    return TeacherRecipe(model, settings.target, settings.augment, settings.training.seed, train_rows, val_rows)
-
 
 def run(params: TeacherParams, train: Train | None = None) -> None:
     """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
-    training, opened = params.train_teacher.training, partial(_open, params)
-    consequence = "no teacher is trained"
+    settings, opened = params.train_teacher, partial(_open, params)
     run_training(
-        TrainingSpec(
-            "train_teacher",
-            OUT,
-            CURVES,
-            TEACHER,
-            training,
-            params.run,
-            opened,
-            idle=params.idle,
-            consequence=consequence,
-        ),
+        TrainingSpec("train_teacher", settings.training, params.run, opened, params.idle, "no teacher is trained"),
         train,
     )
 
@@ -68,8 +27,10 @@ def run(params: TeacherParams, train: Train | None = None) -> None:
 def _open(params: TeacherParams, device: torch.device) -> Job:
     from darkroom.data.catalog import load_selection
     from darkroom.data.reader import ImageShards
-    from darkroom.models.evaluators.teacher import TURNS, NamedImages, class_names
+    from darkroom.models.evaluators.teacher import TURNS, NamedImages, Teacher, TeacherRecipe, class_names
+    from darkroom.rng import derive
     from darkroom.training.data import Images
+    from darkroom.training.loop import seeded
 
     settings = params.train_teacher
     labelled, seed = settings.target == "labels", settings.training.seed
@@ -77,7 +38,9 @@ def _open(params: TeacherParams, device: torch.device) -> Job:
     shards = [ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")]
     names = class_names(*shards) if labelled else [f"{90 * turn} degrees" for turn in range(TURNS)]
     train_set, val_set = (NamedImages(split, names, seed) if labelled else Images(split, seed) for split in shards)
-    recipe = build(params, selection.spec.shape, len(names), train_set, val_set)
+    with seeded(derive(seed, "teacher/weights")):
+        model = Teacher(selection.spec.shape[0], len(names), settings.model.channels, settings.model.layers)
+    recipe = TeacherRecipe(model, settings.target, settings.augment, seed, train_set, val_set)
     print(f"{sum(p.numel() for p in recipe.model.parameters()):,} parameters, {len(train_set):,} images")
     metadata = {
         "trained": True,

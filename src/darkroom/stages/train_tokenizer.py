@@ -12,7 +12,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.metrics.matching import BALANCED, FREQUENCY
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.kinds import TOKENIZERS
-from darkroom.models.tokenizers.protocol import KIND, Tokenizer
+from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
 from darkroom.models.tokenizers.settings import Params
 from darkroom.rng import derive
@@ -21,8 +21,6 @@ from darkroom.training.initial import initialise
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import IndexedDataset
 from darkroom.training.stage import NOT_TRAINED, Job, Train, TrainingSpec, run_training
-
-OUT, CURVES = Path("models/tokenizer"), Path("curves/tokenizer")
 
 
 def build(
@@ -53,7 +51,7 @@ def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Modul
 def run(params: Params, train: Train | None = None) -> None:
     """Train the tokenizer that `kind` names, or take given weights as they are; write its averaged weights."""
     training, opened = params.train_tokenizer.own_training, partial(_open, params)
-    run_training(TrainingSpec("train_tokenizer", OUT, CURVES, KIND, training, params.run, opened), train)
+    run_training(TrainingSpec("train_tokenizer", training, params.run, opened), train)
 
 
 def _open(params: Params, device: torch.device) -> Job:

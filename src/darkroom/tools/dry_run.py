@@ -50,8 +50,7 @@ def _work(settings: Training, run: Run, whole: bool) -> Iterator[str]:
     whole: whether a loss is of the batch as a whole, which `run.micro_batch` does not cut.
     """
     updates, share = settings.images // settings.batch, settings.batch // settings.processes
-    fewer = "" if settings.min_improvement is None else " at most: it ends by itself (`min_improvement`)"
-    yield f"updates: {updates:,} of {settings.batch:,} images{fewer}"
+    yield f"updates: {updates:,} of {settings.batch:,} images"
     pieces = 1 if whole else -(-share // (run.micro_batch or share))
     passes = "one pass" if pieces == 1 else f"{pieces} passes of at most {run.micro_batch:,}"
     yield f"processes: {settings.processes}, each with {share:,} images of an update, in {passes}"

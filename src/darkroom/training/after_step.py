@@ -17,7 +17,6 @@ from darkroom.errors import DarkroomError
 from darkroom.training.curves import Record
 from darkroom.training.evaluation import evaluating, passed
 from darkroom.training.journal import Journal
-from darkroom.training.plateau import TITLES
 from darkroom.training.recipe import Recipe
 from darkroom.training.trackers import log_histogram, log_images, log_record
 from darkroom.training.train_state import TrainState
@@ -27,30 +26,17 @@ KEPT = 8  # points of the strip: the last doublings, and the end
 _SIDE = 128  # pixels to which larger images are reduced: they lie in every checkpoint
 
 
-def after_step(
-    state: TrainState, logs: Path, journal: Journal | None, before: int, entry: Record | None, decided: bool
-) -> None:
+def after_step(state: TrainState, logs: Path, journal: Journal | None, before: int, entry: Record | None) -> None:
     """Log, track and draw what is due; a grid, strip or histogram that fails is printed and does not stop a training.
 
-    Args:
-        state: the training after the optimizer step.
-        logs: where histograms and grids go.
-        journal: with the bar and the records; None: another process has it.
-        before: images seen before the step.
-        entry: the record of this step; None: none was due.
-        decided: whether the learning rate falls from here on, because `min_improvement` says so.
+    `before` images were seen before the step; `entry` is its record, or None where none was due; histograms and grids
+    go to `logs`. Another process has the journal where it is None.
     """
     processes, images, end = state.processes, state.images, state.settings.images
     if journal is not None:
         journal.step(images)
         if entry is not None:
             journal.add(entry)
-        if decided:
-            journal.ends_at(end)
-            print(
-                f"{TITLES[state.recipe.judge]} has levelled off, to less than {state.settings.min_improvement:.2g} for "
-                f"twice the images: the learning rate falls from image {images:,}, and the training ends at {end:,}."
-            )
     if entry is not None:
         log_record(processes.accelerator, entry)
         if processes.first:

@@ -183,8 +183,12 @@ def write_snapshot(
     """
     states = {f"{module}/{width!r}": each for width, kept in profiles.items() for module, each in kept.state.items()}
     widths = {repr(width): width for width in profiles}
-    folder = _folder(state_folder, images)
+    folder = _folder(state_folder, "snapshots", images)
     _write(folder, _SNAPSHOT, states, images=images, widths=widths, copied=copied_names(modules))
+
+
+def _folder(state_folder: Path, kind: str, images: int) -> Path:
+    return state_folder / kind / f"images-{images:012d}"
 
 
 def _write(folder: Path, kind: str, files: Mapping[str, Mapping[str, Tensor]], **facts: Any) -> None:
@@ -195,10 +199,6 @@ def _write(folder: Path, kind: str, files: Mapping[str, Mapping[str, Tensor]], *
             path.parent.mkdir(exist_ok=True)
             write_bytes(path, serialise({key: value.cpu().contiguous() for key, value in tensors.items()}))
         write_manifest(temporary, kind, **facts, files=file_hashes(temporary))
-
-
-def _folder(state_folder: Path, images: int) -> Path:
-    return state_folder / "snapshots" / f"images-{images:012d}"
 
 
 def export_snapshots(state_folder: Path, module_name: str, out: Path, settings: Training) -> None:
@@ -215,7 +215,7 @@ def export_snapshots(state_folder: Path, module_name: str, out: Path, settings: 
     with atomic_folder(out) as temporary:
         hashes: dict[str, str] = {}
         copied: list[str] = []
-        for source in (_folder(state_folder, images) for images in snapshots):
+        for source in (_folder(state_folder, "snapshots", images) for images in snapshots):
             try:
                 manifest = read_manifest(source, _SNAPSHOT)
                 for name in manifest["widths"]:
@@ -246,7 +246,7 @@ def kept_folder(model: Path, images: int) -> Path:
 def write_kept(state_folder: Path, images: int, weights: Mapping[str, State]) -> None:
     """Write a set, whole or not at all, when `write_snapshot` is called: RAW_OR_AVERAGED/MODULE.safetensors."""
     files = {f"{name}/{module}": each for name, state in weights.items() for module, each in state.items()}
-    _write(_kept_in(state_folder, images), _KEPT, files, images=images)
+    _write(_folder(state_folder, "kept", images), _KEPT, files, images=images)
 
 
 def read_kept(state_folder: Path, images: int) -> dict[str, State]:
@@ -255,7 +255,7 @@ def read_kept(state_folder: Path, images: int) -> dict[str, State]:
     Raises:
         DarkroomError: it is missing or damaged, and cannot be made again without its part of the training.
     """
-    folder = _kept_in(state_folder, images)
+    folder = _folder(state_folder, "kept", images)
     try:
         open_artifact(folder, _KEPT)
     except ArtifactError as error:
@@ -266,10 +266,6 @@ def read_kept(state_folder: Path, images: int) -> dict[str, State]:
         group.name: {file.stem: load_file(file) for file in sorted(group.glob("*.safetensors"))}
         for group in sorted(path for path in folder.iterdir() if path.is_dir())
     }
-
-
-def _kept_in(state_folder: Path, images: int) -> Path:
-    return state_folder / "kept" / f"images-{images:012d}"
 
 
 # --------------------------------------------------------------------------------------------------------------------

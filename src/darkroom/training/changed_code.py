@@ -10,8 +10,7 @@ same code finds them again; `resume` continues from the furthest one, and the ma
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from darkroom.artifacts.manifest import read_manifest
@@ -23,36 +22,27 @@ from darkroom.training.state import FINISHED
 _MOST = 12  # lines of changes that are printed
 
 
-@dataclass(frozen=True)
-class Start:
-    """Where a training continues: a checkpoint, or None at image 0; and whether other code wrote it."""
-
-    folder: Path | None
-    changed: bool = False
-
-
 def code_of(folder: Path) -> Fingerprint:
     """Return the fingerprint of the code that led to a checkpoint."""
     return dict(read_manifest(folder, "checkpoint")["facts"].get("code", {}))
 
 
-def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> Start:
-    """Return where a training continues, with its checkpoint moved to where it belongs; print what was decided and why.
+def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> tuple[Path | None, bool]:
+    """Return the checkpoint from which a training continues, None: from image 0; and whether other code wrote it.
 
-    Args:
-        state: the training's state folder.
-        code: the fingerprint of the code that runs now.
-        choice: `run.changed_code`.
+    Moves it to where it belongs in the state folder, and prints what was decided and why. `code` is the fingerprint of
+    the code that runs now, `choice` `run.changed_code`.
     """
     from darkroom.training import checkpoint  # torch, which a dry run does without
 
-    places = {place: checkpoint.newest(place) for place in (state, *sorted(state.glob("code-*")))}
-    found = {place: folder for place, folder in places.items() if folder is not None}
-    best = choose(list(found.values()), code, choice)
-    here = found.get(state)
+    newest = map(checkpoint.newest, (state, *sorted(state.glob("code-*"))))
+    found = [folder for folder in newest if folder is not None]
+    best, here = choose(found, code, choice), next((folder for folder in found if folder.parent == state), None)
     changed = best is not None and code_of(best) != code
-    if changed or (here is not None and code_of(here) != code):
-        _print_changes(best if changed and best else found[state], code)
+    if other := next((folder for folder in (best, here) if folder is not None and code_of(folder) != code), None):
+        lines = changes(code_of(other), code)
+        more = [f"and {len(lines) - _MOST} modules more"] if len(lines) > _MOST else []
+        print("\n  ".join([f"the code has changed since {other.name} was written:", *lines[:_MOST], *more]))
     if here is not None and (best is None or code_of(best) != code_of(here)):
         aside = _set_aside(state, code_of(here))
         print(
@@ -60,13 +50,13 @@ def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> St
             "To continue from them, undo the change, or stop and set `run.changed_code` to resume."
         )
     if best is None:
-        return Start(None)
+        return None, False
     if best.parent != state:
         _move(best.parent, state)
         print(f"the checkpoints of {best.parent.name} are taken up again.")
     if changed:
         print(f"`run.changed_code` is resume: continues from image {_images(best):,} with the changed code.")
-    return Start(state / best.name, changed)
+    return state / best.name, changed
 
 
 def choose(checkpoints: Sequence[Path], code: Fingerprint, choice: ChangedCode) -> Path | None:
@@ -82,12 +72,6 @@ def work_name(state: Path, code: Fingerprint) -> str:
 
 def _digest(code: Fingerprint) -> str:
     return digest(json.dumps(code, sort_keys=True))
-
-
-def _print_changes(folder: Path, code: Mapping[str, dict[str, str]]) -> None:
-    lines = changes(code_of(folder), code)
-    more = [f"and {len(lines) - _MOST} modules more"] if len(lines) > _MOST else []
-    print("\n  ".join([f"the code has changed since {folder.name} was written:", *lines[:_MOST], *more]))
 
 
 def _images(folder: Path) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional
 
+from darkroom.data.catalog import Catalog
 from darkroom.data.images import to_array, to_pil
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
@@ -20,19 +21,6 @@ from darkroom.errors import DarkroomError
 from darkroom.rng import order, random_numbers
 
 Positions = NDArray[np.int64]
-
-
-class Numbering(Protocol):
-    """Gives classes their numbers: the catalog, or `Classes`."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes; a class's number is its place."""
-        ...
-
-    def number(self, label: str) -> int:
-        """Return the number of a class."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +42,7 @@ class Classes:
 
 def label_numbers(
     labels: Iterable[str | None] | pa.ChunkedArray,
-    catalog: Numbering,
+    catalog: Catalog | Classes,
     keys_of: Callable[[list[int]], list[str]] | None = None,
     who: str = "this model",
     instead: str = "",
@@ -261,7 +249,7 @@ class LabelledImages(Images):
     """
 
     def __init__(
-        self, shards: ImageShards, catalog: Numbering, seed: int = 0, who: str = "this model", instead: str = ""
+        self, shards: ImageShards, catalog: Catalog | Classes, seed: int = 0, who: str = "this model", instead: str = ""
     ) -> None:
         super().__init__(shards, seed)
         self.classes = catalog.classes

@@ -17,12 +17,7 @@ _SPARE = 32 * 1024**2  # bytes left free for logs and what else is written
 
 
 def last_good(state: Path, kept: list[Path]) -> str:
-    """Return a sentence on where a training would go on.
-
-    Args:
-        state: its state folder.
-        kept: its checkpoints, oldest first.
-    """
+    """Return a sentence on where a training would go on, by its state folder and checkpoints, oldest first."""
     if not kept:
         return f"There is no checkpoint yet in {state}."
     return f"The last good checkpoint is {kept[-1]}: the same command continues from there, so change something first."
@@ -34,14 +29,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def out_of_memory(pass_size: int, state_bytes: int, device: torch.device, run: Run, whole: bool) -> DarkroomError:
-    """Return the error of a pass that did not fit.
+    """Return the error of a forward and backward pass of `pass_size` images that did not fit.
 
-    Args:
-        pass_size: images in the forward and backward pass.
-        state_bytes: what weights, gradients, optimizer and averages take.
-        device: where it happened.
-        run: the section `run`.
-        whole: whether a loss is of the batch as a whole, which `run.micro_batch` does not cut.
+    `state_bytes` are what weights, gradients, optimizer and averages take; `whole`: `run.micro_batch` cuts no batch.
     """
     peak = f" (peak {torch.cuda.max_memory_allocated() / 1e9:.1f} GB)" if device.type == "cuda" else ""
     cures = [] if whole else [f"set `run.micro_batch` to {max(1, pass_size // 2)}"]

@@ -151,13 +151,10 @@ def initial_manifest(folder: str, kind: str) -> Mapping[str, Any]:
 
 
 def require_same(key: str, begun: Mapping[str, Any], metadata: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Check that the initial weights of a training come of the same inputs.
+    """Check that the initial weights of a training, which `key` of params.yaml names, come of the same inputs.
 
-    Args:
-        key: of params.yaml, which names the weights.
-        begun: the manifest of the weights, or nothing.
-        metadata: for the manifest of what is trained.
-        names: of the facts that must be the same; None of a CLIP: no condition, which the shapes show.
+    `begun` is their manifest, or nothing; of `names` it must say what `metadata` says of what is trained. None of a
+    CLIP is no condition, which the shapes show.
 
     Raises:
         DarkroomError: one is not; names it.

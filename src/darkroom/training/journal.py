@@ -114,10 +114,6 @@ class Journal:
         self._drawn = 0.0
         self._last: Record = {}
 
-    def ends_at(self, images: int) -> None:
-        """Take another number of images for the whole training."""
-        self._total = images
-
     def step(self, images: int) -> None:
         """Take the number of images seen, after every optimizer step; reads no tensor, and draws ten times a second."""
         now = time.monotonic()

@@ -23,14 +23,13 @@ from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, record
 from darkroom.training.journal import Journal
 from darkroom.training.loader import training_batches
-from darkroom.training.plateau import judged_points, levelled_off
 from darkroom.training.precision import NotFiniteError
 from darkroom.training.processes import unshard, whole
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.remote import open_place
 from darkroom.training.saver import Saver
 from darkroom.training.start import Places, open_training
-from darkroom.training.state import running_parameters
+from darkroom.training.state import PARAMETERS, left
 from darkroom.training.trackers import log_model, log_parameters, start_trackers, stop_trackers
 from darkroom.training.train_state import TrainState
 
@@ -58,7 +57,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
         accelerator, first = state.processes.accelerator, state.processes.first
         stage, work = places.logs.name, work_name(places.state, state.code)
         start_trackers(accelerator, run.trackers, places.logs.parent / "trackers", stage, work, state.images)
-        log_parameters(accelerator, running_parameters(places.state))
+        log_parameters(accelerator, left(places.state, PARAMETERS))
         if first and recipe.whole_batch and run.micro_batch:
             print("`run.micro_batch` is not used here: a loss is of the batch as a whole.")
         journal = None
@@ -113,8 +112,7 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, inter
         state.step(batch)
         _keep_weights(state, before, places)
         entry = record(state, before) if is_due(state, before) else None
-        decided = entry is not None and _decide(state)
-        after_step(state, places.logs, journal, before, entry, decided)
+        after_step(state, places.logs, journal, before, entry)
         stable.leave(state, places.state)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
         stop, save = state.processes.agree(interrupt.signal or 0, int(first and saver.due()))
@@ -130,8 +128,6 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, inter
                 print(f"stopped at image {state.images:,}; {folder} is kept: the same command continues from it.")
             state.processes.collect(None)  # torchrun ends the others soon after the first has gone
             raise SystemExit(128 + stop)
-        if state.images == state.settings.images:
-            break  # nearer than it was when the batches were laid out, where the training decided so
     if saved != state.images:
         groups, values = state.state_dict()
         if first:
@@ -155,20 +151,6 @@ def _keep_weights(state: TrainState, before: int, places: Places) -> None:
         write_kept(places.state, state.images, {"raw": state_of(state.modules), "averaged": state.ema.state})
 
 
-def _decide(state: TrainState) -> bool:
-    """Let the learning rate fall now, and return True, where the newest record says so (`min_improvement`).
-
-    What decides is the records alone, which every process and every checkpoint has.
-    """
-    judge = state.recipe.judge
-    if state.decay_begins is not None or judge not in state.records[-1]:
-        return False
-    if not levelled_off(state.settings, judged_points(judge, state.records)):
-        return False
-    state.decay_from(state.images)
-    return True
-
-
 def _unshard(state: TrainState) -> None:
     """Put sharded weights together at the end of a training, so that they can be saved as they are."""
     if state.processes.sharded:
@@ -182,10 +164,6 @@ def _unshard(state: TrainState) -> None:
 def _require_images(recipe: Recipe, settings: Training) -> None:
     if not len(recipe.train):
         raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
-    if settings.min_improvement is not None and recipe.judge.startswith("val/") and not len(recipe.val):
-        raise DarkroomError(
-            "`min_improvement` needs validation images: give `ingest.splits.val` a fraction, or set it to null."
-        )
     if settings.select == "best" and not len(recipe.val):
         raise DarkroomError(
             "`select: best` needs validation images: give `ingest.splits.val` a fraction, or take `select: last`."

@@ -1,14 +1,11 @@
-"""AdamW, or Muon, with parameter groups: weight decay on matrices only, and rates of their own by parameter name."""
+"""AdamW, or Muon, with weight decay on matrices only."""
 
-import difflib
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
 from darkroom.training.muon import Muon, hidden_weights
 from darkroom.training.processes import put, whole
@@ -22,24 +19,12 @@ def parameter_names(module: nn.Module) -> dict[Tensor, str]:
     return {parameter: name for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
-def _match(path: str, settings: Training) -> int | None:
-    """Return the number of the first of `settings.groups` whose glob takes the parameter MODULE/PARAMETER."""
-    return next((number for number, group in enumerate(settings.groups) if fnmatchcase(path, group.match)), None)
-
-
-def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> list[dict[str, Any]]:
+def parameter_groups(module: nn.Module, settings: Training) -> list[dict[str, Any]]:
     """Return a module's trained parameters in the groups of an optimizer.
 
     Weight decay acts on tensors with two dimensions or more that are neither embeddings nor of a norm, and not on
-    biases; a group of `settings.groups` with a `weight_decay` of its own has it on all that it takes. Each group that
-    is returned carries `rate`, a factor of the learning rate, and `schedule`, or None for that of the settings, which
-    `train_state.set_rates` reads, and `muon`, into how many matrices Muon cuts each weight, or 0: AdamW moves it. The
-    groups follow from the settings and the names alone, so an optimizer that is built again has the same ones.
-
-    Args:
-        module: its parameters are optimized.
-        settings: rates, decay and groups.
-        name: the module's, for the globs over MODULE/PARAMETER.
+    biases. Each group carries `muon`, into how many matrices Muon cuts each weight, or 0: AdamW moves it. The groups
+    follow from the settings and the names alone, so an optimizer that is built again has the same ones.
     """
     undecayed = {
         id(parameter)
@@ -47,46 +32,27 @@ def parameter_groups(module: nn.Module, settings: Training, name: str = "") -> l
         if isinstance(found, _UNDECAYED)
         for parameter in found.parameters(recurse=False)
     }
-    hidden = hidden_weights(module)
-    made: dict[tuple[int, bool, int], dict[str, Any]] = {}
+    hidden = hidden_weights(module) if settings.optimizer == "muon" else {}
+    made: dict[tuple[bool, int], dict[str, Any]] = {}  # matrices before the rest
     for parameter, key in parameter_names(module).items():
-        number = _match(f"{name}/{key}", settings)
-        group = None if number is None else settings.groups[number]
         matrix = parameter.ndim > 1 and id(parameter) not in undecayed and "bias" not in key.rpartition(".")[2]
-        decay = settings.weight_decay if matrix else 0.0
-        if group is not None and group.weight_decay is not None:
-            decay = group.weight_decay
-        own = None if group is None else group.optimizer
-        muon = 0
-        if (own or settings.optimizer) == "muon" and parameter in hidden:
-            muon = hidden[parameter] if settings.muon_chunks else 1
-        # Numbered from 0; the parameters that no group takes come first, matrices before the rest.
-        place = (-1 if number is None else number, not matrix, muon)
-        made.setdefault(
-            place,
-            {
-                "params": [],
-                "weight_decay": decay,
-                "rate": 1.0 if group is None else group.rate,
-                "schedule": None if group is None else group.schedule,
-                "muon": muon,
-            },
-        )["params"].append(parameter)
+        muon = hidden.get(parameter, 0) if settings.muon_chunks else int(parameter in hidden)
+        group = {"params": [], "weight_decay": settings.weight_decay if matrix else 0.0, "muon": muon}
+        made.setdefault((not matrix, muon), group)["params"].append(parameter)
     return [made[place] for place in sorted(made)]
 
 
 def build_optimizer(
-    module: nn.Module, settings: Training, name: str = "", betas: tuple[float, float] | None = None
+    module: nn.Module, settings: Training, betas: tuple[float, float] | None = None
 ) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameter groups, or Muon where one of them names it.
+    """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameter groups, or Muon where it moves one of them.
 
     Args:
         module: its parameters are optimized.
-        settings: rates, decay and groups; of `precision` bf16 Muon computes in bfloat16.
-        name: the module's, for the globs over MODULE/PARAMETER.
+        settings: rate and decay; of `precision` bf16 Muon computes in bfloat16.
         betas: of AdamW; other ones than the settings'.
     """
-    groups = parameter_groups(module, settings, name)
+    groups = parameter_groups(module, settings)
     adamw: dict[str, Any] = {"lr": settings.learning_rate, "betas": betas or settings.betas, "eps": settings.eps}
     if any(group["muon"] for group in groups):
         return Muon(groups, bfloat16=settings.precision == "bf16", fused=True, **adamw)
@@ -100,37 +66,6 @@ def state_bytes(groups: Iterable[Mapping[str, Any]]) -> int:
         for group in groups
         for parameter in group["params"]
     )
-
-
-def check_groups(modules: Mapping[str, nn.Module], settings: Training) -> None:
-    """Check that each of `settings.groups` takes a trained parameter of the modules, and one that its optimizer moves.
-
-    Raises:
-        DarkroomError: a glob matches no parameter, or only such as earlier groups take, or none that Muon may move;
-            names it, and the nearest names.
-    """
-    paths = [f"{name}/{key}" for name, module in modules.items() for key in parameter_names(module).values()]
-    taken = {_match(path, settings) for path in paths}
-    hidden: set[int | None] = set()
-    for name, module in modules.items():
-        names, weights = parameter_names(module), hidden_weights(module)
-        hidden |= {_match(f"{name}/{names[weight]}", settings) for weight in weights.keys() & names.keys()}
-    for number, group in enumerate(settings.groups):
-        if number in taken:
-            if group.optimizer == "muon" and number not in hidden:
-                raise DarkroomError(
-                    f"groups: `optimizer: muon` of `{group.match}` matches no weight of 16 or more inputs and outputs: "
-                    "omit it."
-                )
-            continue
-        if any(fnmatchcase(path, group.match) for path in paths):
-            raise DarkroomError(
-                f"groups: all that `{group.match}` matches is taken by the groups above it: move it up, or take it out."
-            )
-        near = difflib.get_close_matches(group.match, paths, n=3, cutoff=0.0)
-        raise DarkroomError(
-            f"groups: `{group.match}` matches no parameter of {', '.join(modules)}; the nearest are {', '.join(near)}."
-        )
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:

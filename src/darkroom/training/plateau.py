@@ -1,4 +1,4 @@
-"""How a held-out score falls with the images seen, and whether it has levelled off.
+"""How a held-out score falls with the images seen.
 
 Learning curves are near to power laws, v = c n^-a (Kaplan et al., 2020, arXiv 2001.08361), so a line through log v
 over log n says what more images bring at any length: 1 - 2^-a of the score for twice the images. The exponent falls on
@@ -6,18 +6,14 @@ the way, as the score nears what it cannot get below; so only the last half of t
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
-
-from darkroom.params.training import FEWEST, Training
 
 Points = Sequence[tuple[float, float]]  # images seen, in order, and a score of which less is better
 
 # Scores of which more is better, and 1 is perfect: what is missing to 1 is judged.
 _RISING = ("accuracy", "cosine", "image_to_text_r1")
-# What judges a training (`Recipe.judge`) as a person reads it, less being better.
+# What judges a training as a person reads it, less being better.
 TITLES = {
     "val/loss": "The validation loss",
     "val/reconstruction": "The reconstruction loss of the validation images",
@@ -65,56 +61,14 @@ def last_half(points: Points) -> Points:
     return [point for point in points if 2 * point[0] >= points[-1][0]]
 
 
-def judged_points(judge: str, records: Sequence[Mapping[str, Any]]) -> Points:
-    """Return a held-out score over the images seen, as one of which less is better, where it is finite.
-
-    Args:
-        judge: its name in the records, `val/loss` or `eval/fd_debiased`; of a score that rises 1 - v is judged.
-        records: of a training.
-    """
-    found = [(float(record["images"]), float(record[judge])) for record in records if judge in record]
-    return rest_of(judge, [(seen, value) for seen, value in found if math.isfinite(value)])
-
-
 def rest_of(judge: str, points: Points) -> Points:
     """Return points of a score as those of one of which less is better: of one that rises to 1 what it lacks."""
     rises = judge.rpartition("/")[2] in _RISING
     return [(seen, 1 - value if rises else value) for seen, value in points]
 
 
-def first_decision(settings: Training, judge: str, records: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the images after which a training with such records decides to decay; None: after none of them."""
-    points = judged_points(judge, records)
-    decided = (points[count][0] for count in range(len(points)) if levelled_off(settings, points[: count + 1]))
-    return next((int(images) for images in decided), None)
-
-
-def levelled_off(settings: Training, points: Points) -> bool:
-    """Return whether the decay of `wsd` is to begin at the last point, before its place: `min_improvement`.
-
-    It does where twice the images would improve the score by less than `min_improvement`, by more than the standard
-    error; or where the score has reached 0, half of the times at least. Points before twice the warm-up say nothing.
-    """
-    if settings.min_improvement is None or not points:
-        return False
-    seen = points[-1][0]
-    if not max(2 * settings.warmup, settings.batch) <= seen < settings.decay_start:
-        return False
-    recent = last_half(points)
-    if len(recent) < FEWEST:
-        return False
-    if min(value for _, value in recent) <= 0:
-        return median(value for _, value in recent) <= 0
-    found = trend(recent)
-    return found.exponent + found.error < exponent_of(settings.min_improvement)
-
-
 def scoring_keys(stage: str) -> str:
-    """Return the keys by which a training scores the images that it makes, with their values, for a sentence.
-
-    Args:
-        stage: train_generator or train_decoder.
-    """
+    """Return the keys by which train_generator or train_decoder scores the images that it makes, for a sentence."""
     key = f"`{stage}.evaluate.every` above 0"
     if stage == "train_generator":
         return f"{key}, `.extractor` to models/extractor and `.reference` to data/reference"

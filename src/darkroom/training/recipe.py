@@ -126,7 +126,6 @@ class Recipe:
     generated: those of these that score images which they make, as many whatever the data.
     whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
     columns: images in a row of `preview`.
-    judge: the record by which a training with `min_improvement` ends: of images that are not trained on.
     knows_length: whether more than the learning rate depends on how long the training will be.
     by_class: whether image i of `strip` is one of class i.
     captions: what the images of `strip` were made of; empty: of no texts.
@@ -142,7 +141,6 @@ class Recipe:
     generated: Sequence[Evaluate] = ()
     whole_batch: bool = False
     columns: int = 10
-    judge: str = "val/loss"
     knows_length: bool = False
     by_class: bool = False
     captions: Sequence[str] = ()

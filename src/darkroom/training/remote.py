@@ -21,10 +21,10 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.manifest import NAME, ArtifactError, read_manifest, sha256_file
+from darkroom.artifacts.manifest import NAME, ArtifactError
 from darkroom.errors import DarkroomError
 from darkroom.remote import require_no_password, telling
-from darkroom.training.checkpoint import KIND, verify
+from darkroom.training.checkpoint import verify
 
 _CHECKPOINT = re.compile(r"images-\d+")
 
@@ -112,22 +112,20 @@ def open_place(text: str | None, key: str, keep: int) -> Place | None:
     Raises:
         DarkroomError: `text` names no such place, holds a password, or needs a package that is not installed.
     """
-    return None if text is None else Place(_store(text, key), text, keep)
-
-
-def _store(text: str, key: str) -> Store:
+    if text is None:
+        return None
     kind, _, name = text.partition(":")
     if kind == "hub":
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise DarkroomError(f"{text!r} names no repository of the Hub: write hub:OWNER/NAME.")
-        return Hub(name, key)
+        return Place(Hub(name, key), text, keep)
     if kind == "wandb":
         if not re.fullmatch(r"([\w.-]+/)?[\w.-]+", name):
             raise DarkroomError(f"{text!r} names no project of wandb: write wandb:PROJECT or wandb:ENTITY/PROJECT.")
-        return WandbArtifacts(name, key)
+        return Place(WandbArtifacts(name, key), text, keep)
     require_no_password(text, "run.checkpoints_to` or `run.checkpoints_from")
     with telling(f"{text} is no place for checkpoints"):
-        return Files(text, key)
+        return Place(Files(text, key), text, keep)
 
 
 def _manifest_files(data: bytes) -> list[str]:
@@ -137,33 +135,21 @@ def _manifest_files(data: bytes) -> list[str]:
         ArtifactError: it lists none, or one that lies outside of the checkpoint: whoever wrote to the place wrote it.
     """
     try:
-        manifest = json.loads(data)
-    except ValueError as error:
-        raise ArtifactError(f"its {NAME} is no JSON ({error})") from error
-    files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict):
-        raise ArtifactError(f"its {NAME} lists no files")
-    for name in files:
+        names = sorted(json.loads(data)["files"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise ArtifactError(f"its {NAME} lists no files ({error})") from error
+    for name in names:
         if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
             raise ArtifactError(f"its {NAME} names {name!r}, which is no file of a checkpoint")
-    return sorted(files)
+    return names
 
 
 def _verify(folder: Path, name: str) -> None:
     """Check a downloaded checkpoint."""
-    try:
-        names = _manifest_files((folder / NAME).read_bytes())
-    except OSError as error:
-        raise ArtifactError(f"its {NAME} cannot be read ({error})") from error
-    manifest = read_manifest(folder, KIND)
-    if str(manifest.get("images")) != name.removeprefix("images-").lstrip("0"):
-        raise ArtifactError(f"its {NAME} is that of image {manifest.get('images')}")
-    for file in names:
-        path = folder / file
-        if not path.is_file() or sha256_file(path) != manifest["files"][file]:
-            raise ArtifactError(f"{file} is missing or not what its {NAME} says")
-    if "seal" in manifest:
-        verify(folder)
+    images = verify(folder)["images"]
+    _manifest_files((folder / NAME).read_bytes())
+    if images != int(name.removeprefix("images-")):
+        raise ArtifactError(f"its {NAME} is that of image {images}")
 
 
 class Files:
@@ -234,13 +220,9 @@ class Files:
 
 
 class Hub:
-    """A store in a model repository of the Hugging Face Hub, KEY/images-N/, one commit each.
+    """A store in a model repository of the Hugging Face Hub, OWNER/NAME: KEY/images-N/, one commit each.
 
     The repository is made where it is not there, and then private.
-
-    Args:
-        repository: OWNER/NAME.
-        key: the name of the training.
     """
 
     def __init__(self, repository: str, key: str) -> None:
@@ -309,9 +291,7 @@ _PRIVATE = {  # wandb sends with each run what it finds of the machine: host, us
 class WandbArtifacts:
     """A store in a project of Weights & Biases: versions of one artifact, named KEY; their metadata say which is which.
 
-    Args:
-        project: PROJECT, or ENTITY/PROJECT.
-        key: the name of the training.
+    The project is PROJECT, or ENTITY/PROJECT.
     """
 
     def __init__(self, project: str, key: str) -> None:

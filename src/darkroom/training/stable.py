@@ -8,7 +8,6 @@ folder.
 
 # No effect on any output: finds a checkpoint of the same training
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,44 +16,34 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.params.training import Training
 from darkroom.training import checkpoint
 from darkroom.training.guards import is_disk_full
-from darkroom.training.plateau import first_decision
 from darkroom.training.recipe import Recipe
-from darkroom.training.state import STABLE
+from darkroom.training.state import STABLE, left
 from darkroom.training.train_state import TrainState
 
-_LENGTHLESS = {None, "wsd", "constant", "inverse_sqrt", "piecewise"}  # schedules
 _KEPT = 2  # checkpoints of a work: of two lengths
 
 
 def lengthless(recipe: Recipe, settings: Training) -> bool:
     """Return whether nothing but the decay depends on how long a training is."""
-    schedules = {group.schedule for group in settings.groups}
     kept = settings.ema_profiles or settings.keep_every
-    return settings.schedule == "wsd" and schedules <= _LENGTHLESS and not kept and not recipe.knows_length
-
-
-def folder_of(state: Path) -> Path | None:
-    """Return where the checkpoints of a training lie that any length of it begins with; None where nobody said."""
-    path = state / STABLE
-    return Path(json.loads(path.read_text())["folder"]) if path.is_file() else None
+    return settings.schedule == "wsd" and not kept and not recipe.knows_length
 
 
 def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | None:
     """Return the furthest checkpoint that a training without one of its own may begin with, or None.
 
-    It is of the same code, from before the decay, and the training would not have decided to end before it.
+    It is of the same code, and from before the decay.
     """
-    folder = folder_of(state)
-    if folder is None or not lengthless(recipe, settings):
+    place = left(state, STABLE)
+    if not place or not lengthless(recipe, settings):
         return None
-    for found in reversed(checkpoint.folders(folder)):
+    for found in reversed(checkpoint.folders(Path(place["folder"]))):
         try:
             manifest = checkpoint.verify(found)
         except ArtifactError:
             continue
         images, facts = manifest["images"], manifest["facts"]
-        decided = first_decision(settings, recipe.judge, facts["records"])
-        if images <= settings.decay_start and facts["code"] == code and (decided is None or decided == images):
+        if images <= settings.decay_start and facts["code"] == code:
             return found
     return None
 
@@ -62,19 +51,14 @@ def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | N
 def leave(state: TrainState, place: Path) -> None:
     """Leave the checkpoint at the beginning of the decay; every process must call it after every step.
 
-    A full disk does not stop the training; the error is printed.
-
-    Args:
-        state: the training.
-        place: its state folder.
+    A full disk does not stop the training, whose state folder is `place`; the error is printed.
     """
     if state.images != state.settings.decay_start or not lengthless(state.recipe, state.settings):
         return
     groups, metadata = state.state_dict()
-    folder = folder_of(place) if state.processes.first else None
-    if folder is None:
+    if not state.processes.first or not (found := left(place, STABLE)):
         return
-    metadata.pop("decay_begins", None)  # decided again by the training that continues from it
+    folder = Path(found["folder"])
     stage = folder.name.rpartition("-")[0]
     try:
         for other in folder.parent.glob(f"{stage}-*"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,28 +55,38 @@ class Job:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """What one training stage trains, and where it writes.
+    """What one training stage trains. `train_X` writes models/X, a manifest of the kind X, and curves/X.
 
-    stage, item: its name, and the U-Net of a stage that runs once for each.
-    out, curves: the folders of the model and of its curves.
-    kind: of the model's manifest.
+    stage: its name.
     training, run: the settings.
     open: opens the inputs, given the device of the training.
     idle: why nothing is trained; None: something is.
     consequence: what follows from that, for the person.
+    item: the U-Net of a stage that runs once for each, of which there is a folder in the two; None: it runs once.
     """
 
     stage: str
-    out: Path
-    curves: Path
-    kind: str
     training: Training
     run: Run
     open: Callable[[torch.device], Job]
-    _: KW_ONLY
     idle: str | None = None
     consequence: str = ""
     item: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the model's manifest."""
+        return self.stage.removeprefix("train_")
+
+    @property
+    def out(self) -> Path:
+        """The folder of the model."""
+        return Path("models", self.kind, self.item or "")
+
+    @property
+    def curves(self) -> Path:
+        """The folder of its curves."""
+        return Path("curves", self.kind, self.item or "")
 
 
 def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
@@ -93,7 +103,11 @@ def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
     for path in (spec.out, spec.curves):
         require_writable(path)
     if spec.idle is not None:
-        write_untrained(spec.out, spec.curves, spec.kind, spec.idle, spec.consequence)
+        if _leads():
+            write_curves(spec.curves, [])
+            with atomic_folder(spec.out) as folder:
+                write_manifest(folder, spec.kind, trained=False, reason=spec.idle, files={})
+            print(f"{spec.idle}: {spec.consequence}")
         return
     # Imported here: a stage that trains nothing needs no torch.
     from darkroom.device import set_up_device
@@ -122,7 +136,7 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
             for target in (folder / "raw", folder) if job.raw else (folder,):
                 metadata |= job.save(target) or {}
         else:
-            metadata |= save_weights(state, place, folder, job.save, job.raw, job.kept)
+            metadata |= save_weights(state, place, folder, job)
             if job.measure is not None:
                 with state.averaged():
                     metadata |= job.measure(place, folder) or {}
@@ -132,62 +146,27 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
         job.finish()
 
 
-def save_weights(
-    state: TrainState,
-    place: Path,
-    folder: Path,
-    save: Callable[[Path], Mapping[str, Any] | None],
-    raw: bool = False,
-    kept: bool = False,
-) -> Mapping[str, Any]:
-    """Write what a training leaves: averaged weights, raw ones to `raw/`, and those that `keep_every` kept.
+def save_weights(state: TrainState, place: Path, folder: Path, job: Job) -> Mapping[str, Any]:
+    """Write what a training with the state folder `place` leaves to the folder of a model.
 
-    The latter are in `checkpoints/images-N/`, raw ones in `raw/` there.
-
-    Args:
-        state: the training.
-        place: its state folder.
-        folder: of the model.
-        save: writes the model as it is to a folder.
-        raw: whether weights that were not averaged are written too.
-        kept: whether those of `keep_every` are.
-
-    Returns:
-        what `save` says of the averaged weights.
+    That is averaged weights; with `job.raw` raw ones, to `raw/`; and with `job.kept` those that `keep_every` kept, to
+    `checkpoints/images-N/`, raw ones to `raw/` there. Returns what `job.save` says of the averaged weights.
 
     Raises:
         DarkroomError: weights that `keep_every` kept are missing or damaged.
     """
     from darkroom.training.averages import kept_folder, read_kept
 
-    if raw:
-        save(folder / "raw")
+    if job.raw:
+        job.save(folder / "raw")
     with state.averaged():
-        metadata = save(folder) or {}
-    for images in state.settings.kept_images if kept else ():
+        metadata = job.save(folder) or {}
+    for images in state.settings.kept_images if job.kept else ():
         weights, target = read_kept(place, images), kept_folder(folder, images)
         for name, to in (("raw", target / "raw"), ("averaged", target)):
             with state.ema.applied(weights[name]):
-                save(to)
+                job.save(to)
     return metadata
-
-
-def write_untrained(out: Path, curves: Path, kind: str, reason: str, consequence: str) -> None:
-    """Write an artifact without weights, and curves without a point; of several processes, the first alone does.
-
-    Args:
-        out: its folder.
-        curves: that of its curves.
-        kind: of its manifest, which holds `trained` (false) and `reason`.
-        reason: why nothing is trained.
-        consequence: what follows, for the person.
-    """
-    if not _leads():
-        return
-    write_curves(curves, [])
-    with atomic_folder(out) as folder:
-        write_manifest(folder, kind, trained=False, reason=reason, files={})
-    print(f"{reason}: {consequence}")
 
 
 def _leads() -> bool:

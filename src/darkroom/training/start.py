@@ -12,13 +12,12 @@ from darkroom.training import checkpoint, stable
 from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.initial import initialise
 from darkroom.training.muon import Muon
-from darkroom.training.optimizer import build_optimizer, check_groups
-from darkroom.training.plateau import first_decision
+from darkroom.training.optimizer import build_optimizer
 from darkroom.training.precision import checkpoint_activations, set_memory_format
 from darkroom.training.processes import Processes
 from darkroom.training.recipe import Recipe
 from darkroom.training.remote import open_place
-from darkroom.training.state import running_code
+from darkroom.training.state import CODE, left
 from darkroom.training.train_state import TrainState
 
 
@@ -43,7 +42,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
         checkpoint_activations(recipe.blocks)
     if processes.sharded and (settings.ema_profiles or settings.keep_every):
         raise DarkroomError("FSDP shards what `ema_profiles` and `keep_every` write: leave both empty.")
-    code = running_code(places.state) if processes.first else {}
+    code = left(places.state, CODE) if processes.first else {}
     folder, changed = processes.from_first(_checkpoint(recipe, settings, run, places.state, code, processes.first))
     modules = dict(recipe.modules)
     if folder is None:
@@ -53,7 +52,9 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
     state = TrainState(recipe, settings, run, processes, modules, optimizers)
     state.code = code
     if folder is not None:
-        _resume(state, folder, changed)
+        images, groups, values = checkpoint.read(folder)
+        state.load_state_dict(images, groups, values)
+        state.code_changed_at += [images] * changed
         if processes.first:
             resumed = folder.parent == places.state
             begins = "resumes" if resumed else "a shorter training's learning rate had not fallen yet: begins"
@@ -70,9 +71,9 @@ def _checkpoint(
     """
     if not first:
         return None, False
-    begin = choose_checkpoint(state, code, run.changed_code)
-    if begin.folder is not None:
-        return begin.folder, begin.changed
+    begin, changed = choose_checkpoint(state, code, run.changed_code)
+    if begin is not None:
+        return begin, changed
     place = open_place(run.checkpoints_from, work_name(state, code), run.keep)
     if place is not None and (settings.ema_profiles or settings.keep_every):
         raise DarkroomError(
@@ -80,29 +81,19 @@ def _checkpoint(
             f"elsewhere: copy {state} by hand, or train without `run.checkpoints_from`."
         )
     folder = place.fetch(state) if place is not None else None
-    return folder or stable.find(state, recipe, settings, code), begin.changed
+    return folder or stable.find(state, recipe, settings, code), False
 
 
 def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str, torch.optim.Optimizer]:
     """Move the modules of a recipe to the device, put their wrappers in their place, and return their optimizers."""
     optimizers: dict[str, torch.optim.Optimizer] = {}
     betas = {phase.module: phase.betas for phase in recipe.phases}
-    check_groups({name: recipe.modules[name] for name in sorted(betas)}, settings)
     for name, module in list(recipe.modules.items()):
         module.to(processes.device)
         set_memory_format(module, settings)
         if name in betas:
-            optimizers[name] = build_optimizer(module, settings, name, betas[name])
+            optimizers[name] = build_optimizer(module, settings, betas[name])
             if processes.sharded and isinstance(optimizers[name], Muon):
                 raise DarkroomError("`optimizer: muon` needs whole matrices, which FSDP shards: take adamw.")
         recipe.modules[name] = processes.prepare(module, optimizers.get(name))
     return optimizers
-
-
-def _resume(state: TrainState, folder: Path, changed: bool) -> None:
-    """Give a training the checkpoint in a folder; a longer one may have decided to decay at its image."""
-    images, groups, values = checkpoint.read(folder)
-    state.load_state_dict(images, groups, values)
-    state.code_changed_at += [images] * changed
-    if state.decay_begins is None and first_decision(state.settings, state.recipe.judge, state.records) == images:
-        state.decay_from(images)  # a shorter training had no more to decide

@@ -50,7 +50,7 @@ UNTRAINED = "untrained"  # of a generator: the network and the manifest that the
 STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
 # In sections `training`: when the decay begins, and how it ends.
-_LENGTH = ("images", "decay_fraction", "min_improvement", "final_rate")
+_LENGTH = ("images", "decay_fraction", "final_rate")
 STARTED = "DARKROOM_STARTED"  # the key of the work that the runner has begun, in the environment of all its processes
 _IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
 
@@ -161,15 +161,9 @@ def changed_since(stage: str, item: str | None) -> list[str]:
     return changes(merged(json.loads(file.read_text()) for file in files), fingerprint(stage, item))
 
 
-def running_code(folder: Path) -> Fingerprint:
-    """Return the fingerprint of the code that `open_state` left in a state's folder; empty where nobody did."""
-    path = folder / CODE
-    return dict(json.loads(path.read_text())) if path.is_file() else {}
-
-
-def running_parameters(folder: Path) -> dict[str, Any]:
-    """Return the parameters of the stage that `open_state` left in a state's folder; empty where nobody did."""
-    path = folder / PARAMETERS
+def left(folder: Path, name: str) -> dict[str, Any]:
+    """Return what `open_state` left in a state's folder under CODE, PARAMETERS or STABLE; empty where nobody did."""
+    path = folder / name
     return dict(json.loads(path.read_text())) if path.is_file() else {}
 
 

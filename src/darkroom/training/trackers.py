@@ -117,11 +117,8 @@ def log_record(accelerator: Accelerator, record: Record) -> None:
 def log_images(accelerator: Accelerator, name: str, picture: Path, step: int) -> None:
     """Give a picture, say a grid of samples, to every tracker.
 
-    Args:
-        accelerator: the training's.
-        name: under which the trackers show it, say `samples/ema`.
-        picture: its file, which is shown as RGB.
-        step: images seen; not below what was logged last, which Weights & Biases would drop.
+    `name` is as the trackers show it; `step`, images seen, not below what was logged last, which Weights & Biases
+    would drop. The picture is shown as RGB.
     """
     if not accelerator.trackers:
         return
@@ -137,11 +134,7 @@ def log_images(accelerator: Accelerator, name: str, picture: Path, step: int) ->
 def log_histogram(accelerator: Accelerator, name: str, counts: NDArray[np.int64], step: int) -> None:
     """Give a histogram of the values 0, 1, …, len(counts) - 1 to every tracker, in at most 512 bins of equal width.
 
-    Args:
-        accelerator: the training's.
-        name: under which the trackers show it, say `eval/codes`.
-        counts: of each value, (K,).
-        step: images seen; not below what was logged last.
+    `counts` are of each value, (K,); the others as of `log_images`.
     """
     if not accelerator.trackers:
         return

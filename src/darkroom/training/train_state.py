@@ -87,7 +87,7 @@ class TrainState:
 
     Args:
         recipe: its `modules` are what the losses call: with several processes, wrappers around `modules`.
-        settings: of the training. `self.settings.images` is the end, which moves where `min_improvement` decides.
+        settings: of the training.
         run: the section `run`.
         processes: those that share the training.
         modules: what is averaged and saved, on the device of the training.
@@ -98,7 +98,6 @@ class TrainState:
         records: the means and scores logged so far, in order.
         strip: images drawn on the way, by the images seen, uint8 (N, C, H, W).
         best: the best validation so far; with `select: best`, `best_state` has the averages of that moment.
-        decay_begins: images seen when `min_improvement` decided that the learning rate falls; None: not decided.
         code: fingerprint of the code that runs; known to the first process, which writes the checkpoints.
         code_changed_at: images seen at each start with changed code.
     """
@@ -128,7 +127,6 @@ class TrainState:
         self.strip: dict[int, NDArray[np.uint8]] = {}
         self.best: Best | None = None
         self.best_state: State | None = None
-        self.decay_begins: int | None = None
         self.code: dict[str, dict[str, str]] = {}
         self.code_changed_at: list[int] = []
 
@@ -243,21 +241,15 @@ class TrainState:
             if self.settings.select == "best":
                 self.best_state = self.ema.copy()
 
-    def decay_from(self, images: int) -> None:
-        """Let the learning rate fall after so many images, and end where such a decay ends."""
-        self.decay_begins, self.settings = images, self.settings.decaying_from(images)
-
     def metadata(self) -> dict[str, Any]:
         """Return what a manifest says of the weights that are written.
 
-        The images seen, which averages they are, the best validation, when the decay began if it was not known before,
-        and after which images the code changed.
+        The images seen, which averages they are, the best validation, and after which images the code changed.
         """
         best = None if self.best is None else {"images": self.best.images, "loss": self.best.loss}
         changed = {"code_changed_at": self.code_changed_at} if self.code_changed_at else {}
-        began = {} if self.settings.min_improvement is None else {"decay_began_at": self.settings.decay_start}
         seen = {"images_seen": self.images, "selected": self.settings.select, "best_validation": best}
-        return {**seen, **began, **changed}
+        return {**seen, **changed}
 
     # ------------------------------------------------------------------------------------------------------------
     # What a checkpoint holds
@@ -286,7 +278,6 @@ class TrainState:
             "scalers": {name: scaler.state_dict() for name, scaler in self.scalers.items()},
             "skipped": self.finite.skipped,
             "best": None if self.best is None else [self.best.images, self.best.loss],
-            **({} if self.decay_begins is None else {"decay_begins": self.decay_begins}),
             "code": self.code,
             "code_changed_at": self.code_changed_at,
         }
@@ -317,8 +308,6 @@ class TrainState:
         self.strip = {int(at): drawn.numpy() for at, drawn in groups.get("strip", {}).items()}
         self.records, self.finite.skipped = values["records"], values["skipped"]
         self.code_changed_at = list(values.get("code_changed_at", []))
-        if (begins := values.get("decay_begins")) is not None:
-            self.decay_from(begins)
         self.best = None if values["best"] is None else Best(*values["best"])
         self.window.load(values["windows"], self.processes.rank, self.processes.count)
 
@@ -359,4 +348,4 @@ def _renamed(module: str, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, factor: float = 1.0) -> None:
     """Give each group of an optimizer of `build_optimizer` its learning rate for the step after `images` images."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(settings, images, group["schedule"]) * group["rate"] * factor
+        group["lr"] = learning_rate(settings, images) * factor

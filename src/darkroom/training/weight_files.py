@@ -177,11 +177,8 @@ def misfits(
 ) -> str | None:
     """Return in one sentence which numbers of weights differ from a configuration's, and what to set; None: none.
 
-    Args:
-        found: what the weights have, by the names of the configuration.
-        config: of the network that they are for.
-        keys: of params.yaml, by these names.
-        shown: values of keys that are not these numbers.
+    `found` is what the weights have, by the names of the configuration; `keys` of params.yaml go by these names, and
+    `shown` are values of keys that are not these numbers.
     """
     wrong = [name for name, value in found.items() if value != getattr(config, name)]
     if not wrong:

@@ -295,7 +295,6 @@ def test_of_two_up_samplers_the_distilled_one_is_as_its_teacher() -> None:
         ({"diffusion": {"target": "v"}}, "few.diffusion.target` is v, and that of its teacher"),
         ({"embeddings": "data/none", "clip": "models/clip"}, "few.embeddings` is data/none, and that of its teacher"),
         ({"teacher": {"solver": "ddpm"}}, "few.teacher.solver` is ddpm, which adds noise on the way"),
-        ({"teacher": {"solver": "unipc"}}, "few.teacher.solver` is unipc, which does not begin anew"),
         ({"teacher": {"solver": "ddim", "eta": 1.0}}, r"few.teacher.eta` is 1.0, which adds noise .* to 0.0"),
         ({"teacher": {"solver": "euler"}}, "few.teacher.solver` is euler, and .*objective` is gaussian"),
         ({"teacher": {"spacing": "leading"}}, "few.teacher.spacing` is leading"),

@@ -164,8 +164,3 @@ def test_by_name_it_comes_from_the_cache_of_the_hub(tmp_path, monkeypatch):
     assert load_pretrained(section(name="maker/vae"), SHAPE).latent_shape == (2, 16, 16)
     with pytest.raises(DarkroomError, match=r"the autoencoder maker/nothing, which .* names, cannot be read"):
         load_pretrained(section(name="maker/nothing"), SHAPE)
-
-
-def test_grids_while_training_are_refused_where_nothing_is_trained():
-    with pytest.raises(ValidationError, match="no grids while training"):
-        Pretrained(training={}, grid_images=4)

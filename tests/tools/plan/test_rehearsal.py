@@ -138,16 +138,6 @@ def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, monke
     export_snapshots(left.state, "slow", tmp_path / "profiles", settings)  # all snapshots are there
 
 
-def test_of_a_training_that_ends_by_itself_the_most_is_said(clocked, rehearsed):
-    """The plan has a note; a training of known length has none."""
-    for ends in (None, 0.1):
-        settings = training(schedule="wsd", min_improvement=ends)
-        found, trainer = rehearsed(clocked(), settings)
-        assert trainer.images == settings.images
-        note = "train_tokenizer ends by itself (`min_improvement`): what it takes is the most"
-        assert found.plan.notes == ([note] if ends else [])
-
-
 def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearsed):
     seconds = [rehearsed(clocked(), scale=scale)[0].plan.seconds for scale in (1, 5)]
     assert seconds[1] - seconds[0] == pytest.approx(4 * 2 * 20 * 0.1)  # two validations of 20 images at 0.1 s

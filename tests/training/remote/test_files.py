@@ -175,9 +175,9 @@ def _flip(path):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda p: _flip(p / "modules.safetensors"), "modules.safetensors is missing or not what"),
+        (lambda p: _flip(p / "modules.safetensors"), "modules.safetensors is corrupted"),
         (lambda p: (p / "shards" / "0.safetensors").unlink(), "a file of it is missing"),
-        (lambda p: (p / "manifest.json").write_text('{"kind": "chec'), "is no JSON"),
+        (lambda p: (p / "manifest.json").write_text('{"kind": "chec'), "lists no files"),
         (lambda p: (p / "manifest.json").write_text("[]"), "lists no files"),
         (lambda p: write_manifest(p, "dit", images=16, files={}), "'checkpoint' in format 2 is needed"),
         (lambda p: write_manifest(p, "checkpoint", images=24, files={}), "is that of image 24"),

@@ -74,8 +74,6 @@ class ClipRecipe(Recipe):
         merge: whether to compute each distinct caption of a micro-batch only once.
     """
 
-    judge = "eval/image_to_text_r1"  # the loss rises where it is too sure, right or wrong
-
     def __init__(
         self,
         model: Contrastive,

@@ -43,8 +43,6 @@ class DistilledRecipe(Recipe):
         evaluation: scores while it trains; None: none.
     """
 
-    judge = DecoderRecipe.judge  # as of all U-Nets
-
     def __init__(
         self,
         teacher: CascadeStage,

@@ -46,8 +46,6 @@ class Random:
 class DecoderRecipe(Recipe):
     """The objective's loss of f(x_t, t, c), c the conditions, some of which are dropped (`darkroom.diffusion`)."""
 
-    judge = "eval/fd_debiased"  # the loss of noisy images says little of images
-
     def __init__(
         self,
         model: DecoderUNet,

@@ -92,8 +92,6 @@ class ExtractorRecipe(Recipe):
     rare class is best left out of the answers. Where classes are equally frequent it changes nothing.
     """
 
-    judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong
-
     def __init__(
         self, model: Classifier, train: IndexedDataset, val: IndexedDataset, counts: Sequence[int] | None = None
     ) -> None:

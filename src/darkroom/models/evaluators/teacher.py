@@ -172,8 +172,6 @@ class TeacherRecipe(Recipe):
         train, val: datasets with `images` and, for the target labels, `labels`.
     """
 
-    judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong
-
     def __init__(
         self,
         model: Teacher,

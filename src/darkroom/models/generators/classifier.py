@@ -89,8 +89,6 @@ class ClassifierRecipe(Recipe):
         scaler: of the latents, the generator's.
     """
 
-    judge = "val/accuracy"  # the loss rises where a network is too sure of itself, right or wrong
-
     def __init__(
         self,
         model: Classifier,

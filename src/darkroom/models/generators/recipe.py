@@ -27,7 +27,6 @@ class GeneratorRecipe(Recipe):
     """
 
     name: ClassVar[str]
-    judge = "eval/fd_debiased"  # the loss of noisy latents says little of images
     model: Any
     evaluation: Evaluation | None = None
     evaluation_settings: Any

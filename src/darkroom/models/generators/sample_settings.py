@@ -39,12 +39,10 @@ class BitsSettings(Section):
 
 
 class CopiesSettings(Section):
-    """How many images are looked for among the training images, and drawn beside what was found."""
+    """How many images are looked for among the training images."""
 
     images: Annotated[int, Field(ge=0)] = 1000
     """Generated images, drawn at random, and at most as many held-out ones; 0: none, and no such score."""
-    pairs: Positive = 8
-    """Closest pairs in each picture."""
 
 
 class DiversitySettings(Section):

@@ -20,7 +20,7 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import sha256_json
 from darkroom.models.generators.conditions import Asked, Condition, asked_classes, balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
-from darkroom.training.state import running_code
+from darkroom.training.state import CODE, left
 
 
 class Request(Protocol):
@@ -130,7 +130,7 @@ class KeptBatches:
             state: the stage's.
             device: what the networks run on, `cpu` or the name of a GPU.
         """
-        folder = state / f"batches-{sha256_json({'code': running_code(state), 'device': device})[:16]}"
+        folder = state / f"batches-{sha256_json({'code': left(state, CODE), 'device': device})[:16]}"
         for other in state.glob("batches-*"):
             if other != folder:
                 shutil.rmtree(other)

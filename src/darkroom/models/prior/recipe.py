@@ -119,8 +119,6 @@ class PriorRecipe(Recipe):
     With the target x0 of Gaussian diffusion it is L_prior of Ramesh et al., 2022, arXiv 2204.06125, equation 1.
     """
 
-    judge = "eval/cosine"
-
     def __init__(
         self,
         prior: Prior,

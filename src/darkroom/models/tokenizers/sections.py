@@ -31,14 +31,10 @@ def undivided(groups: int, widths: Sequence[int]) -> Iterator[str]:
             yield f"norm_groups ({groups}) must divide every width in channels, not {width}"
 
 
-class Kind(kinds.Kind):
-    """A kind of tokenizer."""
+class Imported(kinds.Kind):
+    """A kind of tokenizer that is taken as it is; those that are trained have further keys, `Kind`."""
 
     discrete: ClassVar[bool] = True  # whether it has codes
-    trained: bool = True
-    """false: the weights of `training.init` are taken as they are."""
-    grid_images: Positive = 10
-    """Images in a grid while training, each with its reconstruction; ten a row."""
 
     @property
     def factor(self) -> int:
@@ -62,15 +58,22 @@ class Kind(kinds.Kind):
 
     def untrained(self) -> Iterator[str]:
         """Yield what is asked of a training, which a kind without a recipe has not."""
-        if self.training or not self.trained:
-            yield "nothing is trained, so `training` is {}, and `trained` is not given"
-        if self.grid_images != type(self).model_fields["grid_images"].default:
-            yield "nothing is trained, so there are no grids while training: leave `grid_images` out"
+        if self.training:
+            yield "nothing is trained, so `training` is {}"
 
     @property
     def whole_batch(self) -> bool:
         """Whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut."""
         return False
+
+
+class Kind(Imported):
+    """A kind of tokenizer that is trained."""
+
+    trained: bool = True
+    """false: the weights of `training.init` are taken as they are."""
+    grid_images: Positive = 10
+    """Images in a grid while training, each with its reconstruction; ten a row."""
 
     @property
     def labelled(self) -> bool:
@@ -78,7 +81,7 @@ class Kind(kinds.Kind):
         return False
 
 
-class Identity(Kind):
+class Identity(Imported):
     """No tokenizer: the latent of an image is the image itself, its pixels in [-1, 1]."""
 
     discrete: ClassVar[bool] = False

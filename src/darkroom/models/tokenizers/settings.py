@@ -62,7 +62,7 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
                 f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has {training.images:,} images: "
                 "the discriminator would never begin"
             )
-        if not self.chosen.trained and training.init.url is None and training.init.folder == NO_FILE:
+        if not getattr(self.chosen, "trained", True) and training.init.url is None and training.init.folder == NO_FILE:
             yield f"`{self.kind}.trained` is false: name weights in `train_tokenizer.training.init`, or set it to true"
         if self.untrained and self.training.processes > 1:
             yield f"{self.untrained}, and one process does it: set `train_tokenizer.training.processes` to 1"

@@ -55,8 +55,6 @@ class Rehearsal:
             TooLargeError: weights, all that a training keeps of them, or a batch do not fit into the free memory.
         """
         began, spared, plan = clock(), self.meter.spared, self.plan
-        if settings.min_improvement is not None:
-            plan.notes.append(f"{plan.stage} ends by itself (`min_improvement`): what it takes is the most")
         plan.parameters = sum(p.numel() for p in _trained(recipe))
         plan.memory = memory_of(recipe, settings)
         self._require_memory(recipe.whole_batch)
@@ -145,7 +143,7 @@ def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
     return {
         "weights": weights,
         "gradients": gradients,
-        "optimizer": sum(state_bytes(parameter_groups(recipe.modules[name], settings, name)) for name in names),
+        "optimizer": sum(state_bytes(parameter_groups(recipe.modules[name], settings)) for name in names),
         "averages": averages * weights,
         **({"exchange": gradients} if settings.processes > 1 else {}),
     }

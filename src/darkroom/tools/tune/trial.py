@@ -127,8 +127,6 @@ def _gentle(settings: Training, begin: int) -> Training:
             "images": begin + _MANY * one.batch,
             "learning_rate": _GENTLE * settings.learning_rate,
             "schedule": "constant",
-            "groups": [group.model_copy(update={"schedule": None}) for group in settings.groups],
-            "min_improvement": None,
         }
     )
 

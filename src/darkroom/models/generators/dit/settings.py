@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from darkroom.diffusion.settings import Diffusion, ObjectiveName, Sampling, Solver, Steps, Target, Timesteps, unfit
+from darkroom.diffusion.settings import (
+    READ_WITH_OBJECTIVE,
+    Diffusion,
+    ObjectiveName,
+    Sampling,
+    Solver,
+    Steps,
+    Target,
+    Timesteps,
+    unfit,
+)
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
 
@@ -89,11 +99,7 @@ class DiTDiffusion(Diffusion):
     word_dropout: Fraction = 0.05  # enough to learn the unknown token, which no training caption has
     """condition caption: fraction of a caption's tokens that is read as the unknown one while training."""
 
-    READ_WITH = {"latent_scale": ("normalise", "fixed")}
-
-    def _misfits(self) -> Iterator[str]:
-        if sentence := self.unread():
-            yield sentence
+    READ_WITH = {"latent_scale": ("normalise", "fixed"), **READ_WITH_OBJECTIVE}
 
     def scale(self, mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
         """Return mean and deviation by which latents are normalised, of those of the latents, (C,) each.

@@ -72,7 +72,7 @@ class PretrainedSampling(DiTSampling):
     """How images are sampled; by default as the paper's published scores."""
 
     solver: Solver = "ddpm"
-    """ddpm, ddim, dpm (DPM-Solver++) or unipc; of a SiT euler_maruyama, as its scores, euler, heun or dpm."""
+    """ddpm, ddim or dpm (DPM-Solver++); of a SiT euler_maruyama, as its scores, euler, heun or dpm."""
     steps: Steps = 250
     """Steps of the solver."""
     spacing: Spacing = "linspace"

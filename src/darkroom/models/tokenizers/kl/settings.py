@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from darkroom.models.tokenizers.sections import Adversarial, Kind, Perceptual, undivided, unfit_losses
+from darkroom.models.tokenizers.sections import Adversarial, Imported, Kind, Perceptual, undivided, unfit_losses
 from darkroom.params.section import NO_FILE, Positive
 
 
@@ -51,7 +51,7 @@ class KL(Kind):
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model"  # as diffusers names them
 
 
-class Pretrained(Kind):
+class Pretrained(Imported):
     """A published KL autoencoder in diffusers' format, taken as it is."""
 
     discrete: ClassVar[bool] = False
