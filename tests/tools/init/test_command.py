@@ -134,21 +134,22 @@ def test_more_time_trains_longer_with_the_same_evaluator_and_is_scored_meanwhile
 
 
 @pytest.mark.parametrize(
-    ("images", "hours", "size", "width"), [(200_000, "12", 64, 384), (200_000, "2", 32, 256), (4000, "12", 32, 256)]
+    ("images", "minutes", "size", "width"),
+    [(200_000, "720", 64, 384), (200_000, "120", 32, 256), (4000, "720", 32, 256)],
 )
 def test_the_largest_networks_are_for_half_a_day_on_a_gpu_and_many_images(
-    clone, quick, monkeypatch, images, hours, size, width
+    clone, quick, monkeypatch, images, minutes, size, width
 ):
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(16, gpu=True, bf16=True))
     monkeypatch.setattr(command, "look", lambda subject: replace(look(subject), images=images, found=images))
-    assert main(["init", "shapes", "--hours", hours]) == 0
+    assert main(["init", "shapes", "--minutes", minutes]) == 0
     found = values()
     assert (found["ingest"]["image_size"], found["train_generator"]["dit"]["model"]["width"]) == (size, width)
     assert found["training"]["precision"] == "bf16"
 
 
 def test_sizes_that_so_few_images_are_not_worth_are_not_measured(clone, quick, pictures):
-    assert main(["init", str(pictures("mine", classes("cat", "dog", each=60))), "--hours", "12"]) == 0
+    assert main(["init", str(pictures("mine", classes("cat", "dog", each=60))), "--minutes", "720"]) == 0
     assert [seen["train_generator"]["dit"]["model"]["width"] for seen in quick] == [128]
 
 

@@ -34,7 +34,7 @@ def invert(request: Request) -> str:
     require_models(["tokenizer", "generator"])
     settings_of(Overrides(guidance=request.guidance))  # refuses what the training has no null for
     sections, run, _ = settings_of(Overrides(weights=request.weights, guidance=request.edit_guidance))
-    names = [*(request.files or request.keys or [request.split]), *(f"to {each}" for each in request.to_label)]
+    names = [*(request.files or request.keys or [request.split]), *(f"to {each}" for each in request.to_label or [])]
     target = grid_path([Path(name).stem for name in names], [], f"{request.guidance:g}", request.out, PLACE)
     others = [target.with_suffix(ending) for ending in (".tsv", ".safetensors")]
     for path in others:
