@@ -73,9 +73,6 @@ def times(
 ) -> str:
     """Return the last run as a chart, a line a stage.
 
-    Args:
-        width: characters in a row; None: those of the terminal.
-
     Raises:
         DarkroomError: nothing has run here.
     """

@@ -35,11 +35,7 @@ _KINDS = ("dit", "pretrained")
 def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
     """Write models/generator into a new folder, and return a line that says so.
 
-    Args:
-        out: the folder, which must not be there.
-        form: diffusers, pt or safetensors.
-        licence: as the Hub names it, for the page.
-        weights: `ema`, or `raw`, those of the last optimizer step.
+    `weights`: `ema`, or `raw`, those of the last optimizer step.
 
     Raises:
         DarkroomError: there is no DiT, it has no raw weights, the folder is there, or the format cannot hold the
@@ -125,11 +121,8 @@ def _write_facts(folder: Path, manifest: dict[str, Any]) -> None:
 def export_tokenizer(out: Path, form: str, licence: str) -> str:
     """Write the averaged weights of models/tokenizer into a new folder, and return a line that says so.
 
-    Args:
-        out: the folder, which must not be there.
-        form: diffusers, of a KL autoencoder; pt, of `dvae` what dalle-pytorch loads, of `vqgan` what MUSE's code does;
-            safetensors, of each kind.
-        licence: as the Hub names it, for the page.
+    `form`: diffusers, of a KL autoencoder; pt, of `dvae` what dalle-pytorch loads, of `vqgan` what MUSE's code does;
+    safetensors, of each kind.
 
     Raises:
         DarkroomError: there is no tokenizer, the folder is there, or the format cannot hold it; names the key.

@@ -28,11 +28,7 @@ _OTHERWISE = "take --format safetensors, which holds it."
 def write_pipeline(folder: Path, model: DiT, manifest: Mapping[str, Any], tokenizer: Any) -> None:
     """Write the folder.
 
-    Args:
-        folder: that the files go into.
-        model: without parts that the format cannot hold.
-        manifest: of the generator.
-        tokenizer: that of its latents.
+    `model` has no parts that the format cannot hold; `manifest` is the generator's, `tokenizer` that of its latents.
 
     Raises:
         DarkroomError: diffusers has no such autoencoder, transformer or scheduler; names the key.

@@ -100,13 +100,8 @@ def sample(
 ) -> str:
     """Write a grid with a row for each text and each file; return a line for the terminal.
 
-    Args:
-        texts: the captions to sample images from, with CLIP, the prior and the decoder.
-        files: the image files to sample variations of, with CLIP and the decoder.
-        images: the number of images of each text and each file.
-        seed: the seed of the noise; None: `sample_text.seed`.
-        out: the path of the grid; None: a name made of texts and seed, in `logs/sample`.
-        mask: an image file, white where the files' images are filled in; None: variations of them.
+    Of the texts by CLIP, prior and decoder, of the files variations by CLIP and decoder; with a mask they are filled in
+    where it is white. `seed` None: `sample_text.seed`; `out` None: a name made of texts and seed, in `logs/sample`.
 
     Raises:
         DarkroomError: there is no text and no file, a model is missing or does not fit, or a file cannot be read or
@@ -143,12 +138,7 @@ def sample_generator(
 ) -> str:
     """Write a grid of models/generator with a row for each class or text; return a line for the terminal.
 
-    Args:
-        kind: what the words are.
-        words: the classes, see `classes.class_pictures`, or the texts.
-        images: the number of images of each.
-        out: the path of the grid; None: a name made of words and seed, in `logs/sample`.
-        overrides: what the command line says in place of params.yaml.
+    `out` None: a name made of words and seed, in `logs/sample`.
 
     Raises:
         DarkroomError: there is no such class or no model, a value does not fit, or a file cannot be read or written.

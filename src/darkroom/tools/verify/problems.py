@@ -52,12 +52,6 @@ def lines(faults: Iterable[Problem]) -> Iterator[str]:
             yield f"{path}: {count - _LISTED:,} more images of which each {what}."
 
 
-_RENAMED = {
-    "show": "`darkroom data show` is now `darkroom data`.",
-    "verify": "`darkroom data verify` is now `darkroom verify`.",
-}
-
-
 class _Params(Section):
     parts: Parts
 
@@ -73,7 +67,6 @@ def read_parts(names: Sequence[str]) -> tuple[list[str], list[str]]:
         if name not in parts:
             near = difflib.get_close_matches(name, parts, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(parts)}."
-            hint = _RENAMED.get(name, hint)
             raise DarkroomError(f"{PARAMS} has no part `{name}`; {hint}")
     return parts, [part for part in parts if not names or part in names]
 

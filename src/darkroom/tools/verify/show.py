@@ -62,14 +62,6 @@ def show(
 ) -> str:
     """Return a summary of some parts of the data, and write a grid of their images.
 
-    Args:
-        names: the names of the parts; None: all parts in params.yaml.
-        split: the split of the images; None: all splits.
-        grid: the path of the PNG.
-        images: the maximum number of images in the grid; 0: no grid.
-        every_row: whether to list every row of quarantine.parquet.
-        as_json: whether to return JSON.
-
     Raises:
         DarkroomError: params.yaml is not valid, or has no such part, `images` is negative, or no PNG can be written.
         ArtifactError: a part is missing or damaged; the message names the file.

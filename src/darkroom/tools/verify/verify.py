@@ -21,10 +21,6 @@ def verify(
 ) -> bool:
     """Check the outputs and the tars that are indexed in place, and print the errors; return whether there is none.
 
-    Args:
-        names: the names of the parts; None: all parts in params.yaml, and the outputs of all stages.
-        also_remote: whether to read remote tars.
-
     Raises:
         DarkroomError: params.yaml is not valid, or has no such part.
     """
