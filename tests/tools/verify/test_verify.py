@@ -119,8 +119,6 @@ def test_outputs_of_every_stage_or_of_a_part_are_checked(made: Path) -> None:
 def test_a_part_that_nobody_knows(made: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["verify", "frist"]) == 1
     assert "params.yaml has no part `frist`; did you mean `first`?" in capsys.readouterr().err
-    assert main(["data", "show"]) == 1
-    assert "`darkroom data show` is now `darkroom data`." in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ The summary is computed from columns of the indexes alone.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,12 +28,8 @@ from darkroom.data.catalog_writer import (
 )
 from darkroom.data.damage import QUARANTINE as LIST
 from darkroom.data.damage import SCHEMA, Action, read_quarantine
-from darkroom.data.embedding_file import KIND as EMBEDDINGS_KIND
-from darkroom.data.embeddings import EMBEDDING_PARTS
 from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
-from darkroom.data.latent_file import KIND as LATENTS_KIND
-from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources.walk import passed_over
@@ -126,9 +122,8 @@ def summary(parts: Sequence[str], splits: Sequence[str], every_row: bool = False
 
     Returns:
         parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine, passed_over), images,
-        classes, class_warnings (of all splits), sizes, captions, quarantine, latents (for each part that has any: form,
-        shape, dtype, codes), embeddings (for each part that has any: names, dim, encoding_shape, dtype, normalised,
-        splits), and duplicates and shared_keys over all splits.
+        classes, class_warnings (of all splits), sizes, captions, quarantine, and duplicates and shared_keys over all
+        splits.
 
     Raises:
         ArtifactError: a part is missing or damaged; the message names the file.
@@ -152,8 +147,6 @@ def summary(parts: Sequence[str], splits: Sequence[str], every_row: bool = False
         "sizes": _sizes(index, np.concatenate(sizes)),
         "captions": _captions(index),
         "quarantine": _listed(lists, every_row),
-        "latents": list(_latents(parts)),
-        "embeddings": list(_embeddings(parts)),
         "duplicates": find_duplicates(manifests, SHARDS),
         "shared_keys": find_shared_keys(manifests, SHARDS),
     }
@@ -173,25 +166,6 @@ def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict
         "quarantine": {action.value: manifest["quarantine"][action.value] for action in Action},
         "passed_over": passed_over(manifest["source"]),
     }
-
-
-def _latents(names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the format of the latents of each part that has any."""
-    for folder in (LATENT_PARTS / name for name in names):
-        if (folder / NAME).is_file():
-            manifest = read_manifest(folder, LATENTS_KIND)
-            codebook = manifest.get("codebook")
-            codes = codebook and codebook["size"]
-            yield {"part": folder.name, "form": "distribution", **manifest["latent"], "codes": codes}
-
-
-def _embeddings(names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the format of the embeddings of each part that has any."""
-    for folder in (EMBEDDING_PARTS / name for name in names):
-        if (folder / NAME).is_file() and (manifest := read_manifest(folder, EMBEDDINGS_KIND))["clip"]:
-            metadata = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
-            stored = [split for split, each in manifest["splits"].items() if each["stored"]]
-            yield {"part": folder.name, **metadata, "splits": stored}
 
 
 def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:
