@@ -15,7 +15,7 @@ from darkroom.models.prior.settings import SampleParams
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.tools.places import require_picture
-from darkroom.tools.sample.classes import Overrides, class_pictures, condition, reads_texts, text_pictures
+from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts
 
 if TYPE_CHECKING:
     from darkroom.tools.bands import Named
@@ -147,8 +147,7 @@ def sample_generator(
         raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
-    pictures = class_pictures if kind == "class" else text_pictures
-    target, rows = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
+    target, rows = generated(kind, words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
     return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
 
 
