@@ -103,16 +103,16 @@ DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"
 def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:
     """Return part, action, the action as text, reason and number of samples, by part, action, descending number."""
     return [
-        (part.name, action, done, reason, samples)
+        (part["name"], action, done, reason, samples)
         for part in catalog.parts
         for action, done in DONE.items()
-        for reason, samples in sorted(part.quarantine[action].items(), key=lambda pair: (-pair[1], pair[0]))
+        for reason, samples in sorted(part["quarantine"][action].items(), key=lambda pair: (-pair[1], pair[0]))
     ]
 
 
 def passed_over_rows(catalog: Catalog) -> list[tuple[str, str]]:
     """Return what was passed over, in no list: the part and a line of text each."""
-    return [(part.name, line) for part in catalog.parts for line in passed_over_text(part.passed_over)]
+    return [(part["name"], line) for part in catalog.parts for line in passed_over_text(part.get("passed_over", {}))]
 
 
 def range_of(spread: Sequence[int]) -> str:
