@@ -38,12 +38,6 @@ def test_an_image_file_is_drawn_with_its_path() -> None:
     assert path == "deep/some.png"
 
 
-def test_a_width_is_one_at_least() -> None:
-    for width in (0, -5):
-        with pytest.raises(DarkroomError, match=f"--width is {width}, and must be at least 1"):
-            show(picture("some.png") and "some.png", width)
-
-
 def test_transparency_is_drawn_over_a_checkerboard() -> None:
     Image.new("RGBA", (16, 16), (9, 9, 9, 0)).save("clear.png")
     assert set(np.unique(pixels_of(show("clear.png", 80).rpartition("\n")[0]))) == {204, 255}

@@ -25,24 +25,13 @@ class Number:
     few: str = ""
 
     @property
-    def whole(self) -> str:
-        """The digits before the decimal point."""
-        return self.text.partition(".")[0]
-
-    @property
-    def fraction(self) -> str:
-        """The decimal point and the digits after it."""
-        return self.text[len(self.whole) :]
-
-    @property
-    def se_whole(self) -> str:
-        """The digits of the error before its decimal point."""
-        return self.se_text.partition(".")[0]
-
-    @property
-    def se_fraction(self) -> str:
-        """The decimal point of the error and the digits after it."""
-        return self.se_text[len(self.se_whole) :]
+    def pieces(self) -> dict[str, str]:
+        """The digits before the decimal point and what follows them, of the value and of its error."""
+        found = {}
+        for name, text in (("", self.text), ("se_", self.se_text)):
+            whole, point, rest = text.partition(".")
+            found |= {f"{name}whole": whole, f"{name}fraction": point + rest}
+        return found
 
 
 def _decimals(scale: float, significant: int) -> int:
@@ -74,9 +63,9 @@ def percent(fraction: float) -> str:
 
 def widths(numbers: Iterable[Number]) -> dict[str, int]:
     """Return the maximum lengths before and after the decimal point, of values and errors, to align a table."""
-    found = list(numbers)
-    pieces = ("whole", "fraction", "se_whole", "se_fraction")
-    return {piece: max((len(getattr(one, piece)) for one in found), default=0) for piece in pieces}
+    found = [one.pieces for one in numbers]
+    names = ("whole", "fraction", "se_whole", "se_fraction")
+    return {name: max((len(pieces[name]) for pieces in found), default=0) for name in names}
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -42,15 +42,13 @@ def show(
         str | None,
         Argument(help="an image file, a folder with a grid, or a training: its newest grid; default: a list"),
     ] = None,
-    width: Annotated[int | None, Option(help="characters in a row; default: those of the terminal")] = None,
+    width: Annotated[int | None, Option(min=1, help="characters in a row; default: those of the terminal")] = None,
 ) -> str:
     """Return an image for the terminal and its path; without `what` a list of the available ones.
 
     Raises:
         DarkroomError: there is no such image, or it cannot be read.
     """
-    if width is not None and width < 1:
-        raise DarkroomError(f"--width is {width}, and must be at least 1.")
     if what is None:
         return _listed()
     path = _path(what)

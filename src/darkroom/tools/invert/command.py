@@ -25,10 +25,6 @@ def invert(request: Request) -> str:
     Raises:
         DarkroomError: a value does not fit, a model or an image is missing, or the generator cannot be inverted.
     """
-    if request.images < 1:
-        raise DarkroomError("--images is 1 or more.")
-    if request.guidance < 0 or (request.edit_guidance or 0) < 0:
-        raise DarkroomError("--guidance and --edit-guidance are 0 or more.")
     if request.files and request.keys:
         raise DarkroomError("--from names files and --key stored images: one call each.")
     require_models(["tokenizer", "generator"])

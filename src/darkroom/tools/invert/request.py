@@ -11,7 +11,7 @@ class Request:
     """The options of `darkroom invert`."""
 
     split: Annotated[Literal["train", "val", "test"], Option(help="stored images of this split")] = "test"
-    images: Annotated[int, Option(help="how many, drawn of the split")] = 8
+    images: Annotated[int, Option(min=1, help="how many, drawn of the split")] = 8
     keys: Annotated[list[str] | None, Option("--key", metavar="KEY", help="a stored image; may be repeated")] = None
     files: Annotated[
         list[str] | None,
@@ -34,9 +34,9 @@ class Request:
     solver: Annotated[
         str | None, Option(help="ddim, euler or heun; default: ddim of Gaussian diffusion, euler of a flow")
     ] = None
-    guidance: Annotated[float, Option(help="scale of guidance there and back; 1: none")] = 1.0
+    guidance: Annotated[float, Option(min=0, help="scale of guidance there and back; 1: none")] = 1.0
     edit_guidance: Annotated[
-        float | None, Option(metavar="SCALE", help="of --to-label and --to-text; default: `sample_generator`")
+        float | None, Option(min=0, metavar="SCALE", help="of --to-label and --to-text; default: `sample_generator`")
     ] = None
     weights: Annotated[
         str | None, Option(help="ema, raw, a .safetensors file, or a folder with a model or a checkpoint")

@@ -49,8 +49,8 @@ def command(
     labels: Annotated[
         list[str] | None, Option(metavar="CLASS,…", help="classes, by name or number; may be repeated")
     ] = None,
-    images: Annotated[int, Option(help="images of each")] = 4,
-    seed: Annotated[int | None, Option(help="of all noise; default: the seed in params.yaml")] = None,
+    images: Annotated[int, Option(min=1, help="images of each")] = 4,
+    seed: Annotated[int | None, Option(min=0, help="of all noise; default: the seed in params.yaml")] = None,
     steps: Annotated[str | None, Option(help="steps of the solver", rich_help_panel=_OVERRIDES)] = None,
     guidance: Annotated[float | None, Option(help="scale of guidance; 1: none", rich_help_panel=_OVERRIDES)] = None,
     solver: Annotated[
@@ -111,8 +111,6 @@ def sample(
         raise DarkroomError(
             "say what to make images of: --text 'a red circle', --labels 3,5, or --embedding-of FILE.png."
         )
-    if images < 1 or (seed is not None and seed < 0):
-        raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     if mask is not None and not files:
         raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
     values = given("sample_text")
@@ -143,8 +141,6 @@ def sample_generator(
     Raises:
         DarkroomError: there is no such class or no model, a value does not fit, or a file cannot be read or written.
     """
-    if images < 1 or (overrides.seed is not None and overrides.seed < 0):
-        raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
     target, rows = generated(kind, words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))

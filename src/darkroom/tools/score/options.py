@@ -38,17 +38,18 @@ class Request:
         Option("--protocol", "--convention", help="whose resize of images, splits and subsets"),
     ] = "darkroom"
     out: Annotated[Path, Option(metavar="FOLDER", help="of scores.json and index.html")] = Path("score")
-    limit: Annotated[int | None, Option(metavar="N", help="at most N images of each, drawn at random")] = None
+    limit: Annotated[int | None, Option(metavar="N", min=20, help="at most N images of each, drawn at random")] = None
     size: Annotated[
         int | None,
         Option(
             metavar="N",
+            min=1,
             help="crop each image to its middle square and resize it to N x N pixels of RGB, as ingest does; without "
             "it the images of a set must have one size and one kind of colour",
         ),
     ] = None
-    batch: Annotated[int, Option(help="images in a forward pass")] = 32
-    threads: Annotated[int | None, Option(help="CPU threads; default: all")] = None
+    batch: Annotated[int, Option(min=1, help="images in a forward pass")] = 32
+    threads: Annotated[int | None, Option(min=1, help="CPU threads; default: all")] = None
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], Option(help="of the extractor")] = "auto"
 
     def __post_init__(self) -> None:

@@ -34,7 +34,6 @@ from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
-from darkroom.errors import DarkroomError
 from darkroom.tools.places import require_picture
 from darkroom.tools.verify.problems import left_over, read_parts
 from darkroom.tools.verify.text import failed_text, text_of
@@ -50,7 +49,7 @@ def show(
     ] = None,
     split: Annotated[Literal["train", "val", "test"] | None, Option(help="images of this split alone")] = None,
     grid: Annotated[Path, Option(help="where the grid is written")] = Path("logs/data/grid.png"),
-    images: Annotated[int, Option(help="images in the grid; 0: no grid")] = 36,
+    images: Annotated[int, Option(min=0, help="images in the grid; 0: no grid")] = 36,
     every_row: Annotated[
         bool, Option("--quarantine", help="list every sample that was quarantined or repaired")
     ] = False,
@@ -59,11 +58,9 @@ def show(
     """Return a summary of some parts of the data, and write a grid of their images.
 
     Raises:
-        DarkroomError: params.yaml is not valid, or has no such part, `images` is negative, or no PNG can be written.
+        DarkroomError: params.yaml is not valid, or has no such part, or no PNG can be written.
         ArtifactError: a part is missing or damaged; the message names the file.
     """
-    if images < 0:
-        raise DarkroomError(f"--images is {images}, and must be 0 or more.")
     if images:
         require_picture(f"--grid {grid}", grid)
     known, wanted = read_parts(names or [])
