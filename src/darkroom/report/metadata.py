@@ -29,7 +29,7 @@ class Catalog(Metadata):
     counts: dict[str, dict[str, int]]
     image: dict[str, Any]
     parts: list[dict[str, Any]]
-    duplicates: dict[str, int]
+    duplicates: dict[str, Any]
 
 
 class Floor(Metadata):
@@ -77,7 +77,6 @@ class NearestFacts(Metadata):
     columns: the classes of the columns of the pictures of real images beside samples.
     originals: the split of the real images, where they are those of the samples' captions; they stand in no column.
     neighbours: rows of samples above their neighbours.
-    reason: why no image was looked for.
     """
 
     images: int
@@ -90,7 +89,6 @@ class NearestFacts(Metadata):
     originals: str = ""
     neighbours: int = 0
     files: dict[str, str] = {}
-    reason: str = ""
 
 
 class PriorFacts(Metadata):
@@ -129,10 +127,9 @@ class LabelBaselines(Metadata):
 
 
 class LeftOut(Metadata):
-    """Classes that a noise floor leaves out, the fraction of the samples that is of these, scores of the others."""
+    """Classes that a noise floor leaves out, and scores of the samples of the others."""
 
     classes: list[str]
-    fraction: float
     samples: dict[str, Scores]
 
 

@@ -227,9 +227,9 @@ def test_a_column_of_a_known_name_that_is_not_used_is_named():
     assert (found.label, found.caption) == (None, None)
     assert [note.removeprefix("The column ").replace(" of the table holds no", "") for note in found.notes] == [
         "`label` classes: it has 10 values for 40 images, and each class needs 5.",
+        "`class` classes: its values are too long.",
         "`Breed` classes: its values are all the same.",
         "`style` classes: most of it is empty.",
-        "`class` classes: its values are too long.",
         "`text` captions: its values are all the same.",
         "`caption` captions: most of it is empty.",
     ]
