@@ -27,7 +27,7 @@ class Number:
     @property
     def pieces(self) -> dict[str, str]:
         """The digits before the decimal point and what follows them, of the value and of its error."""
-        found = {}
+        found = dict[str, str]()
         for name, text in (("", self.text), ("se_", self.se_text)):
             whole, point, rest = text.partition(".")
             found |= {f"{name}whole": whole, f"{name}fraction": point + rest}
