@@ -18,6 +18,11 @@ from darkroom.dag.stages import STAGES
         ("xyzzy", "No such command 'xyzzy'."),
         ("sample --by decode", "'--by': Value error, 'decode' is not one of 'generator',"),
         ("sample --image 3", "No such option: --image"),
+        ("sample --text a --images 0", "'--images'"),
+        ("data --images -1", "'--images'"),
+        ("show some.png --width 0", "'--width'"),
+        ("score . --against . --limit 5", "'--limit'"),
+        ("invert --guidance -1", "'--guidance'"),
     ],
 )
 def test_a_wrong_word_is_answered_with_what_is_near(given, text, capsys):

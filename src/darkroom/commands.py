@@ -20,7 +20,7 @@ class Command(NamedTuple):
 GROUPS: Mapping[str, Mapping[str, Command]] = {
     "Data": {
         "init": Command(
-            "tools.init.request:request",
+            "tools.init.request:Request",
             "Inspect a dataset, benchmark this machine, and write params.yaml.",
             "tools.init.command:init",
         ),
@@ -43,7 +43,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
             "tools.sample.command:command", "Sample images of texts or classes, or variations of images."
         ),
         "invert": Command(
-            "tools.invert.request:request",
+            "tools.invert.request:Request",
             "Map images to noise by reversed DDIM or the reversed flow, and back.",
             "tools.invert.command:invert",
         ),
@@ -52,7 +52,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
     },
     "Score and compare": {
         "score": Command(
-            "tools.score.options:request",
+            "tools.score.options:Request",
             "Score any two folders of images, or .npz files as others publish.",
             "tools.score.command:score",
         ),

@@ -262,7 +262,6 @@ def test_a_word_that_clip_has_never_met_is_named_once(clone, capsys):
     ("asked", "message"),
     [
         (([], [], 4, None, None), "say what to make images of"),
-        ((["a"], [], 0, None, None), "--images is 1 or more"),
         ((["a"], [], 1, None, "samples/text/mine.png"), r"lies in samples/text, which the stage sample_text writes"),
         ((["a"], [], 1, None, "mine.jpg"), "ends in .png"),
         (([], ["none.png"], 1, None, "out.png"), "cannot read none.png: No such file"),

@@ -1,23 +1,19 @@
-"""`darkroom show`: samples by class beside real ones, image files, the newest grid of a training, a list."""
+"""`darkroom show`: grids, image files, the newest grid of a training, a list."""
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from rich.color import ColorSystem
 
 from darkroom.cli import main
 from darkroom.dag.records import Outdated
-from darkroom.data.catalog_writer import write_catalog
-from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.stages.generated import write_generated
 from darkroom.tools import bands
 from darkroom.tools.bands import drawn_here
 from darkroom.tools.show import show
-from data.making import make_part
 from tools.half_blocks_read import pixels_of
 
 
@@ -40,12 +36,6 @@ def test_an_image_file_is_drawn_with_its_path() -> None:
     drawn, _, path = show("deep/some.png", 80).rpartition("\n")
     np.testing.assert_array_equal(pixels_of(drawn), np.asarray(image))
     assert path == "deep/some.png"
-
-
-def test_a_width_is_one_at_least() -> None:
-    for width in (0, -5):
-        with pytest.raises(DarkroomError, match=f"--width is {width}, and must be at least 1"):
-            show(picture("some.png") and "some.png", width)
 
 
 def test_transparency_is_drawn_over_a_checkerboard() -> None:
@@ -145,100 +135,19 @@ def test_what_is_no_image_is_named() -> None:
             show(name, 80)
 
 
-def samples(labels: tuple[int, ...] = (3, 11) * 4) -> tuple[ImageShards, ImageShards]:
-    """Write samples of some of 12 classes, and the data; return samples and training images."""
-    make_part(Path("data/shards"), "one", 0, 200)
-    catalog = Path("data/catalog")
-    catalog.mkdir()
-    write_catalog(catalog, ["one"], Path("data/shards"))
-    classes = sorted({str(number) for number in range(12)}, key=int)
-    images = np.random.default_rng(0).integers(0, 256, (len(labels), 3, 6, 6), dtype=np.uint8)
-    write_generated(
-        Path("samples/generator"),
-        [images],
-        classes,
-        8,
-        images=len(labels),
-        image_shape=(3, 6, 6),
-        labels=np.array(labels),
-    )
-    return ImageShards.open_folder(Path("samples/generator")), ImageShards.open_parts(["one"], "train")
-
-
-def test_samples_are_drawn_by_class_beside_real_images() -> None:
-    """Of 99 characters four images of 24 have a place: two samples, and two real ones of the class."""
-    made, train = samples()
-    lines = show("samples/generator", 99).split("\n")
-    assert lines[-1] == "samples/generator/grid.png" and len(lines) == 2 * 13 + 1
-    for number, name in enumerate(("3", "11")):
-        heading, *drawn = lines[13 * number : 13 * (number + 1)]
-        assert heading.split() == [name, "real"] and heading.index("real") == 50
-        found = pixels_of("\n".join(drawn))
-        images = [found[2:24:4, at + 2 : at + 24 : 4].transpose(2, 0, 1) for at in (0, 25, 50, 75)]
-        rows = [row for row, label in enumerate(made.labels) if label == name]
-        np.testing.assert_array_equal(images[:2], made.__getitems__(rows[:2]))
-        real = train.__getitems__([row for row, label in enumerate(train.labels) if label == name])
-        assert all(any((image == other).all() for other in real) for image in images[2:])
-
-
-def test_of_many_classes_ten_are_drawn_and_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples(tuple(range(12)) * 2)
-    read, labels = [], ImageShards.labels.fget
-    monkeypatch.setattr(ImageShards, "labels", property(lambda shards: read.append(shards) or labels(shards)))
-    lines = show("samples/generator", 99).split("\n")
-    assert len(lines) == 10 * 13 + 2 and [line.split()[0] for line in lines[:130:13]] == [str(n) for n in range(10)]
-    assert lines[-2:] == ["and 2 more of 12 classes", "samples/generator/grid.png"]
-    assert len(read) == 2  # of the samples and of the data
-
-
-def test_samples_of_captions_are_drawn_before_the_images_of_these() -> None:
-    made, train = samples()
-    real = train.__getitems__([0, 1])
-    captions = [caption for caption in train.captions[:2] if caption]
-    write_generated(
-        Path("samples/of-captions"),
-        [made.__getitems__([0, 1])],
-        made.labels[:1],
-        2,
-        images=2,
-        image_shape=(3, 6, 6),
-        labels=None,
-        captions=captions,
-        condition="caption",
-        sampler={"split": "train"},
-    )
-    lines = show("samples/of-captions", 99).split("\n")
-    assert len(captions) == 2 and lines[-1] == "samples/of-captions/grid.png" and len(lines) == 2 * 13 + 1
-    for number, caption in enumerate(captions):
-        heading, *drawn = lines[13 * number : 13 * (number + 1)]
-        assert heading == caption
-        found = pixels_of("\n".join(drawn))
-        images = [found[2:24:4, at + 2 : at + 24 : 4].transpose(2, 0, 1) for at in (0, 25)]
-        np.testing.assert_array_equal(images, [made.__getitems__([number])[0], real[number]])
-
-
-@pytest.mark.parametrize("known", [{"condition": "image"}, {"condition": "text", "repeats": {}, "sampler": {}}])
-def test_samples_without_classes_are_drawn_as_their_grid(known: dict[str, Any]) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (2, 3, 6, 6), dtype=np.uint8)
-    write_generated(
-        Path("samples/decoder"),
-        [images],
-        [],
-        2,
-        images=2,
-        image_shape=(3, 6, 6),
-        labels=None,
-        captions=["a ring", "a disc"],
-        **known,
-    )
-    grid = Image.open("samples/decoder/grid.png").convert("RGB")
-    np.testing.assert_array_equal(pixels_of(show("samples/decoder", 999).rpartition("\n")[0]), np.asarray(grid))
+def test_of_a_wide_grid_the_left_is_drawn_at_half_its_size() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 100, 3), dtype=np.uint8).repeat(2, axis=0).repeat(2, axis=1)
+    for path in ("samples/generator/grid.png", "photo.png"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    np.testing.assert_array_equal(pixels_of(show("samples/generator", 30).rpartition("\n")[0]), pixels[::2, :60:2])
+    assert pixels_of(show("photo.png", 30).rpartition("\n")[0]).shape[1] == 30
 
 
 def test_a_command_draws_its_rows_where_the_terminal_shows_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("a ring\x1b[2J", np.full((3, 1, 8, 8), 99, dtype=np.uint8))]
     assert drawn_here(rows) == ""
-    monkeypatch.setattr(bands, "colours_of", lambda stream: 256)
+    monkeypatch.setattr(bands, "colours_of", lambda stream: ColorSystem.EIGHT_BIT)
     lines = drawn_here(rows).split("\n")
-    assert lines[0] == "a ring?[2J" and lines[-1] == "" and len(lines) == 10  # 16 pixels: 80 characters hold four
-    assert drawn_here(rows * 50) == ""  # nobody scrolls through a thousand lines unasked
+    assert lines[0] == "a ring?[2J" and lines[-1] == "" and len(lines) == 6
+    assert drawn_here(rows * 50) == ""  # nobody scrolls through hundreds of lines unasked

@@ -103,7 +103,7 @@ def _shares(facts: NearestFacts) -> Iterator[Line]:
     for space, how in _SPACES.items():
         name = f"copies_{space}"
         run, inside = _share(facts.scores[name], facts.images)
-        real, floor = _share(facts.floor[name], facts.held_out.images)
+        real, floor = _share(facts.floor[name], facts.held_out["images"])
         what = f"are more than three times as near to one training image as to any other, {how}"
         many = inside[0] > floor[1]
         compared = "More" if many else "Fewer" if inside[1] < floor[0] else "No more"

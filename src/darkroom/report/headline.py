@@ -155,7 +155,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
                 title("psnr"),
                 psnr.value,
                 psnr.text,
-                f"between {card.n_fake:,} real images of the {card.reference.split} split and their reconstructions: "
+                f"between {card.n_fake:,} real images of the {card.split} split and their reconstructions: "
                 "how much of an image survives the latents.",
                 psnr.se,
                 psnr.se_text,

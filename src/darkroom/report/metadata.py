@@ -19,52 +19,17 @@ class Metadata(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class ImageFacts(Metadata):
-    """The format of the images: size in pixels, channels (RGB, RGBA or L), and file format ("mixed" for several)."""
-
-    size: int
-    channels: str
-    format: str
-
-
-class Part(Metadata):
-    """A part of the data.
-
-    shorter_side: minimum, median and maximum over the originals, in pixels; empty without images.
-    enlarged: the number of images whose original was smaller.
-    quarantine: the number of damaged samples by action (quarantine, repair or keep) and reason.
-    passed_over: counts of files that are in no list, see `darkroom.data.sources.walk`.
-    """
-
-    name: str
-    images: int
-    shards: int
-    bytes: int
-    shorter_side: list[int]
-    enlarged: int
-    quarantine: dict[str, dict[str, int]]
-    passed_over: dict[str, Any] = Field(default_factory=dict)
-
-
-class Duplicates(Metadata):
-    """The number of images that are copies of an earlier one, in all, from another part, and from another split."""
-
-    images: int
-    across_parts: int
-    across_splits: int
-
-
 class Catalog(Metadata):
-    """data/catalog: classes, and image counts by split and class."""
+    """data/catalog: classes, image counts by split and class, the format of images, parts and duplicates."""
 
     classes: list[str]
     images: dict[str, int]
     unlabelled: dict[str, int]
     captions: dict[str, int]
     counts: dict[str, dict[str, int]]
-    image: ImageFacts
-    parts: list[Part]
-    duplicates: Duplicates
+    image: dict[str, Any]
+    parts: list[dict[str, Any]]
+    duplicates: dict[str, Any]
 
 
 class Floor(Metadata):
@@ -77,30 +42,13 @@ class Floor(Metadata):
     halves: Scores
 
 
-class Recognised(Metadata):
-    """Held-out images of a class: their number, the fraction recognised, and that of a likeliest class of 0.9."""
-
-    n: int
-    accuracy: float
-    confident: float
-
-
-class EvaluatorFacts(Metadata):
-    """What the evaluator of labels is worth: its accuracy on held-out real images, over images, classes, by class."""
-
-    n: int
-    accuracy: float | None = None
-    mean_class_accuracy: float | None = None
-    by_class: dict[str, Recognised] = {}
-
-
 class Reference(Metadata):
-    """data/reference: splits of the real images, the noise floor by extractor, the evaluator of labels."""
+    """data/reference: splits of the real images, the noise floor by extractor, the worth of the evaluator of labels."""
 
     split: str
     held_out: str
     extractors: dict[str, Floor]
-    evaluator: EvaluatorFacts | None = None
+    evaluator: dict[str, Any] | None = None
 
 
 class Samples(Metadata):
@@ -120,25 +68,19 @@ class Samples(Metadata):
     reason: str = ""
 
 
-class HeldOut(Metadata):
-    """The real images that no training saw: their split, and how many were looked for."""
-
-    split: str
-    images: int
-
-
 class NearestFacts(Metadata):
     """samples/nearest/NAME: how many images of each set, scores of the samples and of held-out ones.
+
+    held_out: `split` and `images` of the real images that no training saw.
 
     nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
     columns: the classes of the columns of the pictures of real images beside samples.
     originals: the split of the real images, where they are those of the samples' captions; they stand in no column.
     neighbours: rows of samples above their neighbours.
-    reason: why no image was looked for.
     """
 
     images: int
-    held_out: HeldOut = HeldOut(split="", images=0)
+    held_out: dict[str, Any] = {}
     train: int = 0
     scores: Scores = {}
     floor: Scores = {}
@@ -147,7 +89,6 @@ class NearestFacts(Metadata):
     originals: str = ""
     neighbours: int = 0
     files: dict[str, str] = {}
-    reason: str = ""
 
 
 class PriorFacts(Metadata):
@@ -165,12 +106,6 @@ class Reconstructions(Metadata):
     codes: int
 
 
-class CardReference(Metadata):
-    """The real images of a score: their split."""
-
-    split: str
-
-
 class Protocol(Metadata):
     """What must be equal before two scores compare; of it the counts and the reference.
 
@@ -178,7 +113,7 @@ class Protocol(Metadata):
     """
 
     n_fake: int
-    reference: CardReference
+    reference: dict[str, Any]
     diversity: dict[str, Any] = {}
 
 
@@ -192,10 +127,9 @@ class LabelBaselines(Metadata):
 
 
 class LeftOut(Metadata):
-    """Classes that a noise floor leaves out, the fraction of the samples that is of these, scores of the others."""
+    """Classes that a noise floor leaves out, and scores of the samples of the others."""
 
     classes: list[str]
-    fraction: float
     samples: dict[str, Scores]
 
 
@@ -233,23 +167,15 @@ class Card(Metadata):
         return self.protocol.n_fake
 
     @property
-    def reference(self) -> CardReference:
-        """The real images that they are compared with."""
-        return self.protocol.reference
-
-
-class ClipProtocol(Metadata):
-    """Of CLIP's scores: the number of images and of distinct captions."""
-
-    images: int
-    captions: int
-    reference: CardReference
+    def split(self) -> str:
+        """The split of the real images that they are compared with."""
+        return str(self.protocol.reference["split"])
 
 
 class ClipCard(Metadata):
-    """How CLIP's scores were made, and what a constant answer gets beside a score."""
+    """How CLIP's scores were made (`images`, `captions`, `reference`), and what a constant answer gets beside one."""
 
-    protocol: ClipProtocol
+    protocol: dict[str, Any]
     baselines: dict[str, Scores] = {}
 
 

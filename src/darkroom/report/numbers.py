@@ -25,24 +25,13 @@ class Number:
     few: str = ""
 
     @property
-    def whole(self) -> str:
-        """The digits before the decimal point."""
-        return self.text.partition(".")[0]
-
-    @property
-    def fraction(self) -> str:
-        """The decimal point and the digits after it."""
-        return self.text[len(self.whole) :]
-
-    @property
-    def se_whole(self) -> str:
-        """The digits of the error before its decimal point."""
-        return self.se_text.partition(".")[0]
-
-    @property
-    def se_fraction(self) -> str:
-        """The decimal point of the error and the digits after it."""
-        return self.se_text[len(self.se_whole) :]
+    def pieces(self) -> dict[str, str]:
+        """The digits before the decimal point and what follows them, of the value and of its error."""
+        found = dict[str, str]()
+        for name, text in (("", self.text), ("se_", self.se_text)):
+            whole, point, rest = text.partition(".")
+            found |= {f"{name}whole": whole, f"{name}fraction": point + rest}
+        return found
 
 
 def _decimals(scale: float, significant: int) -> int:
@@ -74,9 +63,9 @@ def percent(fraction: float) -> str:
 
 def widths(numbers: Iterable[Number]) -> dict[str, int]:
     """Return the maximum lengths before and after the decimal point, of values and errors, to align a table."""
-    found = list(numbers)
-    pieces = ("whole", "fraction", "se_whole", "se_fraction")
-    return {piece: max((len(getattr(one, piece)) for one in found), default=0) for piece in pieces}
+    found = [one.pieces for one in numbers]
+    names = ("whole", "fraction", "se_whole", "se_fraction")
+    return {name: max((len(pieces[name]) for pieces in found), default=0) for name in names}
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -103,16 +92,16 @@ DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"
 def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:
     """Return part, action, the action as text, reason and number of samples, by part, action, descending number."""
     return [
-        (part.name, action, done, reason, samples)
+        (part["name"], action, done, reason, samples)
         for part in catalog.parts
         for action, done in DONE.items()
-        for reason, samples in sorted(part.quarantine[action].items(), key=lambda pair: (-pair[1], pair[0]))
+        for reason, samples in sorted(part["quarantine"][action].items(), key=lambda pair: (-pair[1], pair[0]))
     ]
 
 
 def passed_over_rows(catalog: Catalog) -> list[tuple[str, str]]:
     """Return what was passed over, in no list: the part and a line of text each."""
-    return [(part.name, line) for part in catalog.parts for line in passed_over_text(part.passed_over)]
+    return [(part["name"], line) for part in catalog.parts for line in passed_over_text(part.get("passed_over", {}))]
 
 
 def range_of(spread: Sequence[int]) -> str:

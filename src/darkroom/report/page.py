@@ -105,11 +105,11 @@ def groups(inputs: Inputs) -> Iterator[Group]:
     for title, each in conditioned_images(inputs):
         yield from generated(inputs, each.scored, title, None if inputs.generator else {})
     card = inputs.tokenizer.card
-    title = f"Reconstructions of the {card.reference.split} split"
+    title = f"Reconstructions of the {card.split} split"
     found = inputs.tokenizer.scores
     codes = {
         "Codes of the train split": "codes of train",
-        f"Codes of the {card.reference.split} split": "codes scored",
+        f"Codes of the {card.split} split": "codes scored",
         "What the codes cost": "cost of codes",
     }
     of_images = set(found) - set(table.of_group(*codes.values()))
@@ -124,10 +124,13 @@ def clip_group(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of CLIP's scores and of the prior's, where there are some."""
     clip = inputs.clip
     if clip is not None and (found := rows(clip.scores, table.of_group("clip"))):
-        aside, split = f"{clip.card.protocol.captions:,} captions that differ", clip.card.protocol.reference.split
+        aside, split = (
+            f"{clip.card.protocol['captions']:,} captions that differ",
+            clip.card.protocol["reference"]["split"],
+        )
         if constant := clip.card.baselines.get("zero_shot_accuracy"):
             aside += f", a constant answer gets {number(constant['constant']).text}"
-        yield Group(f"CLIP on the {split} split", (f"n = {clip.card.protocol.images:,}", "", ""), found, aside)
+        yield Group(f"CLIP on the {split} split", (f"n = {clip.card.protocol['images']:,}", "", ""), found, aside)
     if inputs.prior is not None and (found := rows(inputs.prior.scores, table.of_group("prior"))):
         yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
 
@@ -290,8 +293,8 @@ def render(title: str, inputs: Inputs) -> str:
     )
     environment.filters |= {"written": written, "bytes": bytes_of, "range": range_of}
     environment.filters |= {"sampling": sampling, "percent": percent, "counted": counted}
-    counts, evaluator = inputs.catalog.counts, inputs.reference.evaluator
-    train, known = counts["train"], evaluator.by_class if evaluator else {}
+    counts, evaluator = inputs.catalog.counts, {"by_class": {}} | (inputs.reference.evaluator or {})
+    train = counts["train"]
     always = ALWAYS if inputs.generator else ALWAYS - {"generator"}
     return environment.get_template("page.html").render(
         title=title,
@@ -300,7 +303,7 @@ def render(title: str, inputs: Inputs) -> str:
         copies={_COPIES[name]: found for name, found in inputs.copies.items()},
         conditioned=dict(conditioned_images(inputs)),
         evaluator=evaluator,
-        never=[name for name, of in known.items() if not of.accuracy],
+        never=[name for name, of in evaluator["by_class"].items() if not of["accuracy"]],
         little=LITTLE,
         commonest=max(train.values(), default=0) / max(1, sum(train.values())),
         splits=_SPLITS,

@@ -139,12 +139,6 @@ def params(
 ) -> str:
     """Return the keys of params.yaml with value, default, allowed values and description.
 
-    Args:
-        prefix: a stage, a section or a key: that part alone; None: all.
-        everything: also the keys that do not stand in params.yaml, at their defaults.
-        is_page: check docs/params.md instead.
-        write: write docs/params.md instead.
-
     Raises:
         DarkroomError: params.yaml is not valid, or there is no such key; names the nearest.
     """

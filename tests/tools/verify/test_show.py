@@ -18,7 +18,6 @@ from darkroom.data.splits import SPLITS, split_of
 from darkroom.stages.catalog import summary as catalog_log
 from darkroom.tools.verify.show import summary
 from darkroom.tools.verify.text import text_of
-from data.embeddings_made import make_embeddings
 from data.making import SHARES, Noise, make_part, pixels
 from tools.verify.making import configure, said
 
@@ -46,17 +45,6 @@ def test_counts_of_every_part_and_split(made: Path) -> None:
         sum(part["images"][split] for part in metadata["parts"]) for split in SPLITS
     ]
     assert len({len(line) for line in (head, first, second, total)}) == 1  # aligned
-
-
-def test_embeddings_are_told_where_there_are_any(made: Path) -> None:
-    assert facts_of()["embeddings"] == []
-    make_embeddings(SHARDS, Path("data/embeddings"), "first", store=("train", "val"))
-    none = {"embed": lambda *_: {}, "names": [], "clip": "", "dim": 0, "store": []}
-    make_embeddings(SHARDS, Path("data/embeddings"), "second", **none)
-    (metadata,) = facts_of()["embeddings"]
-    assert metadata["part"] == "first" and metadata["splits"] == ["train", "val"] and metadata["dim"] == 4
-    text = said("data")[1]
-    assert "embeddings of images and texts and encodings, 4 numbers in float16, train, val: first" in text
 
 
 def test_one_split_of_one_part(made: Path) -> None:
@@ -215,8 +203,6 @@ def test_images_without_labels_and_captions(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_cannot_be_shown(made: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["data", "--images", "-1"]) == 1
-    assert "--images is -1" in capsys.readouterr().err
     (SHARDS / "first/val/index.parquet").unlink()
     assert main(["data"]) == 1
     assert "data/shards/first/val/index.parquet is missing" in capsys.readouterr().err

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import fsspec
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +12,7 @@ from hypothesis import strategies as st
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.cli import main
 from darkroom.data.layout import SHARDS
-from darkroom.tools.verify.problems import Problem, lines
-from data.making import RULES
-from data.making_tars import img2dataset, picture
-from data.making_tars import tar as write_tar
+from data.making_tars import img2dataset
 from tools.verify.making import ROOT, catalogue, configure, index_in_place, project, record, rows_of, said
 
 
@@ -66,32 +62,6 @@ def replace(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_the_damaged_images_of_a_tar_are_named(made: Path) -> None:
-    record()
-    tar = SHARDS / "first/train/00000.tar"
-    rows = pq.ParquetFile(tar.with_name("index.parquet")).read_row_group(0).to_pylist()
-    content = bytearray(tar.read_bytes())
-    for row in (rows[0], rows[2]):
-        content[row["offset"] + 30] ^= 1
-    replace(tar, bytes(content))
-    code, text = said("verify", "first")
-    again = "delete data/shards/first and restore it with `dvc checkout data/shards/first`"
-    assert code == 1 and f"{tar}: is not what dvc.lock records: {again}" in text
-    damaged = [f"{tar}: image {row['key']} is damaged: its sha256 is not that of the index: {again}" for row in rows]
-    assert [line in text for line in damaged] == [True, False, True] + [False] * (len(rows) - 3)
-    assert said("verify", "second")[0] == 0
-    replace(tar, bytes(content[: rows[-1]["offset"] + 10]))
-    assert f"image {rows[-1]['key']} is damaged" in said("verify", "first")[1]
-    tar.with_name("index.parquet").unlink()
-    assert "index.parquet: is missing" in said("verify", "first")[1]
-
-
-def test_of_many_faults_of_a_kind_the_first_are_listed() -> None:
-    found = list(lines(Problem("a", "is wrong", "do", f"k{number}") for number in range(25)))
-    assert found[0] == "a: image k0 is wrong: do." and found[19] == "a: image k19 is wrong: do."
-    assert found[20:] == ["a: 5 more images of which each is wrong."]
-
-
 def test_left_over_folders_are_named(made: Path) -> None:
     configure("first")
     catalogue("first")
@@ -119,8 +89,6 @@ def test_outputs_of_every_stage_or_of_a_part_are_checked(made: Path) -> None:
 def test_a_part_that_nobody_knows(made: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["verify", "frist"]) == 1
     assert "params.yaml has no part `frist`; did you mean `first`?" in capsys.readouterr().err
-    assert main(["data", "show"]) == 1
-    assert "`darkroom data show` is now `darkroom data`." in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -150,23 +118,12 @@ def test_a_part_that_is_indexed_in_place(elsewhere: Path) -> None:
     code, text = said("verify")
     assert code == 1 and "00000.tar" not in text
     assert f"{tar}: is damaged: its sha256 is not that of the manifest: it changed since it was indexed" in text
-    assert f"{tar}: image {row['key']} is damaged: its sha256 is not that of the index" in text
     tar.write_bytes(content[:-1])
     assert f"{tar}: is damaged" in said("verify")[1]
     tar.unlink()
     assert f"{tar}: is missing: it changed since it was indexed; put the old file back" in said("verify")[1]
     (SHARDS / "first/manifest.json").write_text("{")  # an output of DVC, which is reported as such
     assert said("verify")[0] == 0
-
-
-def test_hard_links_that_are_indexed_in_place_are_sound_and_each_is_checked(elsewhere: Path) -> None:
-    linked = {f"{number}.jpg": "0.jpg" for number in range(1, 9)}
-    path = write_tar(elsewhere.parent / "a.tar", [("0.jpg", picture(0)), *linked.items(), ("9.jpg", picture(9))])
-    index_in_place("first", path, {**RULES, "duplicate": "keep"}, label=None)
-    assert said("verify")[0] == 0
-    damage(path, rows_of("first", "train")[0]["offset"] + 40, b"\0\0\0")
-    text = said("verify")[1]
-    assert [f"image {number} is damaged" in text for number in range(10)] == [True] * 9 + [False]
 
 
 def test_remote_tars_are_read_where_that_is_asked_for(elsewhere: Path) -> None:

@@ -48,13 +48,6 @@ def table(
 ) -> str:
     """Return the scores of two revisions side by side, their difference, and whether it is noise.
 
-    Args:
-        old: a revision, or several with commas between them that differ in seeds alone.
-        new: the same.
-        markdown: whether the table is Markdown.
-        seeds: take in the experiments that differ from either in seeds alone.
-        everything: also the scores that are equal in both, or do not compare.
-
     Raises:
         DarkroomError: an unknown revision, or one without metrics; several that differ in more than seeds.
     """
@@ -192,12 +185,8 @@ def _age(*revisions: str) -> str:
 def more_copies(old: Results, new: Results, rows: Iterable[Row]) -> str:
     """Return a line for each file whose distance is better in one revision, which copies more; empty for none.
 
-    More copies: a share that is higher by two standard errors, or a C_T below -3 that is lower by two of them.
-
-    Args:
-        old: a revision.
-        new: another.
-        rows: of `compare`, with their verdicts.
+    More copies: a share that is higher by two standard errors, or a C_T below -3 that is lower by two of them. `rows`
+    are those of `compare`.
     """
     better: dict[str, dict[bool, list[str]]] = {}
     for row in rows:

@@ -28,11 +28,7 @@ _OTHERWISE = "take --format safetensors, which holds it."
 def write_pipeline(folder: Path, model: DiT, manifest: Mapping[str, Any], tokenizer: Any) -> None:
     """Write the folder.
 
-    Args:
-        folder: that the files go into.
-        model: without parts that the format cannot hold.
-        manifest: of the generator.
-        tokenizer: that of its latents.
+    `model` has no parts that the format cannot hold; `manifest` is the generator's, `tokenizer` that of its latents.
 
     Raises:
         DarkroomError: diffusers has no such autoencoder, transformer or scheduler; names the key.
@@ -44,7 +40,7 @@ def write_pipeline(folder: Path, model: DiT, manifest: Mapping[str, Any], tokeni
             "models/tokenizer is no KL autoencoder, and diffusers' pipeline of a DiT decodes with one alone: take "
             "--format pt or safetensors, or train with `train_tokenizer.kind`: kl."
         )
-    folded_vae(tokenizer.network, manifest["latent_mean"], manifest["latent_std"]).save_pretrained(folder / "vae")
+    scaled_vae(tokenizer.network, manifest["latent_mean"], manifest["latent_std"]).save_pretrained(folder / "vae")
     scheduler.save_pretrained(folder / "scheduler")
     shutil.copyfile(Path(__file__).with_name(PIPELINE), folder / PIPELINE)
     index = {
@@ -95,42 +91,21 @@ def transformer_of(model: DiT) -> DiTTransformer2DModel:
     return made.eval()
 
 
-@torch.no_grad()
-def folded_vae(network: AutoencoderKL, mean: Sequence[float], std: Sequence[float]) -> AutoencoderKL:
-    """Return an autoencoder of normalised latents: its latents times its `scaling_factor` are (w - mean) / std.
+def scaled_vae(network: AutoencoderKL, mean: Sequence[float], std: Sequence[float]) -> AutoencoderKL:
+    """Return an autoencoder whose configuration says how the pipeline normalises its latents.
 
-    A pipeline decodes x / scaling_factor. One deviation for all channels and no mean are the scaling factor. Otherwise
-    it is 1, and mean and deviation go into the 1 x 1 convolutions at both ends of the latent: behind the decoder's
-    W (std x + mean) + b = (W std) x + (W mean + b), before it (w - mean) / std and logvar - 2 log std.
-
-    Args:
-        network: whose latents are w.
-        mean: of each channel, (C,).
-        std: of each channel, (C,); 0 counts as 1.
+    One deviation for all channels and no mean are its `scaling_factor`, by which a pipeline divides. Otherwise that is
+    1, and mean and deviation of each channel, (C,), where 0 counts as 1, are `latents_mean` and `latents_std`.
     """
     deviations = [each or 1.0 for each in std]
-    uniform = not any(mean) and len(set(deviations)) == 1
-    ends = {"use_quant_conv": True, "use_post_quant_conv": True}
-    scale = {"scaling_factor": float(f"{1 / deviations[0]:.12g}") if uniform else 1.0, "shift_factor": None}
+    scale: dict[str, Any] = {"scaling_factor": 1.0, "latents_mean": [*mean], "latents_std": deviations}
+    if not any(mean) and len(set(deviations)) == 1:
+        factor = float(f"{1 / deviations[0]:.12g}")
+        scale = {"scaling_factor": factor, "latents_mean": None, "latents_std": None}
     own = {name: value for name, value in network.config.items() if not name.startswith("_")}
-    config = {**own, **scale, **({} if uniform else ends), "latents_mean": None, "latents_std": None}
     with torch.random.fork_rng(devices=[]):
-        made = AutoencoderKL.from_config(config)
-    state = {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
-    if not uniform:
-        channels = len(deviations)
-        for name, count in (("quant_conv", 2 * channels), ("post_quant_conv", channels)):
-            state.setdefault(f"{name}.weight", torch.eye(count)[:, :, None, None])
-            state.setdefault(f"{name}.bias", torch.zeros(count))
-        m, s = torch.tensor(mean, dtype=torch.float64), torch.tensor(deviations, dtype=torch.float64)
-        weight, bias = state["post_quant_conv.weight"].double(), state["post_quant_conv.bias"].double()
-        state["post_quant_conv.weight"] = (weight * s[None, :, None, None]).float()
-        state["post_quant_conv.bias"] = (bias + weight[:, :, 0, 0] @ m).float()
-        weight, bias = state["quant_conv.weight"].double(), state["quant_conv.bias"].double()
-        factors = torch.cat([1 / s, torch.ones_like(s)])
-        state["quant_conv.weight"] = (weight * factors[:, None, None, None]).float()
-        state["quant_conv.bias"] = torch.cat([(bias[:channels] - m) / s, bias[channels:] - 2 * s.log()]).float()
-    made.load_state_dict(state)
+        made = AutoencoderKL.from_config({**own, **scale, "shift_factor": None})
+    made.load_state_dict(network.state_dict())
     return made.eval()
 
 

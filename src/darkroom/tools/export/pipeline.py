@@ -84,7 +84,11 @@ class DarkroomDiTPipeline(DiTPipeline):
             x = self.scheduler.step(output, time, x).prev_sample
         images: Any = x
         if output_type != "latent":
-            images = self.vae.decode(x / self.vae.config.scaling_factor).sample
+            how = self.vae.config
+            if how.latents_mean is not None:
+                mean, std = (x.new_tensor(each)[:, None, None] for each in (how.latents_mean, how.latents_std))
+                x = x * std + mean
+            images = self.vae.decode(x / how.scaling_factor).sample
             images = (images / 2 + 0.5).clamp(0, 1)
             if output_type != "pt":
                 images = images.cpu().permute(0, 2, 3, 1).float().numpy()

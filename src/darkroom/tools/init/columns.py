@@ -1,7 +1,7 @@
 """Which columns of a table, of a data set of the Hub, or of the JSON in tars hold classes and captions."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +16,9 @@ from darkroom.params.parts import Hub
 # The names that people give them, in lower case; the first that fits.
 LABELS = ("label", "class", "category", "label_name", "class_name", "labels", "classes", "species", "breed", "style")
 CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "alt", "alt_text", "conversations")
-# Columns that repeat their values and say nothing of what an image shows.
-_OTHERS = {"split", "set", "subset", "source", "license", "author", "user", "url", "date", "year", "month", "format"}
 _THERE = 0.5  # fraction of the rows in which a column must have a value
 IMAGES = 5  # of a class, on average, from which on columns or folders may be classes
 _LETTERS = 40  # mean length of a class's name at most
-_WORDS = 3  # of a caption in a column of an unknown name, on average
-_BOOLEANS = {"true", "false", "yes", "no"}
-_IN_TABLE = "name that column `label` in the table, and run this again"
 
 Table = Mapping[str, Sequence[str | None]]
 
@@ -36,51 +31,27 @@ class Chosen(NamedTuple):
     notes: tuple[str, ...]
 
 
-def choose(table: Table, where: str, known: bool = False) -> Chosen:
-    """Return the columns of a table that hold classes and captions; `known` as for `label_in`."""
-    caption, on_captions = caption_in(table, where)
-    label, on_labels = label_in({name: table[name] for name in table if name != caption}, where, known)
-    return Chosen(label, caption, (*on_labels, *on_captions))
+def choose(table: Table, where: str, own: Set[str] = frozenset()) -> Chosen:
+    """Return the columns of a table that hold classes and captions, by their names and by what stands in them.
 
-
-def caption_in(table: Table, where: str) -> tuple[str | None, list[str]]:
-    """Return the column of the captions, and sentences on it, which call the table `where`."""
-    unfit = {name: why for name, values in table.items() if (why := _no_text(values))}
-    prose = [name for name, values in table.items() if _is_prose(values) and name.lower() not in LABELS]
-    name = column_of(table.keys() - unfit.keys(), CAPTIONS) or _only(prose)
-    notes = [f"Captions are of the column `{name}` of {where}."] if name is not None else []
-    return name, [*notes, *_refused(unfit, CAPTIONS, where, "captions")]
-
-
-def label_in(table: Table, where: str, known: bool = False, how: str = _IN_TABLE) -> tuple[str | None, list[str]]:
-    """Return the column of the classes, and sentences on it, which call the table `where`.
-
-    `known`: only a column of a known name holds classes, and never true and false: folders are classes, too. `how`
-    says how to choose another column. The table lacks the column of the captions.
+    The sentences call the table `where`, and name the columns of a known name that are not used. `own`: of label and
+    caption those that are known already.
     """
-    unfit = {name: why for name, values in table.items() if (why := _no_class(values, known))}
-    fitting = [name for name in table if name not in unfit]
-    others = [name for name in fitting if name.lower() not in _OTHERS and not _is_number_or_boolean(table[name])]
-    name = column_of(fitting, LABELS) or (None if known else _only(others))
-    notes = [f"Classes are of the column `{name}` of {where}."] if name is not None else []
-    if may := ", ".join(f"`{other}`" for other in others if other != name):
-        notes.append(f"{may} of {where} may hold classes: {how}.")
-    return name, [*notes, *_refused(unfit, LABELS, where, "classes")]
+    caption, on_captions = _column(table, () if "caption" in own else CAPTIONS, _no_text, f"{where} holds no captions")
+    label, on_labels = _column(table, () if "label" in own else LABELS, _no_class, f"{where} holds no classes")
+    found = {"Classes": label, "Captions": caption}
+    notes = [f"{what} are of the column `{name}` of {where}." for what, name in found.items() if name is not None]
+    return Chosen(label, caption, (*notes, *on_labels, *on_captions))
 
 
-def _refused(unfit: Mapping[str, str], names: Sequence[str], where: str, what: str) -> list[str]:
-    known = {name: why for name, why in unfit.items() if column_of([name], names)}
-    return [f"The column `{name}` of {where} holds no {what}: {why}." for name, why in known.items()]
-
-
-def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:
-    """Return the column that has the first of several names, in any letters."""
-    found = {column.strip().lower(): column for column in columns}
-    return next((found[name] for name in names if name in found), None)
-
-
-def _only(names: Sequence[str]) -> str | None:
-    return names[0] if len(names) == 1 else None
+def _column(
+    table: Table, names: Sequence[str], unfit: Callable[[Sequence[str | None]], str], holds: str
+) -> tuple[str | None, list[str]]:
+    """Return the column that has the first of several names and fits, and sentences on those that do not."""
+    columns = {name.strip().lower(): name for name in table}
+    known = {columns[name]: unfit(table[columns[name]]) for name in names if name in columns}
+    notes = [f"The column `{name}` of {holds}: {why}." for name, why in known.items() if why]
+    return next((name for name, why in known.items() if not why), None), notes
 
 
 def _filled(values: Sequence[str | None]) -> list[str]:
@@ -95,28 +66,14 @@ def _no_text(values: Sequence[str | None]) -> str:
     return "" if len(different) > 1 else "its values are all the same" if different else "most of it is empty"
 
 
-def _is_prose(values: Sequence[str | None]) -> bool:
-    """Return whether a column holds sentences, most of them different."""
-    filled = _filled(values)
-    words = sum(len(value.split()) for value in filled)
-    return bool(filled) and words >= _WORDS * len(filled) and len(set(filled)) > len(filled) / 2
-
-
-def _no_class(values: Sequence[str | None], known: bool) -> str:
+def _no_class(values: Sequence[str | None]) -> str:
     """Return why a column holds no classes, "" where it does: few short values, several images each."""
     filled = _filled(values)
     if why := _no_text(values):
         return why
     if (different := len(set(filled))) > len(filled) / IMAGES:
         return f"it has {different:,} values for {len(filled):,} images, and each class needs {IMAGES}"
-    if known and {value.strip().lower() for value in filled} <= _BOOLEANS:
-        return "true and false say less than the names of the folders"
     return "its values are too long" if sum(map(len, filled)) > _LETTERS * len(filled) else ""
-
-
-def _is_number_or_boolean(values: Sequence[str | None]) -> bool:
-    plain = [value.strip().lower() for value in _filled(values)]
-    return all(value in _BOOLEANS or value.lstrip("-").replace(".", "", 1).isdigit() for value in plain)
 
 
 _ROWS = 300  # whose texts are looked at
@@ -125,8 +82,7 @@ _ROWS = 300  # whose texts are looked at
 def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
     """Return the columns of a split that differ from the defaults, by the keys of `hub`, and sentences on them.
 
-    Columns whose type is that of class names are classes, whatever they are called; others are judged by their names
-    and by what stands in the first rows.
+    Columns whose type is that of class names are classes, whatever they are called; of others see `choose`.
 
     `path` is a folder in the Hub's layout, None where the data set is on the Hub; `own` are keys that a person has set.
 
@@ -143,20 +99,17 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     texts = [name for name, feature in features.items() if holds_texts(feature) and name not in named]
     rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
     table: Table = {name: [first_text(row[name]) for row in rows] for name in texts}
-    found, notes = dict[str, str | None](), list[str]()
-    if "caption" not in own:
-        found["caption"], notes = caption_in(table, files.name)
-    if "label" not in own and classes:
-        found["label"] = column_of(classes, LABELS) or classes[0]
+    chosen = choose(table, files.name, own | {"label"} if classes else own)
+    found: dict[str, str | None] = {"label": chosen.label, "caption": chosen.caption}
+    notes = [*chosen.notes]
+    if classes and "label" not in own:
+        found["label"] = next((name for name in classes if name.strip().lower() in LABELS), classes[0])
         others = f", of {', '.join(classes)}: `hub.label`" if len(classes) > 1 else ""
         notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{others}.")
-    elif "label" not in own:
-        rest = {name: table[name] for name in table if name != found.get("caption")}
-        found["label"], on_labels = label_in(rest, files.name, how="name one as `hub.label`, and run this again")
-        notes = [*on_labels, *notes]
     if settings.image not in features and len(images) == 1 and "image" not in own:
         found["image"] = images[0]
-    return {key: name for key, name in found.items() if name != getattr(Hub(), key)}, tuple(notes)
+    found = {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}
+    return found, tuple(notes)
 
 
 _MEMBERS = 3000  # of the first tar, that are looked at

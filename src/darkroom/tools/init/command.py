@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from darkroom.dag.history import write_expected
 from darkroom.data.catalog import class_warnings
 from darkroom.data.decoding import CONVERT
@@ -119,47 +121,36 @@ def _choices(found: Tuned) -> dict[str, Choice]:
     }
 
 
-_NAMED = 12  # classes that are named
-
-
 def report(
     subject: Subject, facts: Facts, wish: Wish, request: Request, measured: Measured, lengths: Mapping[str, int]
 ) -> str:
-    """Return the findings and decisions, up to twenty lines."""
-    trainings = _trainings(facts, request.minutes, measured, lengths)
-    alternatives = _alternatives(request.minutes, measured, lengths)
-    return "\n".join([*_data(facts, wish, subject), "", *trainings, *([""] if alternatives else []), *alternatives])
+    """Return the findings and decisions, up to twenty lines, from the template found.txt beside this file."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": "{:,}".format, "percent": "{:.1%}".format, "time": time_of}
+    total = measured.seconds(lengths)
+    return (
+        environment.get_template("found.txt")
+        .render(
+            subject=subject,
+            facts=facts,
+            wish=wish,
+            measured=measured,
+            convert=CONVERT,
+            class_warnings=class_warnings({"train": facts.classes}),
+            trainings=_trainings(facts, measured, lengths),
+            total=total,
+            seconds=60 * request.minutes,
+            needed=math.ceil(total / 60 / MARGIN),
+            short=_short(measured, lengths),
+        )
+        .rstrip()
+    )
 
 
-def _data(facts: Facts, wish: Wish, subject: Subject) -> list[str]:
-    low, middle, high = facts.side
-    sample = "" if facts.looked == facts.found else f", {facts.looked:,} of them inspected"
-    sides = f"shorter side {low} to {high} pixels, median {middle}"
-    lines = [f"{facts.found:,} images{sample}; {sides}; the middle square is kept."]
-    if left_out := facts.left_out / facts.looked:
-        lines.append(f"{left_out:.1%} are left out: damaged, transparent, or two files of one name.")
-    lines += [f"{count:,} of the inspected images are {name}: {CONVERT}." for name, count in facts.convert.items()]
-    if facts.images < facts.found:
-        lines.append(f"About {facts.images:,} images differ; {facts.duplicates:.1%} are copies, which are stored once.")
-    if len(facts.classes) < 2:
-        lines.append("No classes: the generator learns all images as one, and scores of labels say nothing.")
-    else:
-        named = ", ".join(f"{name} {count:,}" for name, count in list(facts.classes.items())[:_NAMED])
-        lines.append(f"{len(facts.classes):,} classes{sample}: {named}{', …' * (len(facts.classes) > _NAMED)}.")
-        lines += [f"{line[0].upper()}{line[1:]}." for line in class_warnings({"train": facts.classes})]
-    if facts.captioned:
-        use = "`--text` makes images of texts"
-        if wish.text:
-            use = f"images are made of texts, of up to {facts.tokens} tokens"
-        elif not facts.may_have_texts:
-            use = "too few, or always the same one, for images of texts"
-        lines.append(f"{facts.captioned:.1%} have a caption: {use}.")
-    elif subject.part.settings.get("caption") in ("txt", "metadata"):
-        lines.append("All captions are empty.")
-    return [*lines, *subject.notes]
-
-
-def _trainings(facts: Facts, minutes: float, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
+def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
+    """Return the table of the trainings."""
     train, enough = training_images(facts), measured.tier.enough
     rows = [("training", "images seen", "each image", "time", "of enough")]
     jobs = {name.partition("@")[0]: name for name in measured.found.jobs}
@@ -168,36 +159,19 @@ def _trainings(facts: Facts, minutes: float, measured: Measured, lengths: Mappin
         rows.append(
             (name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), f"{images / enough[name]:,.0%}")
         )
-    total, fraction = measured.seconds(lengths), measured.fraction(lengths)
-    lines = [
-        f"Networks of the size `{measured.tier.name}`, measured on this machine:",
-        *aligned(rows),
-        f"The whole DAG: {time_of(total)} with `snakemake --cores all`, of {time_of(60 * minutes)}.",
-    ]
-    if total > minutes * 60:
-        lines.append(f"Shorter trainings would show nothing: use --minutes {math.ceil(total / 60 / MARGIN)}.")
-    elif fraction < SHORT:
-        short = min(lengths, key=lambda name: lengths[name] / enough[name])
-        longer = {name: min(enough[name], measured.longest[name]) for name in lengths}
-        remedy = "more images would help more than more time"
-        if lengths[short] <= 0.9 * measured.longest[short]:
-            remedy = f"{time_of(measured.seconds(longer))} would do for networks of this size"
-        lines.append(f"{short} sees {fraction:.0%} of the images that are enough; {remedy}.")
-    if (load := measured.found.whole.load) > 1.2:
-        lines.append(f"Others use this machine now: with this load it takes up to {load:.1f} times as long.")
-    return lines
+    return aligned(rows)
 
 
-def _alternatives(minutes: float, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
-    """Return what half and four times the time would give, of the same networks."""
-    lines = []
-    for label, factor in (("Cheaper", 0.5), ("Better", 4)):
-        seconds = minutes * 60 * factor
-        other = measured.fit(seconds * MARGIN)
-        if other != lengths and measured.seconds(other) <= seconds:
-            name = "train_generator" if "train_generator" in other else "train_tokenizer"
-            lines.append(f"{label}: --minutes {minutes * factor:g}, with about {other[name]:,} images for {name}.")
-    return lines
+def _short(measured: Measured, lengths: Mapping[str, int]) -> tuple[str, float, str] | None:
+    """Return the shortest training, which fraction of enough it gets, and what would help; None: all get enough."""
+    enough, fraction = measured.tier.enough, measured.fraction(lengths)
+    if fraction >= SHORT:
+        return None
+    name = min(lengths, key=lambda name: lengths[name] / enough[name])
+    if lengths[name] > 0.9 * measured.longest[name]:
+        return name, fraction, "more images would help more than more time"
+    longer = {name: min(enough[name], measured.longest[name]) for name in lengths}
+    return name, fraction, f"{time_of(measured.seconds(longer))} would do for networks of this size"
 
 
 def after(facts: Facts, wish: Wish, request: Request) -> list[str]:

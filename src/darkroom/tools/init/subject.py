@@ -164,7 +164,7 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         )
     label, why = _label_by_folder(found.images)
     settings: dict[str, str | bool] = {"label": label}
-    columns = _columns(root, found, known=label != "none")
+    columns = _columns(root, found)
     notes = [*columns.notes]
     if columns.label is not None:
         settings |= {"label": "metadata", "label_column": columns.label}
@@ -255,8 +255,8 @@ def _texts_beside(root: Path, found: Found) -> float:
     return sum(any(path_in(root, text).is_file() for text in beside(path)) for path in chosen) / len(chosen)
 
 
-def _columns(root: Path, found: Found, known: bool) -> Chosen:
-    """Return the columns with classes and captions that all tables of a folder have; `known` as for `choose`.
+def _columns(root: Path, found: Found) -> Chosen:
+    """Return the columns with classes and captions that all tables of a folder have.
 
     Tables without `file_name` are passed over, since the source reads none where no column of one is chosen.
     """
@@ -272,7 +272,7 @@ def _columns(root: Path, found: Found, known: bool) -> Chosen:
             others.append(f"`{shown(name)}`")
     shared = [column for column in (tables[0] if tables else ()) if all(column in table for table in tables)]
     joined = {column: [value for table in tables for value in table[column]] for column in shared}
-    chosen = choose(joined, "the table" if len(tables) == 1 else "the tables", known)
+    chosen = choose(joined, "the table" if len(tables) == 1 else "the tables")
     if others and (chosen.label or chosen.caption):
         raise DarkroomError(
             f"the table {others[0]} has no column `{FILE_NAME}`, which the others have: add it, or rename the table."

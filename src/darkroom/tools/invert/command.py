@@ -25,16 +25,12 @@ def invert(request: Request) -> str:
     Raises:
         DarkroomError: a value does not fit, a model or an image is missing, or the generator cannot be inverted.
     """
-    if request.images < 1:
-        raise DarkroomError("--images is 1 or more.")
-    if request.guidance < 0 or (request.edit_guidance or 0) < 0:
-        raise DarkroomError("--guidance and --edit-guidance are 0 or more.")
     if request.files and request.keys:
         raise DarkroomError("--from names files and --key stored images: one call each.")
     require_models(["tokenizer", "generator"])
     settings_of(Overrides(guidance=request.guidance))  # refuses what the training has no null for
     sections, run, _ = settings_of(Overrides(weights=request.weights, guidance=request.edit_guidance))
-    names = [*(request.files or request.keys or [request.split]), *(f"to {each}" for each in request.to_label)]
+    names = [*(request.files or request.keys or [request.split]), *(f"to {each}" for each in request.to_label or [])]
     target = grid_path([Path(name).stem for name in names], [], f"{request.guidance:g}", request.out, PLACE)
     others = [target.with_suffix(ending) for ending in (".tsv", ".safetensors")]
     for path in others:

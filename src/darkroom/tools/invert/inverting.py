@@ -78,9 +78,9 @@ def inverted(
     if request.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(request.weights)))
     subjects = of_files(request.files, ImageSpec.of(manifest)) if request.files else None
-    subjects = subjects or stored(request.split, request.images, request.keys)
-    conditions, words = own_conditions(subjects, manifest, request.labels, request.text)
-    changes = edits(manifest, request.to_label, request.to_text)
+    subjects = subjects or stored(request.split, request.images, request.keys or [])
+    conditions, words = own_conditions(subjects, manifest, request.labels or [], request.text or [])
+    changes = edits(manifest, request.to_label or [], request.to_text or [])
 
     known = _encoded(sampler.tokenizer, subjects.images, latents, device)
     data = sampler.scaler(known)

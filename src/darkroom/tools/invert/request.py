@@ -1,84 +1,49 @@
 """The options of `darkroom invert`. Loads no torch."""
 
-from typing import Annotated, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from typer import Option
 
 
-class Request(NamedTuple):
-    """The options of `darkroom invert`, which its help describes."""
+@dataclass(frozen=True)
+class Request:
+    """The options of `darkroom invert`."""
 
-    split: str
-    images: int
-    keys: list[str]
-    files: list[str]
-    labels: list[str]
-    text: list[str]
-    to_label: list[str]
-    to_text: list[str]
-    steps: str | None
-    solver: str | None
-    guidance: float
-    edit_guidance: float | None
-    weights: str | None
-    out: str | None
-
-
-def request(
-    split: Annotated[Literal["train", "val", "test"], Option(help="stored images of this split")] = "test",
-    images: Annotated[int, Option(help="how many, drawn of the split")] = 8,
-    keys: Annotated[list[str] | None, Option("--key", metavar="KEY", help="a stored image; may be repeated")] = None,
+    split: Annotated[Literal["train", "val", "test"], Option(help="stored images of this split")] = "test"
+    images: Annotated[int, Option(min=1, help="how many, drawn of the split")] = 8
+    keys: Annotated[list[str] | None, Option("--key", metavar="KEY", help="a stored image; may be repeated")] = None
     files: Annotated[
         list[str] | None,
         Option("--from", metavar="FILE", help="an image file in place of stored images; may be repeated"),
-    ] = None,
+    ] = None
     labels: Annotated[
         list[str] | None,
         Option(metavar="CLASS,…", help="their classes, in place of their own: one for all, or one for each image"),
-    ] = None,
+    ] = None
     text: Annotated[
         list[str] | None, Option(help="their captions: one for all, or one for each image; may be repeated")
-    ] = None,
+    ] = None
     to_label: Annotated[
         list[str] | None, Option(metavar="CLASS,…", help="a row of the same noise as other classes")
-    ] = None,
+    ] = None
     to_text: Annotated[
         list[str] | None, Option(metavar="TEXT", help="a row of the same noise by another text; may be repeated")
-    ] = None,
-    steps: Annotated[
-        str | None, Option(help="steps of the solver, there and back; default: `sample_generator`")
-    ] = None,
+    ] = None
+    steps: Annotated[str | None, Option(help="steps of the solver, there and back; default: `sample_generator`")] = None
     solver: Annotated[
         str | None, Option(help="ddim, euler or heun; default: ddim of Gaussian diffusion, euler of a flow")
-    ] = None,
-    guidance: Annotated[float, Option(help="scale of guidance there and back; 1: none")] = 1.0,
+    ] = None
+    guidance: Annotated[float, Option(min=0, help="scale of guidance there and back; 1: none")] = 1.0
     edit_guidance: Annotated[
-        float | None, Option(metavar="SCALE", help="of --to-label and --to-text; default: `sample_generator`")
-    ] = None,
+        float | None, Option(min=0, metavar="SCALE", help="of --to-label and --to-text; default: `sample_generator`")
+    ] = None
     weights: Annotated[
         str | None, Option(help="ema, raw, a .safetensors file, or a folder with a model or a checkpoint")
-    ] = None,
+    ] = None
     out: Annotated[
         str | None,
         Option(
             metavar="FILE.png", help="where the grid is written, beside a table and the noise; default: logs/invert/"
         ),
-    ] = None,
-) -> Request:
-    """Return the options."""
-    return Request(
-        split,
-        images,
-        keys or [],
-        files or [],
-        labels or [],
-        text or [],
-        to_label or [],
-        to_text or [],
-        steps,
-        solver,
-        guidance,
-        edit_guidance,
-        weights,
-        out,
-    )
+    ] = None

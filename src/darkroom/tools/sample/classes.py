@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from darkroom.artifacts.manifest import NAME, open_artifact, read_manifest
 from darkroom.artifacts.models import GENERATOR, generator_manifest
@@ -23,7 +23,6 @@ from darkroom.tools.editing import leaves
 from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:
-    from darkroom.models.generators.conditions import Asked
     from darkroom.tools.bands import Named
 
 MODEL, DISTILLED = Path("models/generator"), Path("models/distilled")
@@ -98,65 +97,66 @@ def settings_of(overrides: Overrides) -> Settings:
     return Settings(whole.sample_generator, whole.run, distilled)
 
 
-def class_pictures(
-    words: Sequence[str], images: int, overrides: Overrides, target: Callable[[Sequence[str], int], Path]
+def generated(
+    kind: Literal["class", "text"],
+    words: Sequence[str],
+    images: int,
+    overrides: Overrides,
+    target: Callable[[Sequence[str], int], Path],
 ) -> "tuple[Path, list[Named]]":
-    """Return where the grid goes, and its rows: each class with its images, uint8 (N, C, H, W).
+    """Return where the grid goes, and its rows: each class or text with its images, uint8 (N, C, H, W).
 
-    Image k of a class is a function of the class, the seed and k, bit for bit: each class has batches of its own, all
-    of one size. `words` are names or numbers of classes, several in one word separated by commas; `target` returns the
-    path of the grid from the names of the classes and the seed, and raises before anything is sampled.
+    Image k is a function of the class or text, the seed and k, bit for bit: each has batches of its own, all of one
+    size. `words` are texts, or names or numbers of classes, several in one word separated by commas; `target` returns
+    the path of the grid from the names of the rows and the seed, and raises before anything is sampled.
 
     Raises:
-        DarkroomError: there is no such class, no generator, or a value does not fit.
+        DarkroomError: there is no such class, a text is too long, the generator reads none of these or those of another
+            CLIP, or a value does not fit.
     """
-    settings, model = settings_of(overrides), model_of(overrides.weights)
-    manifest = generator_manifest(model)
-    if (read := manifest.get("condition", "class")) != "class":
-        other = "give --text" if read in TEXTS else "make its images with `dvc repro sample_generator`"
-        raise DarkroomError(f"{model} was trained with the condition {read}, and knows no labels: {other}.")
-    classes = [str(name) for name in manifest["classes"]]
-    chosen = numbers_of(words, classes)
-    names = [classes[number] for number in chosen]
-
-    def asked() -> "list[Asked]":
-        import numpy as np
-
-        from darkroom.models.generators.conditions import asked_classes
-
-        return [asked_classes(partial(np.full_like, fill_value=each)) for each in chosen]
-
-    return _pictures(settings, model, images, overrides, names, target, asked)
-
-
-def text_pictures(
-    texts: Sequence[str], images: int, overrides: Overrides, target: Callable[[Sequence[str], int], Path]
-) -> "tuple[Path, list[Named]]":
-    """Return where the grid goes, and its rows: each text with its images; as `class_pictures`.
-
-    Raises:
-        DarkroomError: a text is too long, the generator reads no texts or those of another CLIP, or a value does not
-            fit.
-    """
-    settings, model = settings_of(overrides), model_of(overrides.weights)
-    manifest = generator_manifest(model)
-    if (read := manifest.get("condition", "class")) not in TEXTS:
+    (sections, run, distilled), model = settings_of(overrides), model_of(overrides.weights)
+    manifest, settings = generator_manifest(model), sections.common
+    read, names, chosen = manifest.get("condition", "class"), [*words], list[int]()
+    if kind == "text" and read not in TEXTS:
         raise DarkroomError(
             f"{model} was trained with the condition {read}, and reads no texts: set "
             "`train_generator.dit.model.condition` to caption, text or tokens and train it again, or take --by decoder."
         )
+    if kind == "class":
+        if read != "class":
+            other = "give --text" if read in TEXTS else "make its images with `dvc repro sample_generator`"
+            raise DarkroomError(f"{model} was trained with the condition {read}, and knows no labels: {other}.")
+        classes = [str(name) for name in manifest["classes"]]
+        chosen = numbers_of(words, classes)
+        names = [classes[number] for number in chosen]
+    set_threads(settings.threads)
+    choose_device(run.device)
+    path = target(names, settings.seed)
 
-    def asked() -> "list[Asked]":
-        from darkroom.models.generators.captions import asked_texts
-        from darkroom.tools.sample.texts import stored_texts
+    import numpy as np
 
-        stored = stored_texts(texts, manifest, model)
-        return [
+    from darkroom.device import set_up_device
+    from darkroom.models.generators.captions import asked_texts
+    from darkroom.models.generators.conditions import asked_classes
+    from darkroom.models.generators.load import load_weights, open_generator
+    from darkroom.models.generators.sampler import generate
+    from darkroom.tools.sample.texts import stored_texts
+
+    device = set_up_device(settings.threads, run.device)
+    sampler, sampling = open_generator(model, read_manifest(model, GENERATOR), sections, settings, device, distilled)
+    if overrides.weights not in (None, "ema", "raw"):
+        load_weights(sampler.model, Path(str(overrides.weights)))
+    request = settings.model_copy(update={"images": images, "batch": _BATCH})
+    if kind == "class":
+        asked = [asked_classes(partial(np.full_like, fill_value=each)) for each in chosen]
+    else:
+        stored = stored_texts(words, manifest, model)
+        asked = [
             asked_texts([text], {name: value[at : at + 1] for name, value in stored.items()})
-            for at, text in enumerate(texts)
+            for at, text in enumerate(words)
         ]
-
-    return _pictures(settings, model, images, overrides, texts, target, asked)
+    rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in asked]
+    return path, list(zip(names, rows, strict=True))
 
 
 def model_of(weights: str | None) -> Path:
@@ -176,37 +176,6 @@ def condition() -> str | None:
     """Return the condition that models/generator was trained on; None: it is not there."""
     there = (MODEL / NAME).is_file()
     return open_artifact(MODEL, GENERATOR).get("condition", "class") if there else None
-
-
-def _pictures(
-    wanted: Settings,
-    model: Path,
-    images: int,
-    overrides: Overrides,
-    names: Sequence[str],
-    target: Callable[[Sequence[str], int], Path],
-    asked: "Callable[[], list[Asked]]",
-) -> "tuple[Path, list[Named]]":
-    """Return where the grid goes, and its rows: each of `names` with images made of what `asked` returns for it."""
-    sections, run, distilled = wanted
-    settings = sections.common
-    set_threads(settings.threads)
-    choose_device(run.device)
-    path = target(names, settings.seed)
-
-    import numpy as np
-
-    from darkroom.device import set_up_device
-    from darkroom.models.generators.load import load_weights, open_generator
-    from darkroom.models.generators.sampler import generate
-
-    device = set_up_device(settings.threads, run.device)
-    sampler, sampling = open_generator(model, read_manifest(model, GENERATOR), sections, settings, device, distilled)
-    if overrides.weights not in (None, "ema", "raw"):
-        load_weights(sampler.model, Path(str(overrides.weights)))
-    request = settings.model_copy(update={"images": images, "batch": _BATCH})
-    rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in asked()]
-    return path, list(zip(names, rows, strict=True))
 
 
 def numbers_of(words: Sequence[str], classes: Sequence[str], option: str = "--labels") -> list[int]:

@@ -15,7 +15,7 @@ from darkroom.models.prior.settings import SampleParams
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.tools.places import require_picture
-from darkroom.tools.sample.classes import Overrides, class_pictures, condition, reads_texts, text_pictures
+from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts
 
 if TYPE_CHECKING:
     from darkroom.tools.bands import Named
@@ -49,8 +49,8 @@ def command(
     labels: Annotated[
         list[str] | None, Option(metavar="CLASS,…", help="classes, by name or number; may be repeated")
     ] = None,
-    images: Annotated[int, Option(help="images of each")] = 4,
-    seed: Annotated[int | None, Option(help="of all noise; default: the seed in params.yaml")] = None,
+    images: Annotated[int, Option(min=1, help="images of each")] = 4,
+    seed: Annotated[int | None, Option(min=0, help="of all noise; default: the seed in params.yaml")] = None,
     steps: Annotated[str | None, Option(help="steps of the solver", rich_help_panel=_OVERRIDES)] = None,
     guidance: Annotated[float | None, Option(help="scale of guidance; 1: none", rich_help_panel=_OVERRIDES)] = None,
     solver: Annotated[
@@ -100,13 +100,8 @@ def sample(
 ) -> str:
     """Write a grid with a row for each text and each file; return a line for the terminal.
 
-    Args:
-        texts: the captions to sample images from, with CLIP, the prior and the decoder.
-        files: the image files to sample variations of, with CLIP and the decoder.
-        images: the number of images of each text and each file.
-        seed: the seed of the noise; None: `sample_text.seed`.
-        out: the path of the grid; None: a name made of texts and seed, in `logs/sample`.
-        mask: an image file, white where the files' images are filled in; None: variations of them.
+    Of the texts by CLIP, prior and decoder, of the files variations by CLIP and decoder; with a mask they are filled in
+    where it is white. `seed` None: `sample_text.seed`; `out` None: a name made of texts and seed, in `logs/sample`.
 
     Raises:
         DarkroomError: there is no text and no file, a model is missing or does not fit, or a file cannot be read or
@@ -116,8 +111,6 @@ def sample(
         raise DarkroomError(
             "say what to make images of: --text 'a red circle', --labels 3,5, or --embedding-of FILE.png."
         )
-    if images < 1 or (seed is not None and seed < 0):
-        raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     if mask is not None and not files:
         raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
     values = given("sample_text")
@@ -143,22 +136,14 @@ def sample_generator(
 ) -> str:
     """Write a grid of models/generator with a row for each class or text; return a line for the terminal.
 
-    Args:
-        kind: what the words are.
-        words: the classes, see `classes.class_pictures`, or the texts.
-        images: the number of images of each.
-        out: the path of the grid; None: a name made of words and seed, in `logs/sample`.
-        overrides: what the command line says in place of params.yaml.
+    `out` None: a name made of words and seed, in `logs/sample`.
 
     Raises:
         DarkroomError: there is no such class or no model, a value does not fit, or a file cannot be read or written.
     """
-    if images < 1 or (overrides.seed is not None and overrides.seed < 0):
-        raise DarkroomError("--images is 1 or more, and --seed 0 or more.")
     generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
-    pictures = class_pictures if kind == "class" else text_pictures
-    target, rows = pictures(words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
+    target, rows = generated(kind, words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
     return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
 
 

@@ -52,9 +52,6 @@ def score(request: Request) -> str:
     Raises:
         DarkroomError: images, statistics or weights are missing, damaged, or do not fit each other; names the file.
     """
-    for option, least in (("limit", LEAST), ("size", 1), ("batch", 1), ("threads", 1)):
-        if (value := getattr(request, option)) is not None and value < least:
-            raise DarkroomError(f"--{option} is {value}, and must be at least {least}.")
     made, real = (open_side(path, request.limit, request.size) for path in (request.samples, request.against))
     images = made.images
     if images is None:

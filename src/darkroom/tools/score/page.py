@@ -131,13 +131,8 @@ def page(
 ) -> str:
     """Return the page.
 
-    Args:
-        request: what was asked for.
-        heads: the columns of the table: all samples and, where there is a floor, as many samples as real images, and
-            these.
-        rows: the scores.
-        result: the content of scores.json.
-        pictures: samples with their nearest reference images; None: there are no reference images.
+    `heads` are the columns of the table: all samples and, where there is a floor, as many samples as real images, and
+    these; `result` is the content of scores.json. `pictures` None: there are no reference images.
     """
     here, common = Path(__file__).parent, Path(str(report.__file__)).parent
     environment = Environment(

@@ -32,10 +32,6 @@ def tune(
 ) -> Iterator[str]:
     """Yield what was found of trainings, line after line, and at last what to set.
 
-    Args:
-        stages: names of stages that train; None: all that this DAG trains.
-        write: whether params.yaml gets the settings that pay.
-
     Raises:
         DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
     """

@@ -10,13 +10,10 @@ from typing import NamedTuple
 
 from darkroom.dag.lock_file import damage, folders
 from darkroom.dag.records import LOCK, recorded, uncached
-from darkroom.data.index import NAME as INDEX
-from darkroom.data.layout import SHARDS
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, address, items, read_yaml
 from darkroom.tools.verify.problems import Problem
-from darkroom.tools.verify.tars import damaged_images, image_problems
 from darkroom.training.state import dvc_md5, file_hashes, md5_file
 
 
@@ -104,10 +101,6 @@ def _problems(output: Output, cache: Cache) -> Iterator[Problem]:
         for name in sorted(name for name, md5 in files.items() if here.get(name) != md5):
             what = f"is not what {LOCK} records" if name in here else "is missing"
             yield Problem(path / name, what, f"delete {path} and {remedy}")
-            if path.parent == SHARDS and name.endswith(".tar") and name in here:
-                tar = path / name
-                keys = damaged_images(tar, [(tar.with_name(INDEX), int(tar.stem))])
-                yield from image_problems(tar, keys, f"delete {path} and {remedy}")
 
 
 def _of_cache(output: Output, cache: Cache, objects: set[str], sound: bool) -> Iterator[Problem]:

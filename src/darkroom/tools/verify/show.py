@@ -5,7 +5,7 @@ The summary is computed from columns of the indexes alone.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,17 +28,12 @@ from darkroom.data.catalog_writer import (
 )
 from darkroom.data.damage import QUARANTINE as LIST
 from darkroom.data.damage import SCHEMA, Action, read_quarantine
-from darkroom.data.embeddings import EMBEDDING_PARTS
-from darkroom.data.embeddings import KIND as EMBEDDINGS_KIND
 from darkroom.data.grid import evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
-from darkroom.data.latent_file import KIND as LATENTS_KIND
-from darkroom.data.latents import LATENT_PARTS
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.reader import ImageShards
 from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
-from darkroom.errors import DarkroomError
 from darkroom.tools.places import require_picture
 from darkroom.tools.verify.problems import left_over, read_parts
 from darkroom.tools.verify.text import failed_text, text_of
@@ -54,7 +49,7 @@ def show(
     ] = None,
     split: Annotated[Literal["train", "val", "test"] | None, Option(help="images of this split alone")] = None,
     grid: Annotated[Path, Option(help="where the grid is written")] = Path("logs/data/grid.png"),
-    images: Annotated[int, Option(help="images in the grid; 0: no grid")] = 36,
+    images: Annotated[int, Option(min=0, help="images in the grid; 0: no grid")] = 36,
     every_row: Annotated[
         bool, Option("--quarantine", help="list every sample that was quarantined or repaired")
     ] = False,
@@ -62,20 +57,10 @@ def show(
 ) -> str:
     """Return a summary of some parts of the data, and write a grid of their images.
 
-    Args:
-        names: the names of the parts; None: all parts in params.yaml.
-        split: the split of the images; None: all splits.
-        grid: the path of the PNG.
-        images: the maximum number of images in the grid; 0: no grid.
-        every_row: whether to list every row of quarantine.parquet.
-        as_json: whether to return JSON.
-
     Raises:
-        DarkroomError: params.yaml is not valid, or has no such part, `images` is negative, or no PNG can be written.
+        DarkroomError: params.yaml is not valid, or has no such part, or no PNG can be written.
         ArtifactError: a part is missing or damaged; the message names the file.
     """
-    if images < 0:
-        raise DarkroomError(f"--images is {images}, and must be 0 or more.")
     if images:
         require_picture(f"--grid {grid}", grid)
     known, wanted = read_parts(names or [])
@@ -134,9 +119,8 @@ def summary(parts: Sequence[str], splits: Sequence[str], every_row: bool = False
 
     Returns:
         parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine, passed_over), images,
-        classes, class_warnings (of all splits), sizes, captions, quarantine, latents (for each part that has any: form,
-        shape, dtype, codes), embeddings (for each part that has any: names, dim, encoding_shape, dtype, normalised,
-        splits), and duplicates and shared_keys over all splits.
+        classes, class_warnings (of all splits), sizes, captions, quarantine, and duplicates and shared_keys over all
+        splits.
 
     Raises:
         ArtifactError: a part is missing or damaged; the message names the file.
@@ -160,8 +144,6 @@ def summary(parts: Sequence[str], splits: Sequence[str], every_row: bool = False
         "sizes": _sizes(index, np.concatenate(sizes)),
         "captions": _captions(index),
         "quarantine": _listed(lists, every_row),
-        "latents": list(_latents(parts)),
-        "embeddings": list(_embeddings(parts)),
         "duplicates": find_duplicates(manifests, SHARDS),
         "shared_keys": find_shared_keys(manifests, SHARDS),
     }
@@ -181,25 +163,6 @@ def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict
         "quarantine": {action.value: manifest["quarantine"][action.value] for action in Action},
         "passed_over": passed_over(manifest["source"]),
     }
-
-
-def _latents(names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the format of the latents of each part that has any."""
-    for folder in (LATENT_PARTS / name for name in names):
-        if (folder / NAME).is_file():
-            manifest = read_manifest(folder, LATENTS_KIND)
-            codebook = manifest.get("codebook")
-            codes = codebook and codebook["size"]
-            yield {"part": folder.name, "form": "distribution", **manifest["latent"], "codes": codes}
-
-
-def _embeddings(names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the format of the embeddings of each part that has any."""
-    for folder in (EMBEDDING_PARTS / name for name in names):
-        if (folder / NAME).is_file() and (manifest := read_manifest(folder, EMBEDDINGS_KIND))["clip"]:
-            metadata = {key: manifest[key] for key in ("names", "dim", "encoding_shape", "dtype", "normalised")}
-            stored = [split for split, each in manifest["splits"].items() if each["stored"]]
-            yield {"part": folder.name, **metadata, "splits": stored}
 
 
 def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from darkroom.terminal.numbers import aligned, bytes_of
 
 _CLASSES = 20  # number of classes with a bar
 _BAR = 40  # characters of the longest bar
-_FORMS = {"distribution": "mean and logvar", "point": "mean"}
 _SPREAD = ("least", "median", "greatest")
 _WIDEST = 100  # maximum characters of a caption, a label or a path
 
@@ -53,22 +52,9 @@ def _parts(metadata: Mapping[str, Any]) -> Iterator[str]:
     facts = [
         *(("read where they lie, not copied", part["name"]) for part in metadata["parts"] if part["in_place"]),
         *(("half of them are seen mirrored", part["name"]) for part in metadata["parts"] if part["mirror"]),
-        *((_latent(each), each["part"]) for each in metadata["latents"]),
-        *((_embedding(each), each["part"]) for each in metadata["embeddings"]),
     ]
     for what in dict.fromkeys(what for what, _ in facts):
         yield f"{what}: {', '.join(name for other, name in facts if other == what)}"
-
-
-def _latent(latent: Mapping[str, Any]) -> str:
-    size = f"{' x '.join(map(str, latent['shape']))} in {latent['dtype']}"
-    what = f"codes of {latent['codes']:,} for" if latent["codes"] else f"{_FORMS[latent['form']]},"
-    return f"latents, {what} {size}"
-
-
-def _embedding(each: Mapping[str, Any]) -> str:
-    length = f"{each['dim']} numbers in {each['dtype']}{', of length 1' if each['normalised'] else ''}"
-    return f"embeddings of {' and '.join(f'{name}s' for name in each['names'])}, {length}, {', '.join(each['splits'])}"
 
 
 def _classes(metadata: Mapping[str, Any]) -> Iterator[str]:
