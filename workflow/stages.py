@@ -18,6 +18,7 @@ from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
 from darkroom.check.check import check, read_params
+from darkroom.dag import parents
 from darkroom.dag.dvc import take_turn
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.lock_file import mend
@@ -39,7 +40,6 @@ from darkroom.params.stage import (
     stage_entry,
     threads,
 )
-from darkroom.processes import parents
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"

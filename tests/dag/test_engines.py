@@ -8,7 +8,7 @@ from zipfile import ZipFile
 import pytest
 
 from dag.sandbox import ENGINES, NOTHING, RESULTS, Sandbox
-from darkroom.processes import parents
+from darkroom.dag import parents
 
 CHAIN = ("ingest@first", "train_generator", "sample_generator", "report")  # one of each kind: `make test-all` all
 

@@ -662,7 +662,7 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
     PARAMS.write_text(yaml.safe_dump(values))
     assert main(["check"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 8 and "`urls` is gone: take it out; download a table of addresses with img2dataset" in lines[7]
+    assert len(lines) == 8 and "`urls` was removed: take it out; start img2dataset yourself" in lines[7]
     for old, new in [
         ("score_dit", "score_generator"),
         ("sample_dit", "sample_generator.common"),

@@ -43,4 +43,4 @@ for stage in stages.names:
         params:
             at=lambda wildcards: "".join(f"@{item}" for item in wildcards),
         shell:
-            "PYTHONPATH=src python -S -m darkroom.processes.parents reproduce {rule}{params.at}"
+            "PYTHONPATH=src python -S -m darkroom.dag.parents reproduce {rule}{params.at}"

@@ -9,7 +9,7 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
-7. The bodies of stages are started by parents that have imported their libraries, see `darkroom.processes.parents`.
+7. The bodies of stages are started by parents that have imported their libraries, see `darkroom.dag.parents`.
 """
 
 import fcntl
@@ -43,11 +43,11 @@ from dvc.stage.loader import StageLoader
 from dvc.utils.serialize import _common, _yaml
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
+from darkroom.dag import parents
 from darkroom.dag.records import alive, holders
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, threads
-from darkroom.processes import parents
 
 TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
 _POLL = 0.5  # seconds between two looks at what another process works on

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from dag.sandbox import wait_until
-from darkroom.processes import parents
+from darkroom.dag import parents
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no parents are started"),
@@ -21,7 +21,7 @@ pytestmark = [
 
 ENGINE = """
 import json, os, sys
-from darkroom.processes import parents
+from darkroom.dag import parents
 parents._LIBRARIES = {}
 parents.start(["light", "1"])
 for line in sys.stdin:

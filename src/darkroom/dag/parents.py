@@ -14,8 +14,8 @@ process that asked, or its parent, is gone.
 On Linux alone: elsewhere a process that has loaded torch must not fork. And for stages with networks only on CPUs:
 whether a GPU can be opened in a child has not been tried.
 
-    python -S -m darkroom.processes.parents reproduce STAGE     what a rule of Snakemake calls
-    python -m darkroom.processes.parents serve KIND SOCKET PIPE
+    python -S -m darkroom.dag.parents reproduce STAGE     what a rule of Snakemake calls
+    python -m darkroom.dag.parents serve KIND SOCKET PIPE
 """
 
 import atexit
@@ -44,7 +44,7 @@ from darkroom.environment import set_threads
 
 NAME = "DARKROOM_PARENTS"  # in the environment of a run: what the addresses of its parents begin with; empty: none
 LIGHT = "light"
-_MODULE = "darkroom.processes.parents"
+_MODULE = "darkroom.dag.parents"
 _SERVED = b"+"
 _ROOM = " " * 400  # an argument that leaves room for the command line of a child
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
