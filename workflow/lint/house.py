@@ -19,9 +19,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 56_050,
-    "lines of code": 35_850,
-    "files": 400,
+    "lines of src": 52_700,
+    "lines of code": 33_750,
+    "files": 390,
     "lines of the longest file": 400,
     "import cycles": 0,
     "keys of params.yaml": 700,
