@@ -1,5 +1,6 @@
 """Each fault of an output or of DVC's cache is found by its bytes, and what is said to do mends it."""
 
+import json
 import os
 import re
 import shutil
@@ -10,8 +11,10 @@ import pytest
 import yaml
 from dvc.cli import main as dvc_main
 
+from darkroom.dag.records import BUSY
 from darkroom.errors import DarkroomError
 from darkroom.tools.verify.outputs import Cache, check_output, recorded_outputs
+from darkroom.tools.verify.verify import verify
 from darkroom.training.state import md5_file
 
 MODEL, LIST, CARD = Path("models/made"), Path("models/list.txt"), Path("cards/made.json")
@@ -147,3 +150,13 @@ def test_stages_that_are_gone_and_a_damaged_lock(here):
     lock.write_text(lock.read_text()[:-9])
     with pytest.raises(DarkroomError, match=r"dvc.lock was cut short .*: `darkroom check` restores it"):
         recorded_outputs()
+
+
+def test_what_a_stage_makes_now_is_not_checked(here, monkeypatch, capsys):
+    monkeypatch.setattr("darkroom.tools.verify.verify.read_parts", lambda names: ([], []))
+    shutil.rmtree(MODEL)
+    assert not verify() and "models/made: is missing" in capsys.readouterr().out
+    writer = {"pid": os.getpid(), "cmd": "dvc repro"}
+    written = {str(path.absolute()): writer for path in (MODEL, LIST, CARD)}
+    BUSY.write_text(json.dumps({"write": written, "read": {}}))
+    assert verify() and "being made now, so not checked: make." in capsys.readouterr().out

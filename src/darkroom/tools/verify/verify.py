@@ -9,6 +9,7 @@ import fsspec
 from typer import Argument, Option
 
 from darkroom.artifacts.manifest import ArtifactError, check_seal, read_manifest, sha256_file
+from darkroom.dag.records import busy
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
@@ -51,12 +52,16 @@ def _check_outputs(outputs: Sequence[Output]) -> int:
     if not outputs:
         print("outputs: none in dvc.lock, as no stage has run")
         return 0
-    cache = Cache()
-    missing = [output for output in outputs if cache.never_had(output)]
-    present = [output for output in outputs if output not in missing]
+    cache, written = Cache(), busy()
+    unfinished = [output for output in outputs if str(output.path.absolute()) in written]
+    missing = [output for output in outputs if output not in unfinished and cache.never_had(output)]
+    present = [output for output in outputs if output not in [*unfinished, *missing]]
     with ThreadPoolExecutor() as pool:
         checks = pool.map(lambda output: check_output(output, cache), present)
         faults = _print(f"outputs: {len(present)} of dvc.lock", [fault for found in checks for fault in found])
+    if unfinished:
+        stages = ", ".join(dict.fromkeys(output.stage for output in unfinished))
+        print(f"  being made now, so not checked: {stages}.")
     if missing:
         stages = ", ".join(dict.fromkeys(output.stage for output in missing))
         print(f"  not made here, so not checked: {stages}; `dvc repro` makes them, or `dvc pull` fetches them.")
