@@ -20,7 +20,9 @@ pass_on_sigterm(workflow.is_main_process)
 if workflow.is_main_process:
     stages.start_parents()
 else:
-    os.environ["DARKROOM_PARENTS"] = ""  # a job on a cluster starts its own processes, in its own allocation
+    os.environ["DARKROOM_PARENTS"] = (
+        ""  # a job on a cluster starts its own processes, in its own allocation
+    )
 decide()
 
 
