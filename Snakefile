@@ -17,12 +17,7 @@ from stopping import pass_on_sigterm
 os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")
 stages = Stages(ask=workflow.is_main_process)
 pass_on_sigterm(workflow.is_main_process)
-if workflow.is_main_process:
-    stages.start_parents()
-else:
-    os.environ["DARKROOM_PARENTS"] = (
-        ""  # a job on a cluster starts its own processes, in its own allocation
-    )
+stages.start_parents(workflow.is_main_process)
 decide()
 
 

@@ -8,6 +8,7 @@ What DVC answers depends on the fingerprints of code. If the source changed, the
 `-n` its result is computed in memory. `code` has no rule, and its outputs are no rule's inputs.
 """
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -115,9 +116,14 @@ class Stages:
         shared = self._params["run"]["ingest_processes"] if name == "ingest" else processes(self._params[name])
         return threads(self._params[name]) * shared
 
-    def start_parents(self) -> None:
-        """Start the parents of the processes of all stages, unless Snakemake runs nothing."""
-        if self.stale and not looks():
+    def start_parents(self, main: bool) -> None:
+        """Start the parents of the processes of all stages, unless Snakemake runs nothing.
+
+        main: whether this is the main process; a job on a cluster starts its own processes, in its own allocation.
+        """
+        if not main:
+            os.environ[parents.NAME] = ""
+        elif self.stale and not looks():
             names = {each.partition("@")[0] for each in self.stale}
             counts = {threads(self._params[name]) for name in names if STAGES[name].networks}
             on_cpu = parents.on_cpu(self._params["run"]["device"])
