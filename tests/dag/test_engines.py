@@ -47,7 +47,7 @@ def test_snakemake_report_shows_page_scores_and_samples(fresh: Sandbox, tmp_path
 
 @pytest.mark.parametrize("stages", [CHAIN, pytest.param((), marks=pytest.mark.slow)], ids=["chain", "all"])
 def test_dvc_makes_the_same_bytes(committed: Sandbox, fresh: Sandbox, stages: tuple[str, ...]) -> None:
-    """DVC starts each stage anew here; Snakemake had parents fork them."""
+    """Here DVC starts a new process for each stage; for Snakemake, parents forked them."""
     shutil.rmtree(fresh.root / ".dvc/cache/runs")
     fresh.environment[parents.NAME] = ""
     ran = fresh.ran("dvc", "repro", "--force", *(("--single-item", *stages) if stages else ()))

@@ -1,4 +1,4 @@
-"""Parents, which fork the processes of a run: children are as if started anew, and nobody is left behind."""
+"""Parents fork the processes of a run: a child is like a new process, and no process is left behind."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def below(engine):
     return psutil.Process(engine.pid).children(recursive=True)
 
 
-def test_a_child_is_as_if_started_anew(engine, tmp_path):
+def test_a_child_is_like_a_new_process(engine, tmp_path):
     request(engine, "light", "some", "words", VALUE="5")
     said = json.loads(read(engine, "{"))
     assert read(engine, "answer") == "answer 3"

@@ -19,6 +19,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -175,15 +176,17 @@ def _verified(initialize: Callable[..., None]) -> Callable[..., None]:
 
 
 def _by_parent(run: Callable[..., None]) -> Callable[..., None]:
-    """Let a parent start the body of a stage."""
+    """Request the body of a stage from a parent; start it as DVC does where there is none."""
 
     @wraps(run)
     def start(executable: Any, command: str, **options: Any) -> None:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as DVC does: the body has it, too
+        main = threading.current_thread() is threading.main_thread()  # Python sets handlers nowhere else
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None  # as DVC does: the body gets it, too
         try:
             status = _ask(command, options["env"])
         finally:
-            signal.signal(signal.SIGINT, before)
+            if main:
+                signal.signal(signal.SIGINT, before)
         if status is None:
             run(executable, command, **options)
         elif status:
@@ -193,7 +196,7 @@ def _by_parent(run: Callable[..., None]) -> Callable[..., None]:
 
 
 def _ask(command: str, environment: Mapping[str, str]) -> int | None:
-    """Let a parent run the body of a stage; return its exit status, None: start it without one."""
+    """Request the body of a stage from a parent; return its exit status, or None if DVC must start it."""
     stage, _, item = environment["DVC_STAGE"].partition("@")
     if not command.startswith(_BODY) or stage not in STAGES:
         return None

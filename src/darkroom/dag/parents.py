@@ -1,18 +1,18 @@
-"""Starts the processes of a run from parents that have imported their libraries: in 0.1 s instead of 1 to 7.
+"""A fork server: starts the processes of a run from parents that have already imported their libraries.
 
-An engine starts parents, one for each of the `kinds` of its processes:
+Importing takes 1 to 7 s for each process, forking 0.1 s. An engine starts one parent for each kind of process:
 
-- `light`: DVC, and the stages that run no networks;
-- a number: stages that run networks with so many CPU threads, which OpenMP and BLAS read once, when they are loaded.
+- `light`: DVC, and stages without networks;
+- a number: stages with networks that use this many CPU threads. OpenMP and BLAS read the number when they are loaded.
 
-A parent computes nothing. For each request it forks a child, with the terminal, environment and folder of the process
-that asks; the child imports Darkroom's own modules, so edits of them take effect as usual. The first stage with
-networks that asks is sent away: importing everything pays from the second on. Who is not served starts the process
-itself, and works as well, in more time. Parents end with their engine, and a child is told to (SIGTERM) when the
-process that asked, or its parent, is gone.
+A parent runs no computation. For each request it forks a child with the terminal, environment and working folder of
+the requesting process. The child imports Darkroom's own modules itself, so edits of them take effect as usual. A
+parent refuses the first request of a stage with networks, because loading its libraries pays only from the second
+request on. A process whose request is refused, or that finds no parent, starts the stage itself. Parents exit with
+their engine. A child receives SIGTERM when the requesting process or its parent has exited.
 
-On Linux alone: elsewhere a process that has loaded torch must not fork. And for stages with networks only on CPUs:
-whether a GPU can be opened in a child has not been tried.
+Works on Linux only, because a process that has loaded torch cannot fork safely on other systems, and for stages with
+networks on CPUs only: opening a GPU in a child has not been tested.
 
     python -S -m darkroom.dag.parents reproduce STAGE     what a rule of Snakemake calls
     python -m darkroom.dag.parents serve KIND SOCKET PIPE
@@ -85,7 +85,7 @@ def on_cpu(device: str) -> bool:
 
 
 def ask(kind: str, words: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Let a parent run a command in a child, and wait for its end.
+    """Request a child that runs a command, and wait until it exits.
 
     Args:
         kind: of the parent.
@@ -93,7 +93,7 @@ def ask(kind: str, words: Sequence[str], environment: Mapping[str, str]) -> int 
         environment: of the child.
 
     Returns:
-        The exit status, negative if a signal ended the child; None: there is no such parent, or it sends this away.
+        The exit status, negative if a signal ended the child; None: there is no such parent, or it refused.
     """
     if not (name := os.environ.get(NAME)):
         return None
@@ -121,7 +121,7 @@ def _user(connection: socket.socket) -> int:
 
 
 def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Return a request and the terminal of the process that asks; None where it is gone, or another person's."""
+    """Return a request and the file descriptors 0 to 2 of its process; None if it has exited or is another user's."""
     with contextlib.suppress(OSError):
         if _user(connection) == os.getuid():
             head, terminal, _, _ = socket.recv_fds(connection, 4, 3)
@@ -132,7 +132,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 
 
 def _load(kind: str) -> None:
-    """Import what stages need, and leave it out of the collections of garbage, which would copy it in each child."""
+    """Import what stages need, and exclude it from garbage collection, which would copy its pages in each child."""
     set_threads(1 if kind == LIGHT else int(kind))
     for name in _LIBRARIES.get(kind, _LIBRARIES[""]):
         with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
@@ -148,7 +148,7 @@ def _end(children: Mapping[int, Any]) -> None:
 
 
 def _become(request: Mapping[str, Any], terminal: Sequence[int]) -> None:
-    """Turn this process, a child that has just been forked, into the one that was asked for."""
+    """Give this process, a child that has just been forked, the environment of the requested one."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     for place, file in enumerate(terminal):
         os.dup2(file, place)
@@ -159,12 +159,12 @@ def _become(request: Mapping[str, Any], terminal: Sequence[int]) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.argv[:] = request["words"]
-    atexit._clear()  # what libraries have registered in the parent is the parent's to do
+    atexit._clear()  # exit handlers that libraries registered in the parent belong to the parent
     _show([sys.executable, "-m", *request["words"]])
 
 
 def _show(words: Sequence[str]) -> None:
-    """Show a command line as that of this process, in the place of the one that it has: `ps` and others look there."""
+    """Overwrite the command line of this process, which `ps` and Darkroom's own searches for processes read."""
     fields = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()
     start, end = int(fields[45]), int(fields[46])  # proc(5): arg_start and arg_end, the 48th and 49th field
     text = "\0".join(words).encode()[: end - start - 1]
@@ -172,7 +172,7 @@ def _show(words: Sequence[str]) -> None:
 
 
 def serve(kind: str, listener: socket.socket, lifeline: int) -> bool:
-    """Fork a child for each request, until the engine is gone; return whether this is a child."""
+    """Fork a child for each request until the engine has exited; return True in a child, False in the parent."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     handlers: dict[Any, Any] = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -195,7 +195,7 @@ def serve(kind: str, listener: socket.socket, lifeline: int) -> bool:
                         with contextlib.suppress(KeyError):
                             selector.unregister(connection)
                         connection.close()
-                elif key.fileobj != listener:  # the process that asked is gone
+                elif key.fileobj != listener:  # the requesting process has exited
                     selector.unregister(key.fileobj)
                     _end({key.data: None})
                 else:
@@ -228,7 +228,7 @@ def serve(kind: str, listener: socket.socket, lifeline: int) -> bool:
 
 
 def _answer(children: dict[int, socket.socket]) -> Iterator[socket.socket]:
-    """Tell those that asked for children that have ended their exit status; yield the connections to close."""
+    """Send the exit status of each child that has exited to its requester; yield the connections to close."""
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
@@ -240,7 +240,7 @@ def _answer(children: dict[int, socket.socket]) -> Iterator[socket.socket]:
 
 
 def _run(name: str) -> None:
-    """Run the program of a module, and end this process without the second that freeing its libraries takes."""
+    """Run `main` of a module, and exit without finalizing the interpreter, which takes a second."""
     status = 1
     try:
         main = importlib.import_module("darkroom.cli" if name == "darkroom" else name).main
@@ -263,7 +263,7 @@ def _run(name: str) -> None:
 
 
 def reproduce(stage: str) -> int:
-    """Let a parent run a job, or become it; return the exit status."""
+    """Request the job of a stage, or replace this process by it; return the exit status."""
     words = ["darkroom.dag.job", stage]
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child has it, too
     status = ask(LIGHT, words, os.environ)

@@ -14,7 +14,7 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manif
 from darkroom.data.index import Index, Indexed
 
 _THREADS = 4  # threads that open shards in parallel
-_NOT_PICKLED = ("_views", "_digests", "_checked")  # made anew in the process that unpickles
+_NOT_PICKLED = ("_views", "_digests", "_checked")  # rebuilt in the process that unpickles
 
 Rows = Sequence[int] | NDArray[np.int64]
 

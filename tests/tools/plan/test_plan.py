@@ -137,7 +137,7 @@ def test_while_an_engine_runs_nothing_is_measured(stale, monkeypatch):
     monkeypatch.setattr(plan, "engine_runs", lambda: True)
     monkeypatch.setattr(plan, "in_miniature", lambda *_: pytest.fail("it was measured"))
     found, said = planned()
-    assert found["report"]["source"] == "not measured" and "an engine runs stages" in said["assumed"][0]
+    assert found["report"]["source"] == "not measured" and "stages are running" in said["assumed"][0]
     assert "0 s and more" in plan.plan()
 
 

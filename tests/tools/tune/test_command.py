@@ -30,7 +30,7 @@ def test_while_an_engine_runs_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(command, "engine_runs", lambda: True)
     monkeypatch.setattr(command, "trials", lambda *_: pytest.fail("it was tried"))
     (said,) = tune()
-    assert "try again when it has ended" in said
+    assert "try again when they have finished" in said
 
 
 @pytest.fixture

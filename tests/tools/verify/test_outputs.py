@@ -159,4 +159,4 @@ def test_what_a_stage_makes_now_is_not_checked(here, monkeypatch, capsys):
     writer = {"pid": os.getpid(), "cmd": "dvc repro"}
     written = {str(path.absolute()): writer for path in (MODEL, LIST, CARD)}
     BUSY.write_text(json.dumps({"write": written, "read": {}}))
-    assert verify() and "being made now, so not checked: make." in capsys.readouterr().out
+    assert verify() and "being written by a running stage, so not checked: make." in capsys.readouterr().out

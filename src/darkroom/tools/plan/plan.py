@@ -32,8 +32,8 @@ from darkroom.training.state import keep_compiled
 
 REHEARSE = "darkroom.tools.plan.body:rehearse"
 _MEANWHILE = (
-    "an engine runs stages, so nothing was measured here, and times are of earlier runs with these parameters; "
-    "`darkroom plan --no-history` measures all the same"
+    "stages are running in this checkout, so nothing was measured; times are from earlier runs with these parameters; "
+    "`darkroom plan --no-history` measures now"
 )
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
 

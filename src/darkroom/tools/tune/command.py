@@ -36,7 +36,7 @@ def tune(
         DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
     """
     if engine_runs():
-        yield "An engine runs stages in this checkout, and trials beside it would mislead: try again when it has ended."
+        yield "Running stages of this checkout would distort the measurements: try again when they have finished."
         return
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now, which may favour some settings: try again when it is quiet."

@@ -61,7 +61,7 @@ def _check_outputs(outputs: Sequence[Output]) -> int:
         faults = _print(f"outputs: {len(present)} of dvc.lock", [fault for found in checks for fault in found])
     if unfinished:
         stages = ", ".join(dict.fromkeys(output.stage for output in unfinished))
-        print(f"  being made now, so not checked: {stages}.")
+        print(f"  being written by a running stage, so not checked: {stages}.")
     if missing:
         stages = ", ".join(dict.fromkeys(output.stage for output in missing))
         print(f"  not made here, so not checked: {stages}; `dvc repro` makes them, or `dvc pull` fetches them.")
