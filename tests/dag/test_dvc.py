@@ -1,5 +1,6 @@
 """DVC as `darkroom.dag.dvc` mends it, on stages of a few shell commands."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -181,3 +182,16 @@ def test_a_damaged_object_of_a_remote_is_refused(write, dvc, tmp_path: Path) -> 
             Path(name).unlink()
     code, output = ended(dvc("pull"))
     assert code != 0 and not Path("two").exists(), output
+
+
+def test_whether_an_engine_runs_is_known_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from darkroom.dag import dvc
+
+    monkeypatch.chdir(tmp_path)
+    assert not dvc.engine_runs(), "no engine ever ran here"
+    dvc.TURN.parent.mkdir(parents=True)
+    with dvc.TURN.open("w") as held:
+        assert not dvc.engine_runs()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert dvc.engine_runs()
+    assert not dvc.engine_runs(), "it has ended"
