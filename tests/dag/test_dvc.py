@@ -185,13 +185,13 @@ def test_a_damaged_object_of_a_remote_is_refused(write, dvc, tmp_path: Path) -> 
 
 
 def test_whether_an_engine_runs_is_known_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from darkroom.dag import dvc
+    from darkroom.dag import records
 
     monkeypatch.chdir(tmp_path)
-    assert not dvc.engine_runs(), "no engine ever ran here"
-    dvc.TURN.parent.mkdir(parents=True)
-    with dvc.TURN.open("w") as held:
-        assert not dvc.engine_runs()
+    assert not records.engine_runs(), "no engine ever ran here"
+    records.TURN.parent.mkdir(parents=True)
+    with records.TURN.open("w") as held:
+        assert not records.engine_runs()
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert dvc.engine_runs()
-    assert not dvc.engine_runs(), "it has ended"
+        assert records.engine_runs()
+    assert not records.engine_runs(), "it has ended"

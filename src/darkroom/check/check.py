@@ -15,7 +15,7 @@ from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import leave_out, require_hashable
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
-from darkroom.data.catalog import CATALOG, KIND
+from darkroom.data.layout import CATALOG, CATALOG_KIND
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.settings import fits as clip_fits
 from darkroom.models.decoder.fits import fits as decoder_fits
@@ -236,7 +236,7 @@ def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
     for fits in FITS:
         fits(whole_params)
     if counted and (CATALOG / NAME).is_file():
-        manifest = read_manifest(CATALOG, KIND)
+        manifest = read_manifest(CATALOG, CATALOG_KIND)
         needs.require(whole_params, manifest["images"], manifest["captions"], str(CATALOG))
     parts = len(params["parts"])
     counts = f"{len(stages)} stages, {parts} part{'s' * (parts > 1)}"

@@ -45,12 +45,12 @@ from dvc.utils.serialize import _common, _yaml
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
 from darkroom.dag import parents
-from darkroom.dag.records import alive, holders
+from darkroom.dag.records import TURN, alive, holders
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, threads
+from darkroom.params.yaml_text import parse_plain
 
-TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
 _POLL = 0.5  # seconds between two looks at what another process works on
 _RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environment of all its processes
 _ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
@@ -218,6 +218,18 @@ def _ask(command: str, environment: Mapping[str, str]) -> int | None:
     return parents.ask(kind, words, {**environment, "PYTHONPATH": "src"})
 
 
+def _parsed_once(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """Mend `parse_yaml`, which DVC calls for params.yaml once for each stage."""
+
+    def parse_yaml(text: str, path: Any, typ: str = "safe") -> Any:
+        if typ == "safe":
+            with suppress(Exception):  # DVC's own call raises it, too
+                return parse_plain(text) or {}
+        return parse(text, path, typ)
+
+    return parse_yaml
+
+
 @cache  # once a process
 def install() -> None:
     """Replace the functions of DVC that this module mends."""
@@ -226,6 +238,7 @@ def install() -> None:
     rwlock._release_read = lambda lock, info, paths: drop(lock, "read", info.__eq__, paths)
     rwlock.psutil = SimpleNamespace(pid_exists=alive)  # all that it calls
     _common._dump_data = _yaml._dump_data = _dump_data
+    _yaml.parse_yaml = _parsed_once(_yaml.parse_yaml)
     stage_run._run = _by_parent(stage_run._run)
     dvc.stage.run_stage = _noted(dvc.stage.run_stage)
     Stage.reproduce = _patient(Stage.reproduce)
@@ -262,16 +275,6 @@ def take_turn(command: str) -> None:
             print(f"{command} waits for PID {', '.join(map(str, others))} ({advice}).", file=sys.stderr, flush=True)
         before = others
         time.sleep(_POLL)
-
-
-def engine_runs() -> bool:
-    """Return whether an engine runs stages in this checkout."""
-    with suppress(OSError), TURN.open() as file:  # there is none where no engine ever ran
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _others() -> list[int]:

@@ -1,5 +1,6 @@
 """What DVC records, read without DVC: dvc.lock, which outputs are of other parameters, and which files are in use."""
 
+import fcntl
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from darkroom.params.yaml_text import conflict, parse_yaml
 
 LOCK = Path("dvc.lock")
 BUSY = Path(".dvc/tmp/rwlock")  # which process works on which files
+TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
 
 
 class CutShortError(DarkroomError):
@@ -103,6 +105,16 @@ def busy() -> set[str]:
             return {path for path, holder in written.items() if alive(int(holder["pid"]))}
         time.sleep(0.05)
     return set()
+
+
+def engine_runs() -> bool:
+    """Return whether an engine runs stages in this checkout."""
+    with suppress(OSError), TURN.open() as file:  # there is none where no engine ever ran
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 class Outdated(NamedTuple):

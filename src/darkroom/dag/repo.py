@@ -11,13 +11,12 @@ from functools import cached_property
 from hashlib import md5
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dvc.stage
 from dvc.exceptions import DvcException
 from dvc.repo import Repo, lock_repo
 from dvc.utils.serialize import dump_yaml, load_yaml
-from networkx import DiGraph, ancestors, descendants
 
 from darkroom.artifacts.atomic import json_bytes
 from darkroom.dag.dvc import drop, edit_rwlock, install
@@ -31,6 +30,9 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml, related
 from darkroom.terminal.numbers import time_of
+
+if TYPE_CHECKING:
+    from networkx import DiGraph  # which takes a tenth of a second, where only a status is read
 
 RUNNING = "running"  # in place of DVC's status
 
@@ -56,7 +58,7 @@ class Status:
     """
 
     stages: Mapping[str, Stage]
-    graph: DiGraph
+    graph: "DiGraph"
     changed: Mapping[str, Any] = field(default_factory=dict)
     lost: Mapping[str, list[str]] = field(default_factory=dict)
     code: Mapping[str, Fingerprint] = field(default_factory=dict)
@@ -64,6 +66,8 @@ class Status:
     @cached_property
     def waiting(self) -> set[str]:
         """The stages below one that is out of date: they read what will change."""
+        from networkx import ancestors
+
         return {later for name in self.stages.keys() & self.changed.keys() for later in ancestors(self.graph, name)}
 
     @property
@@ -84,6 +88,8 @@ class Status:
 
     def needs(self, name: str) -> set[str]:
         """Return the names of all stages above a stage."""
+        from networkx import descendants
+
         return set(descendants(self.graph, name))
 
 
@@ -103,6 +109,8 @@ def _open() -> Repo:
 
 
 def _status(repo: Repo, changed: Mapping[str, Any], code: Mapping[str, Fingerprint] | None = None) -> Status:
+    from networkx import DiGraph
+
     stages = {stage.addressing: stage for stage in repo.index.graph if stage.cmd}
     lost = {
         name: outs
@@ -120,7 +128,7 @@ def _status(repo: Repo, changed: Mapping[str, Any], code: Mapping[str, Fingerpri
     return Status(plain, graph, changed, lost, code or {})
 
 
-def _read_by_stages(graph: DiGraph) -> dict[Path, str]:
+def _read_by_stages(graph: "DiGraph") -> dict[Path, str]:
     """Return the local files and folders that stages read and none makes, with the first stage that reads each."""
     made = [out.fs_path for stage in graph for out in stage.outs]
     found: dict[Path, str] = {}
@@ -140,6 +148,7 @@ def observe() -> Status:
     Raises:
         DarkroomError: DVC cannot read the repository, or a folder that a stage reads holds files it cannot hash.
     """
+    install()
     # `tmp_dir` is where DVC puts its locks; `_ignore` would write .dvc/.gitignore.
     with (
         _reporting("say what is out of date"),

@@ -12,12 +12,9 @@ from pathlib import Path
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest, write_manifest
 from darkroom.data.images import ImageSpec
+from darkroom.data.layout import CATALOG, CATALOG_KIND, SHARDS
 from darkroom.data.layout import KIND as SHARDS_KIND
-from darkroom.data.layout import SHARDS
 from darkroom.errors import DarkroomError
-
-KIND = "catalog"
-CATALOG = Path("data/catalog")
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
     Raises:
         ArtifactError: missing or damaged, or a part has changed since; the message names the file or the part.
     """
-    manifest = read_manifest(folder, KIND)
+    manifest = read_manifest(folder, CATALOG_KIND)
     classes = tuple(manifest["classes"])
     catalog = Catalog(
         classes=classes,

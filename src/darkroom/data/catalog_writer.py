@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
-from darkroom.data.catalog import KIND
 from darkroom.data.grid import contact_sheet, evenly_spaced, save_png
 from darkroom.data.index import IMAGES, Index
+from darkroom.data.layout import CATALOG_KIND, SHARDS
 from darkroom.data.layout import KIND as SHARDS_KIND
-from darkroom.data.layout import SHARDS
 from darkroom.data.reader import ImageShards, same_spec
 from darkroom.data.sources.walk import passed_over
 from darkroom.data.splits import SPLITS
@@ -210,8 +209,8 @@ def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> di
             f"none of the parts {', '.join(parts)} has an image in its train split: add images, or raise "
             "`ingest.splits.train`."
         )
-    write_manifest(folder, KIND, **metadata)
-    return read_manifest(folder, KIND)
+    write_manifest(folder, CATALOG_KIND, **metadata)
+    return read_manifest(folder, CATALOG_KIND)
 
 
 def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS) -> None:
@@ -221,7 +220,7 @@ def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS)
 
     `folder` also gets a manifest: kind "pictures", the SHA-256 of the catalog, and files.
     """
-    parts = [part["name"] for part in read_manifest(catalog, KIND)["parts"]]
+    parts = [part["name"] for part in read_manifest(catalog, CATALOG_KIND)["parts"]]
     train = ImageShards.open_parts(parts, "train", root)
     rows = shown_rows(train)
     save_png(folder / "grid.png", data_grid(train.__getitems__(rows[evenly_spaced(images, len(rows))].tolist())))

@@ -1,6 +1,8 @@
-"""Folder and manifest kind of the image shards, for writers and readers."""
+"""Folders and manifest kinds of the image shards and of their catalog, for writers and readers."""
 
 from pathlib import Path
 
 KIND = "shards"
 SHARDS = Path("data/shards")
+CATALOG_KIND = "catalog"
+CATALOG = Path("data/catalog")

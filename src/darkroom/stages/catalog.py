@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.data.catalog import CATALOG, SELECTION, class_warnings, write_selection
+from darkroom.data.catalog import SELECTION, class_warnings, write_selection
 from darkroom.data.catalog_writer import PICTURES, captions_of, write_catalog, write_picture
 from darkroom.data.damage import require_few
-from darkroom.data.layout import SHARDS
+from darkroom.data.layout import CATALOG, SHARDS
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.lengths import OPENAI, context_of, long_captions, said_of
 from darkroom.params.catalog import Given, Params

@@ -72,6 +72,12 @@ def test_torch_and_torchvision_must_be_a_pair(monkeypatch):
     assert found.level == "fault" and "nms does not exist" in found.text and "from one index" in found.text
 
 
+def test_while_stages_run_torch_is_not_loaded(empty, monkeypatch):
+    monkeypatch.setattr(packages.importlib, "import_module", lambda name: pytest.fail(f"{name} was loaded"))
+    monkeypatch.setattr("darkroom.dag.records.engine_runs", lambda: True)
+    assert "devices not asked" in {found.subject: found.text for found in examine.findings()}["torch"]
+
+
 def test_engines_must_be_on_the_path(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     assert levels(packages.engines()) == ["ok", "ok"]

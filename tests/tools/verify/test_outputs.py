@@ -135,6 +135,9 @@ def test_what_has_never_been_made_here_is_no_fault_and_what_is_lost_is_one(here)
     cache, (later,) = Cache(), [output for output in recorded_outputs() if output.stage == "later"]
     remove(Path("models/later"))
     assert check_output(later, cache)[0].remedy.startswith("restore it with `dvc checkout models/later`")
+    made = next(output for output in recorded_outputs() if output.path == MODEL)
+    equal = later._replace(md5=made.md5)  # as what two trainings leave that are off
+    assert cache.never_had(equal) and not cache.never_had(later)
     shutil.rmtree(".dvc/cache/files/md5")
     assert not Cache().never_had(later)
     shutil.rmtree(".dvc/cache/runs")

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from darkroom.tools.doctor.packages import Finding, problem
+from darkroom.tools.doctor import packages
+from darkroom.tools.doctor.packages import Finding, ok, problem
 
 
 def lines(findings: Iterable[Finding]) -> str:
@@ -14,16 +15,20 @@ def lines(findings: Iterable[Finding]) -> str:
 
 def findings() -> Iterator[Finding]:
     """Yield all findings, from the installation up: an error may explain later ones."""
-    from darkroom.tools.doctor import packages
-
-    for check in (packages.python, packages.pinned, packages.torch_pair, packages.engines):
+    for check in (packages.python, packages.pinned, packages.engines):
         yield from check()
     try:
+        from darkroom.dag.records import engine_runs
         from darkroom.tools.doctor import clone, machine
     except ModuleNotFoundError as error:
         yield problem("darkroom", f"it needs {error.name}, which is missing: the rest cannot be checked.")
         return
-    for check in (machine.devices, machine.disk, clone.code, clone.git, clone.parameters, clone.lock_file):
+    if engine_runs():
+        yield ok("torch", "not loaded, and devices not asked, since stages are running in this checkout")
+    else:
+        yield from packages.torch_pair()
+        yield from machine.devices()
+    for check in (machine.disk, clone.code, clone.git, clone.parameters, clone.lock_file):
         yield from check()
     for check in (clone.cache, clone.remotes, clone.locks, clone.states):
         yield from check()

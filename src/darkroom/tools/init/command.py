@@ -25,8 +25,8 @@ from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.writing import LAST, Choice, begin_from, header, restored, text_of
 from darkroom.tools.preset import DEFAULT, overlay
-from darkroom.tools.tune.search import EXACT, key_of
-from darkroom.tools.tune.trials import Tuned, trials
+from darkroom.tools.tune.search import EXACT, Tuned, key_of
+from darkroom.tools.tune.trials import trials
 
 _TUNED_FROM = 900.0  # seconds of the whole DAG, from which the minute that tuning takes is spent
 _LOG = Path("logs/init-tune.log")

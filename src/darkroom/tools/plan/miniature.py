@@ -15,7 +15,6 @@ from darkroom.artifacts.manifest import NAME
 from darkroom.check.check import schema
 from darkroom.dag.fingerprint.stages import OUT as CODE
 from darkroom.data.layout import SHARDS
-from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Part, settings_of
 from darkroom.params.section import validate
@@ -84,6 +83,8 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
     Raises:
         DarkroomError: a part lies outside its source, or its source cannot say how many images it has.
     """
+    from darkroom.data.sources import open_source, slice_of  # and with it pyarrow
+
     found = {}
     for part in given("catalog")["parts"]:
         params: Any = validate(schema("ingest"), given("ingest", part))

@@ -15,14 +15,15 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from darkroom.check.check import check, read_params
-from darkroom.dag.dvc import engine_runs
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.history import RUNS, Run, last_runs
+from darkroom.dag.records import engine_runs
 from darkroom.dag.repo import lock_seconds, observe
 from darkroom.dag.stages import STAGES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
-from darkroom.params.stage import given, processes, threads
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, cut, processes, read_yaml, threads
 from darkroom.runner import machine, params_key
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
@@ -267,7 +268,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         began = time.process_time()
         dag = ask_dvc()
         check(counted="catalog" not in dag.stale)
-        asked, write = time.process_time() - began, lock_seconds()
+        asked, write = time.process_time() - began, lock_seconds() if measure else 0.0
         chosen = choose(names, dag.stages, dag.stale, everything)
         if not chosen:
             return None
@@ -282,7 +283,9 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
             with scratch(ready) as folder:
                 found.append(in_miniature(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
         plans = [grown(found[0][name], found[-1][name], scale) for name in chosen]
-    keys = {name: params_key(given(stage, item or None)) for name in chosen for stage, _, item in [name.partition("@")]}
+    parts_of = ((name, *name.partition("@")[::2]) for name in chosen)
+    files = read_yaml(PARAMS), read_yaml(DVC)
+    keys = {name: params_key(cut(stage, item or None, *files)) for name, stage, item in parts_of}
     last = last_runs(RUNS, machine(), keys)
     load = _settle(plans, _comparable(last, dag) if history else {})
     for each in plans:

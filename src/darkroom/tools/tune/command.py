@@ -9,15 +9,14 @@ from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
-from darkroom.dag.dvc import engine_runs
+from darkroom.dag.records import engine_runs
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, bytes_of, time_of
 from darkroom.tools.editing import laid_over, shown
-from darkroom.tools.tune.search import NOTHING, Tried, is_shared, key_of, label
-from darkroom.tools.tune.trials import Tuned, trials
+from darkroom.tools.tune.search import NOTHING, Tried, Tuned, is_shared, key_of, label
 
 _LOG = Path("logs/tune.log")
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
@@ -38,6 +37,8 @@ def tune(
     if engine_runs():
         yield "Running stages of this checkout would distort the measurements: try again when they have finished."
         return
+    from darkroom.tools.tune.trials import trials  # and with it much of the source
+
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now, which may favour some settings: try again when it is quiet."
     found: list[Tuned] = []

@@ -72,6 +72,35 @@ class Tried:
     verdict: str
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What was found of a training, in the order in which it was tried."""
+
+    stage: str
+    tried: list[Tried]
+
+    @property
+    def why(self) -> str:
+        """Why it was not tried; "": it was."""
+        return self.tried[0].found.why
+
+    @property
+    def taken(self) -> Tried:
+        """The best settings."""
+        return [each for each in self.tried if each.verdict in ("", "taken")][-1]
+
+    @property
+    def changes(self) -> Changes:
+        """The changes that were taken, beside params.yaml."""
+        now = self.tried[0].found.now
+        return {key: value for key, value in self.taken.changes.items() if now[key] != value}
+
+    @property
+    def before(self) -> Found:
+        """What was found with the settings of params.yaml."""
+        return next(each.found for each in self.tried if each.label == AS_IT_IS)
+
+
 Attempt = Callable[[Changes | None], Found]  # with changes beside params.yaml; None: says what params.yaml says
 
 

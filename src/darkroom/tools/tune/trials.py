@@ -14,39 +14,10 @@ from darkroom.tools.plan.forks import Lost, forks, quiet
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
 from darkroom.tools.plan.table import UNKNOWN
-from darkroom.tools.tune.search import AS_IT_IS, COMPILES, KEYS, Changes, Found, Tried, search
+from darkroom.tools.tune.search import COMPILES, KEYS, Changes, Found, Tried, search
 from darkroom.training.state import keep_compiled
 
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What was found of a training, in the order in which it was tried."""
-
-    stage: str
-    tried: list[Tried]
-
-    @property
-    def why(self) -> str:
-        """Why it was not tried; "": it was."""
-        return self.tried[0].found.why
-
-    @property
-    def taken(self) -> Tried:
-        """The best settings."""
-        return [each for each in self.tried if each.verdict in ("", "taken")][-1]
-
-    @property
-    def changes(self) -> Changes:
-        """The changes that were taken, beside params.yaml."""
-        now = self.tried[0].found.now
-        return {key: value for key, value in self.taken.changes.items() if now[key] != value}
-
-    @property
-    def before(self) -> Found:
-        """What was found with the settings of params.yaml."""
-        return next(each.found for each in self.tried if each.label == AS_IT_IS)
 
 
 @dataclass(frozen=True)
