@@ -9,6 +9,7 @@ What DVC answers depends on the fingerprints of code. If the source changed, the
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -126,14 +127,13 @@ class Stages:
         elif self.stale and not looks():
             names = {each.partition("@")[0] for each in self.stale}
             counts = {threads(self._params[name]) for name in names if STAGES[name].networks}
-            on_cpu = parents.on_cpu(self._params["run"]["device"])
-            parents.start([parents.LIGHT, *(str(count) for count in sorted(counts) if on_cpu)])
+            parents.start([parents.LIGHT, *map(str, sorted(counts))])
 
     def gpu(self, name: str) -> int:
         """Return the GPUs of a stage with networks, one a process, so that the profile's total holds; 0 without."""
-        if not STAGES[name].networks:
-            return 0
-        return 0 if parents.on_cpu(self._params["run"]["device"]) else processes(self._params[name])
+        device = self._params["run"]["device"]
+        on_cpu = device == "cpu" or (device == "auto" and shutil.which("nvidia-smi") is None)
+        return 0 if on_cpu or not STAGES[name].networks else processes(self._params[name])
 
     def _made(self, dep: str) -> list[str]:
         """Return the outputs that a dependency is, contains, or lies in."""

@@ -202,12 +202,10 @@ def _ask(command: str, environment: Mapping[str, str]) -> int | None:
         return None
     try:
         values = given(stage, item or None)
-        count, on_cpu = threads(values.get(stage, {})), parents.on_cpu(values["run"]["device"])
+        count = threads(values.get(stage, {}))
     except (DarkroomError, KeyError, ValueError, OSError):  # the body says what is wrong
         return None
     kind = str(count) if STAGES[stage].networks else parents.LIGHT
-    if kind != parents.LIGHT and not on_cpu:
-        return None
     if parents.NAME not in os.environ or _kinds:  # this process is the engine
         if kind == parents.LIGHT:
             return None

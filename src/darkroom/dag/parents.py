@@ -11,8 +11,8 @@ parent refuses the first request of a stage with networks, because loading its l
 request on. A process whose request is refused, or that finds no parent, starts the stage itself. Parents exit with
 their engine. A child receives SIGTERM when the requesting process or its parent has exited.
 
-Works on Linux only, because a process that has loaded torch cannot fork safely on other systems, and for stages with
-networks on CPUs only: opening a GPU in a child has not been tested.
+Works on Linux only, because a process that has loaded torch cannot fork safely on other systems. A process that has
+opened a GPU cannot fork either, so the libraries of a parent must not look for one.
 
     python -S -m darkroom.dag.parents reproduce STAGE     what a rule of Snakemake calls
     python -m darkroom.dag.parents serve KIND SOCKET PIPE
@@ -27,7 +27,6 @@ import json
 import os
 import secrets
 import selectors
-import shutil
 import signal
 import socket
 import struct
@@ -77,11 +76,6 @@ def start(kinds: Sequence[str]) -> None:
             subprocess.Popen(command, pass_fds=passed, env=os.environ | {"PYTHONPATH": "src"})
         os.close(reader)
         _lifelines.append(writer)
-
-
-def on_cpu(device: str) -> bool:
-    """Return whether stages run on the CPU with this `run.device`, as far as that is known without torch."""
-    return device == "cpu" or (device == "auto" and shutil.which("nvidia-smi") is None)
 
 
 def ask(kind: str, words: Sequence[str], environment: Mapping[str, str]) -> int | None:
@@ -134,6 +128,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 def _load(kind: str) -> None:
     """Import what stages need, and exclude it from garbage collection, which would copy its pages in each child."""
     set_threads(1 if kind == LIGHT else int(kind))
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a library that asks torch for GPUs opens none
     for name in _LIBRARIES.get(kind, _LIBRARIES[""]):
         with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
             importlib.import_module(name)
