@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
-from darkroom.training import checkpoint, guards, stable
+from darkroom.training import checkpoint, guards
 from darkroom.training.after_step import after_step, write_strip
 from darkroom.training.averages import snapshot_due, state_of, write_kept, write_snapshot
 from darkroom.training.changed_code import work_name
@@ -113,7 +113,6 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, inter
         _keep_weights(state, before, places)
         entry = record(state, before) if is_due(state, before) else None
         after_step(state, places.logs, journal, before, entry)
-        stable.leave(state, places.state)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
         stop, save = state.processes.agree(interrupt.signal or 0, int(first and saver.due()))
         if stop or save:
@@ -179,8 +178,7 @@ def _saver(state: TrainState, places: Places, work: str) -> Saver:
         # One more than are kept while one is written; the outputs, averaged weights and raw ones; snapshots twice.
         sets = len(settings.ema_profiles) * settings.ema_snapshots + 2 * len(settings.kept_images)
         snapshots = 2 * sets * state.weight_bytes
-        more = int(stable.lengthless(state.recipe, settings))  # where the decay begins
-        needed = (run.keep + 1 + more) * size + 2 * state.weight_bytes + snapshots - there
+        needed = (run.keep + 1) * size + 2 * state.weight_bytes + snapshots - there
         guards.require_disk(places.state, needed, f"a training that keeps {run.keep} checkpoints")
     place = open_place(run.checkpoints_to if state.processes.first else None, work, run.keep)
     return Saver(places.state, run, size, after=place.push if place else None)
