@@ -45,8 +45,6 @@ def training(**changes: Any) -> Training:
         "weight_decay": 0.0,
         "clip_norm": 1.0,
         "ema_decay": 0.9,
-        "ema_profiles": [],
-        "ema_snapshots": 4,
         "non_finite": "stop",
         "select": "last",
         "init": {"folder": "data/none", "url": None, "sha256": None, "skip": []},

@@ -129,7 +129,6 @@ FAULTS = [
         640,
         "`train_generator.training.keep_every` is null, so none is kept: set",
     ),
-    ("sample_generator.common.sigma_rel", 0.1, "`train_generator.training.ema_profiles` is []: give that widths"),
     ("sample_text.prior.guidance_channels", 3, "guidance_channels are of images, and the prior makes embeddings"),
     ("train_generator.training.ema_start", 38400, "ema_start (38400) must be below images (38400)"),
     ("sample_generator.dit.guidance_from", 1.0, "guidance_from (1.0) must be below guidance_to (1.0)"),
@@ -416,7 +415,6 @@ def test_what_fits_is_accepted_and_what_no_longer_does_is_named(clone, fits, fur
     [
         ("weights", "raw", "ema"),
         ("checkpoint", 64, "null"),
-        ("sigma_rel", 0.1, "null"),
         ("labels", "frequency", "null"),
     ],
 )
@@ -683,6 +681,13 @@ def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
         f"`{key}` was removed, and nothing reads it: take it out."
         for key in ("training.min_improvement", "train_prior.diffusion.direction_weight")
     ]
+
+
+def test_removed_keys_name_what_takes_their_place(clone, capsys):
+    change("sample_generator.dit.weaker_sigma_rel", 0.1)
+    assert main(["check"]) == 1
+    line = capsys.readouterr().err
+    assert "`sample_generator.dit.weaker_sigma_rel` was removed: take it out; name the folder of a weaker" in line
 
 
 def test_every_new_name_is_one_of_the_schema():

@@ -40,8 +40,8 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
     processes = Processes(settings.processes)
     if run.activation_checkpointing:
         checkpoint_activations(recipe.blocks)
-    if processes.sharded and (settings.ema_profiles or settings.keep_every):
-        raise DarkroomError("FSDP shards what `ema_profiles` and `keep_every` write: leave both empty.")
+    if processes.sharded and settings.keep_every:
+        raise DarkroomError("FSDP shards what `keep_every` writes: leave it empty.")
     code = left(places.state, CODE) if processes.first else {}
     folder, changed = processes.from_first(_checkpoint(settings, run, places.state, code, processes.first))
     modules = dict(recipe.modules)
@@ -73,10 +73,10 @@ def _checkpoint(
     if begin is not None:
         return begin, changed
     place = open_place(run.checkpoints_from, work_name(state, code), run.keep)
-    if place is not None and (settings.ema_profiles or settings.keep_every):
+    if place is not None and settings.keep_every:
         raise DarkroomError(
-            "`ema_profiles` and `keep_every` leave weights beside the checkpoints, which are not copied "
-            f"elsewhere: copy {state} by hand, or train without `run.checkpoints_from`."
+            "`keep_every` leaves weights beside the checkpoints, which are not copied elsewhere: "
+            f"copy {state} by hand, or train without `run.checkpoints_from`."
         )
     return place.fetch(state) if place is not None else None, False
 

@@ -20,7 +20,7 @@ from darkroom.params.run import Run
 from darkroom.params.training import Training, learning_rate
 from darkroom.rng import derive
 from darkroom.training import guards
-from darkroom.training.averages import Average, State, constant_decay, power_decay
+from darkroom.training.averages import Average, State, constant_decay
 from darkroom.training.checkpoint import Tensors, fill, under
 from darkroom.training.curves import Record
 from darkroom.training.loader import rows_at
@@ -119,7 +119,6 @@ class TrainState:
         start = -(-settings.ema_start // settings.batch)
         decay = constant_decay(settings.ema_decay, settings.ema_warmup, start, settings.ema_every)
         self.ema = Average(modules, decay)
-        self.profiles = {width: Average(modules, power_decay(width)) for width in settings.ema_profiles}
         self.window = Window(self.device)
         self.finite = Finite(settings, self.device, processes.count, self._keys)
         self.images = 0
@@ -134,7 +133,7 @@ class TrainState:
     # The optimizer step
 
     def step(self, batch: Batch) -> None:
-        """Take one optimizer step in each phase of the recipe, and update the averages.
+        """Take one optimizer step in each phase of the recipe, and update the average.
 
         Args:
             batch: this process's part of the images of the step.
@@ -147,8 +146,7 @@ class TrainState:
         with self.memory_explained(len(pieces[0])):
             taken = [self._step_phase(phase, batch, pieces) for phase in phases]
         self.finite.settle(self.images)
-        for average in (self.ema, *self.profiles.values()):
-            average.update(self.images // self.settings.batch)
+        self.ema.update(self.images // self.settings.batch)
         self.images += self.settings.batch
         self.finite.skipped = 0 if all(taken) else self.finite.skipped + 1
 
@@ -267,7 +265,6 @@ class TrainState:
             "ema": _flat(self.ema.state),
             "optimizers": _flat(optimizers),
         }
-        groups |= {f"profile-{width!r}": _flat(average.state) for width, average in self.profiles.items()}
         if self.best_state is not None:
             groups["best"] = _flat(self.best_state)
         if self.strip:
@@ -293,8 +290,6 @@ class TrainState:
             for name, module in self.modules.items():
                 fill(module.state_dict(), under(name, groups["modules"]))
                 fill(self.ema.state[name], under(name, groups["ema"]))
-                for width, average in self.profiles.items():
-                    fill(average.state[name], under(name, groups[f"profile-{width!r}"]))
             for name, optimizer in self.optimizers.items():
                 load_optimizer(optimizer, self.names[name], under(name, groups["optimizers"]))
             if "best" in groups:
@@ -329,7 +324,7 @@ class TrainState:
 
     @property
     def _averages(self) -> int:
-        return 1 + len(self.profiles) + (self.settings.select == "best")
+        return 1 + (self.settings.select == "best")
 
     @property
     def _optimizer_bytes(self) -> int:
