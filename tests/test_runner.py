@@ -12,12 +12,10 @@ import psutil
 import pytest
 
 from darkroom import runner
-from darkroom.dag.history import write_expected
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.runner import run_id
-from helpers import Screen
 from report.making import curve
 
 
@@ -121,22 +119,6 @@ def test_a_body_that_runs_is_in_the_history_and_its_words_in_the_log(project, ca
     assert (tmp_path / "logs" / "report.log").read_text().startswith("hello\ndone in ")
 
 
-def test_a_stage_says_what_is_left_of_the_dag_where_that_was_measured(project, capsys):
-    Path("params.yaml").write_text("a: 1\n")
-    Path(".darkroom").mkdir()
-    write_expected("a: 1\n", {"report": 90.0})
-    run = project(lambda params: print("hello"))
-    run("report", None)
-    assert "about 1 min 30 s left of the whole DAG" in capsys.readouterr().out
-    (checkpoint := Path(".darkroom/state/report-0123/images-64")).mkdir(parents=True)
-    run("report", None)
-    assert "of the whole DAG" not in capsys.readouterr().out  # it goes on from there
-    checkpoint.rmdir()
-    Path("params.yaml").write_text("a: 2\n")
-    run("report", None)
-    assert "of the whole DAG" not in capsys.readouterr().out
-
-
 def test_all_stages_of_one_engine_have_one_run(tmp_path, monkeypatch):
     """Of DVC its process; Snakemake says it to its jobs."""
     monkeypatch.delenv("DARKROOM_RUN", raising=False)
@@ -158,24 +140,6 @@ def test_a_body_that_fails_has_no_end(project):
         project(body)("report", None)
     assert history() == ["start"]
     assert Path("logs/report.log").read_text() == "error: no\n"
-
-
-def test_a_bar_is_gone_before_an_error_is_said(project, monkeypatch):
-    def body(params):
-        sys.stdout.draw(0.5, "half")
-        print("warning", file=sys.stderr)
-        assert screen.lines()[0] == "[report] warning" and screen.lines()[1].endswith("half")
-        raise DarkroomError("no")
-
-    screen = Screen()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stdout", screen.stream)
-    monkeypatch.setattr(sys, "stderr", screen.again())
-    with pytest.raises(DarkroomError):
-        project(body)("report", None)
-    print("darkroom report: error: no", file=sys.stderr, flush=True)
-    assert screen.lines() == ["[report] warning", "darkroom report: error: no"]
-    assert Path("logs/report.log").read_text() == "warning\nerror: no\n"
 
 
 def test_a_full_disk_is_one_sentence_and_other_faults_keep_their_traceback(project):
