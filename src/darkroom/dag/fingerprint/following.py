@@ -30,15 +30,11 @@ class _Node:
     """A definition, and what it reaches by itself.
 
     hashes: of its words and of what the names in them mean; a class has one for each method, too.
-    docs: the docstrings in it.
-    reads_docs: whether it reads docstrings.
     reached: what it reaches.
     tables: the module and the part of each table of kinds that it loads.
     """
 
     hashes: Definitions = field(default_factory=dict)
-    docs: dict[str, str] = field(default_factory=dict)
-    reads_docs: bool = False
     reached: set[Place] = field(default_factory=set)
     tables: list[tuple[str, Table]] = field(default_factory=list)
 
@@ -123,12 +119,9 @@ class Sources:
 
     def hashes(self, places: Iterable[Place]) -> dict[str, Definitions]:
         """Return the hashes of definitions by module, and of the data files beside these modules."""
-        nodes = [(place[0], self._node(place)) for place in sorted(places)]
-        read = any(node.reads_docs for _, node in nodes)
         found: dict[str, Definitions] = {}
-        for module, node in nodes:
-            docs = {name: digest(node.hashes.get(name, "") + text) for name, text in node.docs.items() if read}
-            if hashes := node.hashes | docs:
+        for module, name in sorted(places):
+            if hashes := self._node((module, name)).hashes:
                 found.setdefault(module, {}).update(hashes)
         folders = {source.path.parent for module in found if (source := self._modules[module]) is not None}
         for folder in folders:
@@ -159,9 +152,6 @@ class Sources:
             names = sorted(f"{used}={text};" for used, found in meanings.items() for text, _ in found)
             if definition.words:
                 node.hashes[inside] = digest("".join(definition.words + names))
-            if definition.docs:
-                node.docs[inside] = "".join(definition.docs)
-            node.reads_docs |= definition.reads_docs
             node.reached |= {place for found in meanings.values() for _, place in found if place is not None}
             node.reached |= set(self._loaded(loaded for _, _, loaded in definition.imports))
             node.tables += self._tables(source, definition)
