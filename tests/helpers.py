@@ -41,7 +41,6 @@ def training(**changes: Any) -> Training:
         "weight_decay": 0.0,
         "clip_norm": 1.0,
         "ema_decay": 0.9,
-        "non_finite": "stop",
         "select": "last",
         "init": {"folder": "data/none", "url": None, "sha256": None, "skip": []},
         "log_every": 16,

@@ -30,7 +30,7 @@ from darkroom.processes.launch import Rank, launch, rank, reporting_errors, requ
 from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.report.curves import CURVES, findings, read_training
 from darkroom.terminal.terminal import Tee
-from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, keep_compiled, key, sweep
+from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, key, sweep
 
 LOGS = Path("logs")
 _BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted
@@ -182,7 +182,6 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))
     choose_device(params.run.device)
-    keep_compiled()
     set_cache(params.run.cache_gb)
     name = address(stage, item)
     require_writable(RUNS)

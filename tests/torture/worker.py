@@ -29,7 +29,7 @@ _EVERY = {"log_every": 3 * BATCH, "validate_every": 20 * BATCH}
 # Every kind of state is in one of them: averages of several kinds, a loss scaler, a codebook that moves once an update.
 _TRAINING: dict[str, dict[str, Any]] = {
     "gan": {"select": "best"},
-    "dit": {"precision": "fp16", "non_finite": "skip"},
+    "dit": {"precision": "fp16"},
     "vqgan": {"select": "best"},
 }
 _HALF = {"micro_batch": BATCH // 2}

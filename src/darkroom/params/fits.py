@@ -89,6 +89,7 @@ REMOVED = {
     **dict.fromkeys(("urls", "urls.*", "run.img2dataset"), f": take it out; {_IMG2DATASET}"),
     **dict.fromkeys(("*training.ema_profiles", "*training.ema_snapshots"), f": take it out; {_WIDTHS}"),
     **dict.fromkeys(("*.sigma_rel", "*.average_images"), f": take it out; {_WIDTHS}"),
+    "*training.non_finite": ": take it out; such a step stops the training, which continues from its last checkpoint",
     "*.weaker_sigma_rel": ": take it out; name the folder of a weaker generator under `weaker`",
     "*.weaker_images": ": take it out; name the folder of a weaker generator under `weaker`",
 }

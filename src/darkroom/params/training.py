@@ -104,8 +104,6 @@ class Training(Section):
     """Optimizer steps from one update of the averaged weights to the next."""
     keep_every: Positive | None = None
     """Images from one set of weights that is kept, raw and averaged, to the next; null: those of the end alone."""
-    non_finite: Literal["stop", "skip"] = "stop"
-    """What to do with an optimizer step whose loss or gradient is not finite."""
     select: Literal["last", "best"] = "last"
     """Averaged weights that leave the training: the last, or those of the lowest validation loss (best)."""
     init: Init = Init()

@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
 
-_SKIPPED_IN_A_ROW = 10
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -105,7 +104,7 @@ def checkpoint_activations(blocks: Iterable[nn.Module]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Losses and gradients that are not finite: stop with the images' keys, or skip the optimizer step
+# Losses and gradients that are not finite: stop with the images' keys
 
 
 class NotFiniteError(DarkroomError):
@@ -142,10 +141,10 @@ def _begin_check(images: int, module: str, loss: Tensor, norm: Tensor) -> Check:
 
 
 class Finite:
-    """Decides whether the optimizer step of a phase may be taken, the same in all processes.
+    """Stops a training whose loss or gradient is not finite, at the same step in all processes.
 
     On a GPU the result is read one step later, so that nothing waits for it: what came after an error is then thrown
-    away, and never saved. Where a step may be skipped, the result is read at once.
+    away, and never saved.
 
     Args:
         settings: the training's.
@@ -158,38 +157,27 @@ class Finite:
         self, settings: Training, device: torch.device, processes: int, keys: Callable[[int], list[str]]
     ) -> None:
         self._settings, self._processes, self._keys = settings, processes, keys
-        self._deferred = device.type == "cuda" and settings.non_finite == "stop" and settings.precision != "fp16"
-        self.skipped = 0  # steps skipped in a row
+        self._deferred = device.type == "cuda" and settings.precision != "fp16"
         self._checks: list[Check] = []
 
-    def allows(self, images: int, module: str, loss: Tensor, norm: Tensor, scaler: torch.amp.GradScaler) -> bool:
-        """Return whether the step may be taken; print where it is skipped.
+    def check(self, images: int, module: str, loss: Tensor, norm: Tensor, scaler: torch.amp.GradScaler) -> None:
+        """Check the loss and the gradient's norm of one phase of the step after `images`, before it is taken.
 
         A loss scaler of fp16 skips steps that overflowed by itself, and lowers its scale: they are allowed, until the
         scale is below 1.
 
         Raises:
-            DarkroomError: it may not, and `non_finite` says stop, or too many were skipped in a row.
+            NotFiniteError: one is not finite.
         """
         # One process's loss may be infinite with gradients that are not; the norm is the same in all of them.
         alone = self._processes == 1
         check = _begin_check(images, module, loss if alone else torch.zeros_like(norm), norm)
         if self._deferred:
             self._checks.append(check)
-            return True
-        error = check.error
-        if error is None or (scaler.is_enabled() and scaler.get_scale() >= 1 and (not alone or bool(loss.isfinite()))):
-            return True
-        if self._settings.non_finite == "stop":
-            raise self._stop(images, error)
-        if self.skipped + 1 >= _SKIPPED_IN_A_ROW:
-            raise DarkroomError(
-                f"{_SKIPPED_IN_A_ROW} optimizer steps in a row were skipped up to image {images:,}, since {error} was "
-                "not finite: lower the learning_rate, or take precision fp32 or bf16."
-            )
-        keys = ", ".join(self._keys(images)[:8])
-        print(f"skipped the optimizer step of image {images:,}: {error} is not finite ({keys}, …)")
-        return False
+        elif check.error is not None:
+            overflow = scaler.is_enabled() and scaler.get_scale() >= 1
+            if not overflow or (alone and not bool(loss.isfinite())):
+                raise self._stop(images, check.error)
 
     def settle(self, images: int) -> None:
         """Read the results of the steps before `images`.
@@ -208,5 +196,5 @@ class Finite:
         return NotFiniteError(
             f"{error} is not finite in the optimizer step of images {images:,} to {images + batch:,} (step "
             f"{images // batch + 1:,}; {shown}). Try a lower learning_rate or clip_norm, a longer warmup, precision "
-            "fp32 or bf16; or look at these images; `non_finite: skip` skips such steps."
+            "fp32 or bf16; or look at these images."
         )

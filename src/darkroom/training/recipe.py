@@ -102,7 +102,7 @@ class Phase:
     clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
     start: images seen before the phase is first taken.
     after: called with the whole batch and its outputs after the step, also after one that a loss scaler left out for
-        an overflow, but not where `non_finite: skip` did: for what no gradient moves, as a codebook.
+        an overflow: for what no gradient moves, as a codebook.
     """
 
     module: str

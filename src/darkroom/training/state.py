@@ -57,18 +57,6 @@ def root() -> Path:
     return Path(os.environ.get("DVC_ROOT", ".")) / ".darkroom" / "state"
 
 
-def keep_compiled() -> None:
-    """Let torch keep in the main checkout what `compile: true` has compiled, before torch is loaded.
-
-    A person who sets TORCHINDUCTOR_CACHE_DIR decides. torch's own place stays in a read-only checkout, and under a
-    folder with spaces: it does not quote what it hands to the compiler.
-    """
-    kept = root().parent.absolute()
-    place = str(kept / "cache" / "compiled")
-    if os.access(kept.parent, os.W_OK) and not any(letter.isspace() for letter in place):
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", place)
-
-
 def _content(path: Path) -> Any:
     """Return what stands for a dependency: the hash of a file, or of a folder's manifests, or of all its files."""
     if path.is_file():

@@ -164,7 +164,7 @@ REFUSED = {
     "import *": "from darkroom.other import *\ndef f(): pass",
     "globals": "def f(): return globals()['g']",
     "eval": "def f(): return eval('g()')",
-    "__doc__": "def f(): return f.__doc__",
+    "f.__doc__": "def f(): return f.__doc__",
     "exec": "def f(): exec('g()')",
     "import_module": "from importlib import import_module\ndef f(): return import_module('darkroom.other')",
     "importlib.import_module": "import importlib\ndef f(): return importlib.import_module('darkroom.other')",

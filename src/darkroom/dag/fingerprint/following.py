@@ -5,10 +5,8 @@ statements load, and the loading of its module: the statements that make no name
 imports.
 """
 
-import gc
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,18 +51,6 @@ class Closure:
     cut: frozenset[str]
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Let Python search for no circles of objects: syntax trees have none, and it takes a third of the time."""
-    searches = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if searches:
-            gc.enable()
-
-
 class Sources:
     """The modules of the package below a folder.
 
@@ -101,17 +87,16 @@ class Sources:
             if source is None or not found:
                 raise DarkroomError(f"{self._folder} has no module {module}{f' with {name}' if source else ''}.")
             waiting += found
-        with _no_collection():
-            while waiting:
-                place = waiting.pop()
-                source = self._modules[place[0]]
-                if place in seen or source is None:
-                    continue
-                if source.effect:
-                    seen.add(place)
-                    waiting += self._node(place).reached
-                elif place[1] != LOADED or any(each.words for each in source.definitions(LOADED).values()):
-                    cut.add(source.name)
+        while waiting:
+            place = waiting.pop()
+            source = self._modules[place[0]]
+            if place in seen or source is None:
+                continue
+            if source.effect:
+                seen.add(place)
+                waiting += self._node(place).reached
+            elif place[1] != LOADED or any(each.words for each in source.definitions(LOADED).values()):
+                cut.add(source.name)
         tables: list[tuple[str, Table]] = []
         for place in sorted(seen):
             tables += [found for found in self._nodes[place].tables if found not in tables]
