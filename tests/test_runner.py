@@ -16,7 +16,6 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.runner import run_id
-from report.making import curve
 
 
 def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
@@ -194,21 +193,6 @@ def test_a_training_runs_here_or_in_the_processes_that_params_yaml_names(trainin
     assert training(2)[1:] == [(["train_generator"], 2, None)]
     assert training(1, accelerate="fsdp.yaml")[2:] == [(["train_generator"], 1, "fsdp.yaml")]
     assert history() == ["start", "end"] * 3, "the supervisor keeps it"
-
-
-def test_a_training_ends_with_what_its_curves_say_of_its_length(training, monkeypatch, capsys):
-    """Flat after the first quarter, and half as large again at the end, while the training loss falls."""
-    monkeypatch.setattr(runner, "declared", lambda stage, item, kinds: ["curves/generator", "models/generator"])
-    training(1)
-    assert "warning" not in capsys.readouterr().out, "there are no curves, and the training stands"
-    folder = Path("curves/generator")
-    at = [100 * number for number in range(1, 9)]
-    curve(folder, "train/loss", [(images, 1 / images) for images in at])
-    curve(folder, "val/loss", list(zip(at, [1.0, 0.5, 0.5, 0.5, 0.6, 0.65, 0.7, 0.75], strict=True)))
-    training(1)
-    said = capsys.readouterr().out
-    assert "[train_generator] warning: The validation loss was lowest at image 200 and has risen by 40% since" in said
-    assert Path("logs/train_generator.log").read_text().startswith("warning: The validation loss was lowest at")
 
 
 def test_sampling_runs_in_the_processes_that_params_yaml_names(training, monkeypatch):

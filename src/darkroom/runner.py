@@ -25,10 +25,9 @@ from darkroom.data.remote import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import OUTPUTS, address, file_name, given, processes, threads
+from darkroom.params.stage import address, file_name, given, processes, threads
 from darkroom.processes.launch import Rank, launch, rank, reporting_errors, require_shareable, take_device
 from darkroom.processes.stopping import engine, stoppable, watch
-from darkroom.report.curves import CURVES, findings, read_training
 from darkroom.terminal.terminal import Tee
 from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, key, sweep
 
@@ -210,19 +209,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _note(
                 "end", name, seconds=round(seconds, 3), cpu=round(work, 3), machine=machine(), params=params_key(values)
             )
-            with contextlib.suppress(DarkroomError):  # the training is done: no reason to lose it
-                for line in _of_length(stage, item):
-                    print(line)
             print(f"done in {seconds:.1f} s")
-
-
-def _of_length(stage: str, item: str | None) -> Iterator[str]:
-    """Yield what the curves of a training that is done say of its length, as the page does."""
-    if stage in TRAININGS:
-        for out in declared(stage, item, OUTPUTS):
-            if Path(out).is_relative_to(CURVES):
-                for found in findings(read_training(Path(out))):
-                    yield f"warning: {found.text}" if found.warning else found.text
 
 
 @contextlib.contextmanager

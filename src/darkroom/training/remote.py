@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
@@ -29,36 +29,18 @@ from darkroom.training.checkpoint import verify
 _CHECKPOINT = re.compile(r"images-\d+")
 
 
-class Store(Protocol):
-    """Where the checkpoints of one training lie, by the names of their folders."""
-
-    def names(self) -> list[str]:
-        """Return the checkpoints that were stored to their end, oldest first."""
-        ...
-
-    def upload(self, checkpoint: Path) -> None:
-        """Store a checkpoint; a reader sees all of it or nothing, also when this is killed at any instant."""
-        ...
-
-    def download(self, name: str, folder: Path) -> None:
-        """Write the files of a checkpoint into an empty folder; what is missing there raises ArtifactError."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Remove a checkpoint; a reader sees all of it or nothing."""
-        ...
-
-
 class Place:
     """The checkpoints of one training in a place that params.yaml names.
 
+    Of a checkpoint in a store a reader sees all or nothing, also when its writer is killed at any instant.
+
     Args:
-        store: how that place is read and written.
+        store: how that place is read and written, by the names of the checkpoints' folders.
         text: what params.yaml calls it, for messages.
         keep: how many checkpoints stay there, the newest.
     """
 
-    def __init__(self, store: Store, text: str, keep: int) -> None:
+    def __init__(self, store: "Files | Hub | WandbArtifacts", text: str, keep: int) -> None:
         self._store, self._text, self._keep = store, text, max(2, keep)
 
     def push(self, checkpoint: Path) -> None:
