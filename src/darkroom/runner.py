@@ -156,10 +156,6 @@ def _body(stage: str, item: str | None, params: Any, count: int, place: Rank | N
 def run_stage(stage: str, item: str | None) -> None:
     """Run one stage's body in the root of a clone, as its entry in dvc.yaml says.
 
-    Args:
-        stage: its name.
-        item: the part or the U-Net, of a stage that runs once for each.
-
     Raises:
         DarkroomError: the code is not this checkout's, params.yaml or dvc.yaml is not valid, or the body says what is
             wrong with its inputs.

@@ -10,12 +10,7 @@ from darkroom.params.stage import OUTPUTS, items, paths, related, scope, stage_e
 
 
 def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return for each stage of dvc.yaml except `code` the stages that read its outputs.
-
-    Args:
-        params: the content of params.yaml, whose keys the paths in dvc.yaml refer to.
-        dvc: the content of dvc.yaml.
-    """
+    """Return for each stage of dvc.yaml except `code` the stages that read its outputs."""
     reads: dict[str, list[str]] = {}
     writes: dict[str, list[str]] = {}
     for name in dvc.get("stages", {}):

@@ -25,10 +25,8 @@ class Fault(NamedTuple):
 def scan(path: Path) -> tuple[list[Fault], list[str]]:
     """Look at each file and folder as DVC does before it hashes: links to folders are not followed, nothing is opened.
 
-    A folder that cannot be listed is no fault here: DVC passes over it, and `ingest` lists it.
-
-    Args:
-        path: a folder, a file, or nothing that exists, in which nothing is found.
+    A folder that cannot be listed is no fault here: DVC passes over it, and `ingest` lists it. A `path` that does not
+    exist has none.
 
     Returns:
         What DVC cannot hash, and the links to folders elsewhere, in which it sees no change of a file.
@@ -81,8 +79,7 @@ def _refused(path: bytes) -> str | None:
 def require_hashable(sources: Mapping[Path, str]) -> str:
     """Check that DVC can hash what stages read and none makes.
 
-    Args:
-        sources: for each folder or file the key or stage that names it, for the message.
+    `sources` gives for each folder or file the key or stage that names it, for the message.
 
     Returns:
         A hint, a line for each folder in which DVC will not see all changes; "" where there is none.

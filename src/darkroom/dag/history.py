@@ -42,10 +42,7 @@ class Run:
 def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Run]:
     """Return the last end of each stage's body that a history tells of.
 
-    Args:
-        path: the history; one that is missing is empty.
-        machine: what the runner calls this machine.
-        keys: what the runner calls the parameters of each stage, as they are now.
+    `machine` and `keys` are what the runner calls this machine and the parameters of each stage, as they are now.
     """
     found: dict[str, Run] = {}
     begun: dict[str, int] = {}  # starts without an end: after a kill the next body may do the rest alone

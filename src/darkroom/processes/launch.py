@@ -142,11 +142,6 @@ def environments(processes: int) -> list[dict[str, str]]:
 def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None:
     """Run a stage in several processes, or through accelerate where a configuration file is given.
 
-    Args:
-        words: the stage, and its item where it has one, as they stand on the command line.
-        processes: how many.
-        accelerate: the configuration file.
-
     Raises:
         DarkroomError: a rank failed; says which and how.
         SystemExit: 143 or 130 after SIGTERM or Ctrl-C.
@@ -268,9 +263,7 @@ def _stages(child: psutil.Popen) -> Iterator[psutil.Process]:
 def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks: int) -> None:
     """Run commands, each with an addition to the environment, until all have ended; one that fails ends the others.
 
-    Args:
-        commands: one for each rank; or one that starts all ranks itself.
-        ranks: how many there are.
+    `commands` are one for each of the `ranks`, or one that starts all ranks itself.
 
     Raises:
         DarkroomError, SystemExit: as `launch` says.

@@ -63,12 +63,7 @@ def with_progress(
 ) -> Iterator[Group]:
     """Yield groups, and print a line every ten seconds: units done of `total`, speed, remaining time.
 
-    Args:
-        groups: the groups.
-        total: of all groups; None: unknown.
-        what: the first word of a line.
-        unit: what is counted.
-        count: the number in a group: its length. A named tuple has another: wrap what it is made of.
+    A group counts as its length; a named tuple has another: give `count`. `total` is None where it is unknown.
     """
     began = last = time.monotonic()
     done = 0

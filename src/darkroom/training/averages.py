@@ -21,10 +21,6 @@ class Average:
     """The averaged weights of named modules: w_avg <- d w_avg + (1 - d) w, d = decay(k), after optimizer step k.
 
     Buffers are copied. `state` is what a checkpoint holds.
-
-    Args:
-        modules: by name.
-        decay: of optimizer step k, counted from 0, say `constant_decay`.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], decay: Callable[[int], float]) -> None:

@@ -49,13 +49,8 @@ class Journal:
 
     Each line of the file is a record with `seconds` (of training up to here, all starts of it together),
     `images_per_second` (of late, validations and checkpoints included), `mean_images_per_second` (since this start) and
-    `seconds_left`.
-
-    Args:
-        path: the file. A training that resumes continues it after the last record that its checkpoint knows.
-        images: images seen so far.
-        total: images of the whole training.
-        records: the records of the checkpoint; lines that are not among them came from another training, and go.
+    `seconds_left`. A training that resumes continues the file after the last of `records`, those of its checkpoint;
+    other lines go.
 
     Raises:
         DarkroomError: the file cannot be written.

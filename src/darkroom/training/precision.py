@@ -144,13 +144,7 @@ class Finite:
     """Stops a training whose loss or gradient is not finite, at the same step in all processes.
 
     On a GPU the result is read one step later, so that nothing waits for it: what came after an error is then thrown
-    away, and never saved.
-
-    Args:
-        settings: the training's.
-        device: where losses are.
-        processes: number of processes of the training.
-        keys: returns the keys of the images of the step after a number of images.
+    away, and never saved. `keys` returns the keys of the images of the step after a number of images.
     """
 
     def __init__(

@@ -33,11 +33,6 @@ class Place:
     """The checkpoints of one training in a place that params.yaml names.
 
     Of a checkpoint in a store a reader sees all or nothing, also when its writer is killed at any instant.
-
-    Args:
-        store: how that place is read and written, by the names of the checkpoints' folders.
-        text: what params.yaml calls it, for messages.
-        keep: how many checkpoints stay there, the newest.
     """
 
     def __init__(self, store: "Files | Hub | WandbArtifacts", text: str, keep: int) -> None:
@@ -84,12 +79,7 @@ class Place:
 def open_place(text: str | None, key: str, keep: int) -> Place | None:
     """Return the place that `text` names for one training's checkpoints, or None where it names none.
 
-    Nothing is read, written or asked over a network yet.
-
-    Args:
-        text: a folder, an fsspec URL, `wandb:PROJECT` or `hub:OWNER/NAME`; None: nowhere.
-        key: the name of the training, STAGE-KEY-CODE.
-        keep: how many checkpoints stay there, at least 2.
+    Nothing is read, written or asked over a network yet. `key` is the name of the training, STAGE-KEY-CODE.
 
     Raises:
         DarkroomError: `text` names no such place, holds a password, or needs a package that is not installed.
@@ -137,12 +127,8 @@ def _verify(folder: Path, name: str) -> None:
 class Files:
     """A store in any file system that fsspec knows: PLACE/KEY/images-N/, the manifest written last.
 
-    A checkpoint without its manifest is not there.
-
-    Args:
-        url: a folder, or a URL. A relative folder is one of the main checkout, also in a queued experiment, whose own
-            copy of the repository is removed afterwards.
-        key: the name of the training.
+    A checkpoint without its manifest is not there. A relative folder is one of the main checkout, also in a queued
+    experiment, whose own copy is removed afterwards.
     """
 
     def __init__(self, url: str, key: str) -> None:

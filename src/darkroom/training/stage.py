@@ -91,9 +91,7 @@ class TrainingSpec:
 def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
     """Train what a stage specifies and write it; with several processes, the first one writes.
 
-    Args:
-        spec: of the stage.
-        train: the training loop, `darkroom.training.loop.train`; `darkroom plan` and `tune` pass others.
+    `darkroom plan` and `tune` pass another loop than `darkroom.training.loop.train`.
 
     Raises:
         DarkroomError: an output cannot be written, an input does not fit, the loss is not finite, out of memory.

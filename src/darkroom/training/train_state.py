@@ -135,9 +135,6 @@ class TrainState:
     def step(self, batch: Batch) -> None:
         """Take one optimizer step in each phase of the recipe, and update the average.
 
-        Args:
-            batch: this process's part of the images of the step.
-
         Raises:
             DarkroomError: a loss or gradient that is not finite, out of memory.
         """

@@ -52,11 +52,7 @@ class Closure:
 
 
 class Sources:
-    """The modules of the package below a folder.
-
-    Args:
-        folder: the entry of Python's path: `src`.
-    """
+    """The modules of the package below a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -51,13 +51,8 @@ def read(name: str, statements: Iterable[ast.stmt], module: str, path: Path) -> 
     """Return the definitions in the statements that make one name of a module: `Class` and `Class.method` of a class.
 
     Two lists of statements have equal words where they differ only in comments, layout, `pass`, docstrings and other
-    constants that are statements.
-
-    Args:
-        name: the name; "" for statements that make none.
-        statements: in their order.
-        module: the dotted name of the module, for relative imports.
-        path: the file of the module.
+    constants that are statements. The `name` is "" for statements that make none; `module` is the dotted name of the
+    module, for relative imports.
 
     Raises:
         DarkroomError: a statement reaches code whose name is not in the source, or reads docstrings; names the line.
