@@ -19,11 +19,11 @@ import networkx as nx
 from sklearn.isotonic import isotonic_regression
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.dag.graph import consumers
 from darkroom.dag.stages import singular
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, read_yaml, spread_over, stage_entry
+from darkroom.tools.times import consumers
 
 PICTURE = Path("docs/dag.svg")
 Node = str | tuple[str, str, int]  # a stage, or the bend of the edge (producer, consumer) in a layer

@@ -483,7 +483,7 @@ def test_all_faults_are_told_at_once(clone):
 def test_dvc_yaml_that_does_not_fit_is_refused(clone):
     original = (clone / "dvc.yaml").read_text()
     for old, new, sentence in [
-        ("  report:\n", "  reprot:\n", "unknown stage `reprot`; did you mean `report`"),
+        ("  report:\n", "  reprot:\n", "these stages are unknown or missing: report, reprot"),
         ("      - sample_generator.common\n", "      - sample_genrator.common\n", "Did you mean `sample_generator`"),
         ("darkroom sample_generator\n", "darkroom sample\n", "the command of sample_generator"),
         ("    cmd: PYTHONPATH=src python -m darkroom sample_generator\n", "", "`sample_generator` has no command"),

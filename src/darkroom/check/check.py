@@ -1,6 +1,5 @@
 """`darkroom check`: params.yaml and dvc.yaml fit the settings and each other. Answers without torch, at once."""
 
-import difflib
 import importlib
 import re
 from collections.abc import Mapping
@@ -125,15 +124,9 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
     stages = dvc.get("stages")
     if not isinstance(stages, dict):
         raise DarkroomError(f"{DVC}: `stages` must be a mapping of stages.")
-    for stage in stages:
-        if stage not in STAGES:
-            near = difflib.get_close_matches(stage, STAGES, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
-            raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
-    for name in STAGES:
-        if name not in stages:
-            raise DarkroomError(f"{DVC}: the stage `{name}` is missing.")
-        stage = stages[name]
+    if differing := sorted(stages.keys() ^ STAGES.keys()):
+        raise DarkroomError(f"{DVC}: these stages are unknown or missing: {', '.join(differing)}.")
+    for name, stage in stages.items():
         entry = stage.get("do", stage) if isinstance(stage, dict) else {}
         if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
             raise DarkroomError(f"{DVC}: the stage `{name}` has no command (`cmd`).")
