@@ -275,3 +275,10 @@ def test_who_may_not_read_the_processes_above_is_still_told_what_dvc_lost(monkey
     monkeypatch.setenv("DVC_STAGE", "report")
     with contextlib.nullcontext() if asked else pytest.raises(DarkroomError, match="dvc commit catalog"):
         runner._require_cached("report", None)
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "mps"])
+def test_one_device_is_not_for_several_processes(device):
+    assert runner._processes("train_clip", {"training": {"processes": 1}}, device, None) == 1
+    with pytest.raises(DarkroomError, match=f"`run.device` is {device}, which 2 processes cannot share"):
+        runner._processes("train_clip", {"training": {"processes": 2}}, device, None)

@@ -26,7 +26,7 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import address, file_name, given, processes, threads
-from darkroom.processes.launch import Rank, launch, rank, reporting_errors, require_shareable, take_device
+from darkroom.processes.launch import Rank, launch, rank, reporting_errors, take_device
 from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.terminal.terminal import Tee
 from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, key, sweep
@@ -121,7 +121,8 @@ def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank 
     if place is not None and (started := place.size) != count:
         where = f"{PARAMS} says {count}: change `processes` there" if several else "it runs in one"
         raise DarkroomError(f"{stage} was started with {started} processes, and {where}.")
-    require_shareable(device, count)
+    if count > 1 and device not in ("auto", "cpu", "cuda"):
+        raise DarkroomError(f"`run.device` is {device}, which {count} processes cannot share: take auto, cpu or cuda.")
     return count
 
 
