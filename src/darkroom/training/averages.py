@@ -30,10 +30,11 @@ class Average:
         # names. Buffers are looked up each time, since a module may put another tensor in their place.
         self._averages: list[Tensor] = []
         self._weights: list[Tensor] = []
-        self._copied = copied_names(modules)
+        self._copied: dict[str, list[str]] = {}
         for name, module in modules.items():
             named = dict(module.named_parameters(remove_duplicate=False))
-            averaged = [key for key in self.state[name] if key not in self._copied[name]]
+            averaged = [key for key in self.state[name] if key in named]
+            self._copied[name] = sorted(self.state[name].keys() - named.keys())
             self._averages += [self.state[name][key] for key in averaged]
             self._weights += [named[key].detach() for key in averaged]
 
@@ -70,14 +71,6 @@ def state_of(modules: Mapping[str, nn.Module]) -> State:
     """Return a copy of the weights and buffers of named modules."""
     return {
         name: {key: value.detach().clone() for key, value in module.state_dict().items()}
-        for name, module in modules.items()
-    }
-
-
-def copied_names(modules: Mapping[str, nn.Module]) -> dict[str, list[str]]:
-    """Return, for each module, the names in its state that are copied and not averaged: its buffers."""
-    return {
-        name: sorted(module.state_dict().keys() - dict(module.named_parameters(remove_duplicate=False)).keys())
         for name, module in modules.items()
     }
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -111,33 +109,10 @@ class NotFiniteError(DarkroomError):
     """A loss or a gradient is not finite: the weights may be lost, the checkpoints are not."""
 
 
-@dataclass
-class Check:
-    """Whether loss and gradient of one phase of an optimizer step are finite, once the device has computed it."""
-
-    images: int  # seen before the step
-    module: str
-    finite: Tensor  # (2,) bool, on the CPU: loss, gradient
-    ready: Any  # a CUDA event; None where `finite` is computed
-
-    @property
-    def error(self) -> str | None:
-        """What is not finite, or None. Waits for this computation of the device, and no longer."""
-        if self.ready is not None:
-            self.ready.synchronize()
-        loss, gradient = self.finite.tolist()
-        return "the loss" if not loss else None if gradient else f"the gradient of {self.module}"
-
-
-def _begin_check(images: int, module: str, loss: Tensor, norm: Tensor) -> Check:
-    """Return the check of a loss and a gradient's norm, without waiting for a GPU."""
-    finite = torch.stack([loss.isfinite(), norm.isfinite()])
-    if not finite.is_cuda:
-        return Check(images, module, finite, None)
-    host = torch.empty(2, dtype=torch.bool, pin_memory=True).copy_(finite, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    return Check(images, module, host, event)
+def _fault(module: str, finite: Tensor) -> str | None:
+    """Return what is not finite, by (2,) bool of loss and gradient, or None."""
+    loss, gradient = finite.tolist()
+    return "the loss" if not loss else None if gradient else f"the gradient of {module}"
 
 
 class Finite:
@@ -152,7 +127,8 @@ class Finite:
     ) -> None:
         self._settings, self._processes, self._keys = settings, processes, keys
         self._deferred = device.type == "cuda" and settings.precision != "fp16"
-        self._checks: list[Check] = []
+        # Images before the step, module, (2,) bool on the host, and the CUDA event after which these are computed.
+        self._checks: list[tuple[int, str, Tensor, torch.cuda.Event | None]] = []
 
     def check(self, images: int, module: str, loss: Tensor, norm: Tensor, scaler: torch.amp.GradScaler) -> None:
         """Check the loss and the gradient's norm of one phase of the step after `images`, before it is taken.
@@ -165,13 +141,18 @@ class Finite:
         """
         # One process's loss may be infinite with gradients that are not; the norm is the same in all of them.
         alone = self._processes == 1
-        check = _begin_check(images, module, loss if alone else torch.zeros_like(norm), norm)
+        finite = torch.stack([(loss if alone else torch.zeros_like(norm)).isfinite(), norm.isfinite()])
         if self._deferred:
-            self._checks.append(check)
-        elif check.error is not None:
+            event = None
+            if finite.is_cuda:
+                finite = torch.empty(2, dtype=torch.bool, pin_memory=True).copy_(finite, non_blocking=True)
+                event = torch.cuda.Event()
+                event.record()
+            self._checks.append((images, module, finite, event))
+        elif (error := _fault(module, finite)) is not None:
             overflow = scaler.is_enabled() and scaler.get_scale() >= 1
             if not overflow or (alone and not bool(loss.isfinite())):
-                raise self._stop(images, check.error)
+                raise self._stop(images, error)
 
     def settle(self, images: int) -> None:
         """Read the results of the steps before `images`.
@@ -179,10 +160,12 @@ class Finite:
         Raises:
             NotFiniteError: a loss or gradient was not finite.
         """
-        while self._checks and self._checks[0].images < images:
-            check = self._checks.pop(0)
-            if check.error is not None:
-                raise self._stop(check.images, check.error)
+        while self._checks and self._checks[0][0] < images:
+            before, module, finite, event = self._checks.pop(0)
+            if event is not None:
+                event.synchronize()  # waits for this computation, and no longer
+            if (error := _fault(module, finite)) is not None:
+                raise self._stop(before, error)
 
     def _stop(self, images: int, error: str) -> NotFiniteError:
         keys, batch = self._keys(images), self._settings.batch
