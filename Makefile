@@ -56,7 +56,7 @@ lint: setup
 	PYTHONPATH=src .venv/bin/python workflow/lint/house.py --trace
 	PYTHONPATH=src .venv/bin/lint-imports
 	.venv/bin/mypy
-	PYTHONPATH=src .venv/bin/python -m darkroom dag
+	PYTHONPATH=src .venv/bin/python workflow/draw_dag.py
 	PYTHONPATH=src .venv/bin/python -m darkroom params --check
 
 # Also draws docs/dag.svg and writes docs/params.md.
@@ -64,7 +64,7 @@ format: setup
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 	.venv/bin/snakefmt Snakefile workflow
-	PYTHONPATH=src .venv/bin/python -m darkroom dag --write
+	PYTHONPATH=src .venv/bin/python workflow/draw_dag.py --write
 	PYTHONPATH=src .venv/bin/python -m darkroom params --write
 
 # What the DAG made, logs and the tools' caches. DVC's cache stays: `dvc checkout` brings the outputs back.

@@ -25,7 +25,7 @@ HYBRID = {
 }  # fmt: skip
 
 
-def samplings(hybrid: bool, images: int, guidance: float) -> dict[str, dict[str, Any]]:
+def samplings(hybrid: bool, guidance: float) -> dict[str, dict[str, Any]]:
     """Return the samplings of an objective by name, with this guidance where the name says no other."""
     base = {"guidance": guidance}
     if hybrid:
@@ -41,9 +41,6 @@ def samplings(hybrid: bool, images: int, guidance: float) -> dict[str, dict[str,
         "DPM-Solver++ 20, no guidance": {"solver": "dpm", "steps": 20, "guidance": 1.0},
         "DPM-Solver++ 20, interval 0.2 to 0.8": {
             **base, "solver": "dpm", "steps": 20, "guidance_from": 0.2, "guidance_to": 0.8,
-        },
-        "DPM-Solver++ 20, autoguidance": {
-            **base, "solver": "dpm", "steps": 20, "weaker_sigma_rel": 0.1, "weaker_images": images // 4,
         },
     }  # fmt: skip
 
@@ -91,11 +88,9 @@ def main() -> None:
                 training: dict[str, Any] = {
                     "seed": seed, "images": images, "warmup": images // 10, "threads": args.threads,
                 }  # fmt: skip
-                if not hybrid:
-                    training |= {"ema_profiles": [0.1], "ema_snapshots": 8}
                 if args.batch and not hybrid:
                     training["batch"], name = args.batch, f"{name}, batch {args.batch}"
-                for how, keys in samplings(hybrid, images, args.guidance).items():
+                for how, keys in samplings(hybrid, args.guidance).items():
                     if (name, str(seed), how) in known:
                         continue
                     scores = repro(yaml, text, {

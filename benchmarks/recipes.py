@@ -127,11 +127,6 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             "train_generator.training": {"schedule": "wsd", "learning_rate": Factor(2.0)},
             f"{DIT}.diffusion": {"time_shift": 2.0},
         },
-        "wsd with time shift 2 and autoguidance": {
-            "train_generator.training": {"schedule": "wsd", "ema_profiles": [0.05, 0.1]},
-            f"{DIT}.diffusion": {"time_shift": 2.0},
-            "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.25},
-        },
         "half the learning rate": {"train_generator.training": {"learning_rate": Factor(0.5)}},
         "twice the learning rate": {"train_generator.training": {"learning_rate": Factor(2.0)}},
         "four times the learning rate": {"train_generator.training": {"learning_rate": Factor(4.0)}},
@@ -148,10 +143,6 @@ RECIPES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         "guidance in times 0.2 to 0.8": {"sample_generator.dit": {"guidance_from": 0.2, "guidance_to": 0.8}},
         "guidance 2.5 in times 0.2 to 0.8": {
             "sample_generator.dit": {"guidance": 2.5, "guidance_from": 0.2, "guidance_to": 0.8}
-        },
-        "autoguidance by the first quarter": {
-            "train_generator.training": {"ema_profiles": [0.05, 0.1]},
-            "sample_generator.dit": {"weaker_sigma_rel": 0.1, "weaker_images": 0.25},
         },
         **LATENTS,
         **CAPTIONS,
@@ -202,10 +193,6 @@ def changed(params: Any, changes: dict[str, dict[str, Any]], seed: int, trained:
                 section[key] = int(before * value) if isinstance(before, int) else float(before * value)
             elif isinstance(value, Half):
                 section[key] = of_training(section_of(params, f"{value}.training"), "images", value) // 2
-            elif key == "weaker_images":  # the averages are kept after each sixteenth of the training
-                training = section_of(params, "train_generator.training")
-                images, batch = (of_training(training, name, "train_generator") for name in ("images", "batch"))
-                section[key] = math.ceil(images * value / batch) * batch
             else:
                 section[key] = value
     section_of(params, f"{trained}.training")["seed"] = seed

@@ -1,12 +1,8 @@
 """What several tests build."""
 
-import fcntl
-import os
-import struct
 import sys
-import termios
 import types
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 
@@ -45,9 +41,6 @@ def training(**changes: Any) -> Training:
         "weight_decay": 0.0,
         "clip_norm": 1.0,
         "ema_decay": 0.9,
-        "ema_profiles": [],
-        "ema_snapshots": 4,
-        "non_finite": "stop",
         "select": "last",
         "init": {"folder": "data/none", "url": None, "sha256": None, "skip": []},
         "log_every": 16,
@@ -75,46 +68,3 @@ def run(**changes: Any) -> Run:
         "trackers": [],
     }
     return Run(**{**values, **changes})
-
-
-class Screen:
-    """A real terminal (a pty) of so many columns, and what a person sees on it."""
-
-    def __init__(self, columns: int = 80) -> None:
-        self._master, self._slave = os.openpty()
-        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        os.set_blocking(self._master, False)
-        self.stream = self.again()
-        self.written = ""
-
-    def again(self) -> TextIO:
-        """Return one more stream to the terminal."""
-        return os.fdopen(os.dup(self._slave), "w")
-
-    def hang_up(self) -> None:
-        """Close the terminal as a window is closed."""
-        os.close(self._master)
-
-    def lines(self) -> list[str]:
-        """Return the lines on the screen: a carriage return goes back, and `ESC [ K` erases what follows."""
-        while True:
-            try:
-                self.written += os.read(self._master, 1 << 16).decode()
-            except BlockingIOError:
-                break
-        return shown(self.written)
-
-
-def shown(written: str) -> list[str]:
-    """Return what a terminal shows after `written`, line by line."""
-    lines = []
-    for line in written.replace("\r\n", "\n").split("\n"):
-        seen = ""
-        for piece in line.split("\r"):
-            text, *erased = piece.split("\x1b[K")
-            seen = text + seen[len(text) :]
-            for part in erased:
-                seen = seen[: len(text)] + part
-                text += part
-        lines.append(seen.rstrip())
-    return lines if lines[-1] else lines[:-1]

@@ -122,13 +122,11 @@ def test_a_recipe_is_laid_over_the_parameters(recipes):
     }
     changes = {
         "train_tokenizer.kl.adversarial": {"start": recipes.Half("train_tokenizer")},
-        "sample_generator.dit": {"weaker_images": 0.3},
         "train_generator.training": {"batch": recipes.Factor(0.5)},
     }
     params = {"train_tokenizer": {"training": {"images": 901}}, "train_generator": {"training": {"images": 1000}}}
     found = recipes.changed(params, changes, 0, "train_generator")
     assert found["train_tokenizer"]["kl"]["adversarial"]["start"] == 450
-    assert found["sample_generator"]["dit"]["weaker_images"] == 320  # 300, in batches of 64, the default
     assert found["train_generator"]["training"]["batch"] == 32
 
 

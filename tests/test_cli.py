@@ -85,8 +85,8 @@ def printing(tmp_path, monkeypatch):
     ("encoding", "printed"),
     [
         ("utf-8", "± … █ ▀ ?"),
-        ("cp1252", '± … # " ?'),
-        ("ascii", '+/- ... # " ?'),
+        ("cp1252", "± … ? ? ?"),
+        ("ascii", "? ? ? ? ?"),
     ],
 )
 def test_what_an_encoding_does_not_have_is_replaced(encoding, printed, printing, monkeypatch):
@@ -101,13 +101,6 @@ def test_a_closed_output_ends_nothing(printing, monkeypatch):
     printing(lambda: "x")
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["times"]) == 0
-
-
-@pytest.mark.parametrize("text", ["x" * 1500, "a red circle " * 100])
-def test_a_long_argument_is_not_repeated_in_full(text, printing, capsys):
-    assert main(["compare", text]) == 1
-    printed = capsys.readouterr().err
-    assert f"{text[:200]}…" in printed and text[:201] not in printed
 
 
 def test_a_file_that_cannot_be_opened_is_named(printing, capsys):

@@ -12,13 +12,10 @@ import psutil
 import pytest
 
 from darkroom import runner
-from darkroom.dag.history import write_expected
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.runner import run_id
-from helpers import Screen
-from report.making import curve
 
 
 def test_threads_are_set_before_numpy_and_torch_whatever_an_engine_says():
@@ -99,8 +96,6 @@ def project(tmp_path, monkeypatch):
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
         monkeypatch.setenv(f"{name}_NUM_THREADS", os.environ.get(f"{name}_NUM_THREADS", "1"))
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")  # what a run sets is undone
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
 
     def give(body):
         monkeypatch.setitem(sys.modules, "darkroom.stages.report", types.SimpleNamespace(run=body))
@@ -116,25 +111,8 @@ def history():
 def test_a_body_that_runs_is_in_the_history_and_its_words_in_the_log(project, capsys, tmp_path):
     project(lambda params: print("hello"))("report", None)
     assert history() == ["start", "end"]
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".darkroom/cache/compiled")
     assert "[report] hello\n" in capsys.readouterr().out
     assert (tmp_path / "logs" / "report.log").read_text().startswith("hello\ndone in ")
-
-
-def test_a_stage_says_what_is_left_of_the_dag_where_that_was_measured(project, capsys):
-    Path("params.yaml").write_text("a: 1\n")
-    Path(".darkroom").mkdir()
-    write_expected("a: 1\n", {"report": 90.0})
-    run = project(lambda params: print("hello"))
-    run("report", None)
-    assert "about 1 min 30 s left of the whole DAG" in capsys.readouterr().out
-    (checkpoint := Path(".darkroom/state/report-0123/images-64")).mkdir(parents=True)
-    run("report", None)
-    assert "of the whole DAG" not in capsys.readouterr().out  # it goes on from there
-    checkpoint.rmdir()
-    Path("params.yaml").write_text("a: 2\n")
-    run("report", None)
-    assert "of the whole DAG" not in capsys.readouterr().out
 
 
 def test_all_stages_of_one_engine_have_one_run(tmp_path, monkeypatch):
@@ -158,24 +136,6 @@ def test_a_body_that_fails_has_no_end(project):
         project(body)("report", None)
     assert history() == ["start"]
     assert Path("logs/report.log").read_text() == "error: no\n"
-
-
-def test_a_bar_is_gone_before_an_error_is_said(project, monkeypatch):
-    def body(params):
-        sys.stdout.draw(0.5, "half")
-        print("warning", file=sys.stderr)
-        assert screen.lines()[0] == "[report] warning" and screen.lines()[1].endswith("half")
-        raise DarkroomError("no")
-
-    screen = Screen()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stdout", screen.stream)
-    monkeypatch.setattr(sys, "stderr", screen.again())
-    with pytest.raises(DarkroomError):
-        project(body)("report", None)
-    print("darkroom report: error: no", file=sys.stderr, flush=True)
-    assert screen.lines() == ["[report] warning", "darkroom report: error: no"]
-    assert Path("logs/report.log").read_text() == "warning\nerror: no\n"
 
 
 def test_a_full_disk_is_one_sentence_and_other_faults_keep_their_traceback(project):
@@ -233,21 +193,6 @@ def test_a_training_runs_here_or_in_the_processes_that_params_yaml_names(trainin
     assert training(2)[1:] == [(["train_generator"], 2, None)]
     assert training(1, accelerate="fsdp.yaml")[2:] == [(["train_generator"], 1, "fsdp.yaml")]
     assert history() == ["start", "end"] * 3, "the supervisor keeps it"
-
-
-def test_a_training_ends_with_what_its_curves_say_of_its_length(training, monkeypatch, capsys):
-    """Flat after the first quarter, and half as large again at the end, while the training loss falls."""
-    monkeypatch.setattr(runner, "declared", lambda stage, item, kinds: ["curves/generator", "models/generator"])
-    training(1)
-    assert "warning" not in capsys.readouterr().out, "there are no curves, and the training stands"
-    folder = Path("curves/generator")
-    at = [100 * number for number in range(1, 9)]
-    curve(folder, "train/loss", [(images, 1 / images) for images in at])
-    curve(folder, "val/loss", list(zip(at, [1.0, 0.5, 0.5, 0.5, 0.6, 0.65, 0.7, 0.75], strict=True)))
-    training(1)
-    said = capsys.readouterr().out
-    assert "[train_generator] warning: The validation loss was lowest at image 200 and has risen by 40% since" in said
-    assert Path("logs/train_generator.log").read_text().startswith("warning: The validation loss was lowest at")
 
 
 def test_sampling_runs_in_the_processes_that_params_yaml_names(training, monkeypatch):
@@ -330,3 +275,10 @@ def test_who_may_not_read_the_processes_above_is_still_told_what_dvc_lost(monkey
     monkeypatch.setenv("DVC_STAGE", "report")
     with contextlib.nullcontext() if asked else pytest.raises(DarkroomError, match="dvc commit catalog"):
         runner._require_cached("report", None)
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "mps"])
+def test_one_device_is_not_for_several_processes(device):
+    assert runner._processes("train_clip", {"training": {"processes": 1}}, device, None) == 1
+    with pytest.raises(DarkroomError, match=f"`run.device` is {device}, which 2 processes cannot share"):
+        runner._processes("train_clip", {"training": {"processes": 2}}, device, None)

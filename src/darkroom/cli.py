@@ -1,7 +1,6 @@
 """The command line: the bodies of stages, as dvc.yaml calls them, and the commands for people, see `commands.py`."""
 
 import argparse
-import codecs
 import io
 import locale
 import os
@@ -15,9 +14,6 @@ from typing import Any
 
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
-
-_PLAIN = {"±": "+/-", "…": "...", "█": "#", "▀": '"', "→": "->", "×": "x"}
-_SHOWN = 200  # characters of an argument in an error
 
 
 def _stage(words: Sequence[str]) -> None:
@@ -80,15 +76,8 @@ def _require_root() -> None:
         raise DarkroomError(f"run this in the root of your clone: {(roots or [f'no folder here holds {DVC}'])[0]}.")
 
 
-def _encodable(error: Any) -> tuple[str, int]:
-    """Return what is printed in place of a character that the encoding of the terminal lacks."""
-    return _PLAIN.get(error.object[error.start], "?"), error.start + 1
-
-
-def _failed(command: str, text: str, words: Sequence[str]) -> int:
-    """Print an error, in which long arguments are cut, and return the exit code."""
-    for word in words:
-        text = text.replace(word, word if len(word) <= _SHOWN else f"{word[:_SHOWN]}…")
+def _failed(command: str, text: str) -> int:
+    """Print an error, and return the exit code."""
     print(f"darkroom {command}: error: {text}", file=sys.stderr)
     return 1
 
@@ -98,14 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and not sys.flags.utf8_mode and locale.getencoding() != "UTF-8":  # in which files are read
         os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    codecs.register_error("darkroom", _encodable)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="darkroom")
+            stream.reconfigure(errors="replace")
     words = sys.argv[1:] if arguments is None else arguments
     command = words[0] if words else "--help"
     if any(re.fullmatch(r"(--[\w-]+=)?\s*", word) for word in words):
-        _failed(command, "an argument is empty: leave it out, or give it a value.", words)
+        _failed(command, "an argument is empty: leave it out, or give it a value.")
         sys.exit(2)
     # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
@@ -123,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         text = f"{error.name} is not installed for {sys.executable}: activate the environment that `make` set up "
         text += "(`source .venv/bin/activate`), then `dvc checkout` and try again."
-        return _failed(command, text, words)
+        return _failed(command, text)
     except DarkroomError as error:
-        return _failed(command, str(error), words)
+        return _failed(command, str(error))
     except OSError as error:
         if command in STAGES and not isinstance(error, BrokenPipeError):
             raise
@@ -134,5 +122,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # `| head` has seen enough
             return 1
         text = f"{error.filename}: {error.strerror}." if error.filename else f"{error}."
-        return _failed(command, text, words)
+        return _failed(command, text)
     return code

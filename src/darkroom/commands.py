@@ -61,7 +61,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
     },
     "Environment": {
         "doctor": Command("tools.doctor.examine:doctor", "Check the installation and this clone, and say what to do."),
-        "dag": Command("dag.graph:dag", "Check that docs/dag.svg shows the stages of dvc.yaml, or draw it."),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

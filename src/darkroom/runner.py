@@ -18,20 +18,18 @@ import psutil
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
-from darkroom.dag.history import RUNS, expected_left
+from darkroom.dag.history import RUNS
 from darkroom.dag.lock_file import lost_of, message
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.remote import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import OUTPUTS, address, file_name, given, processes, threads
-from darkroom.processes.launch import Rank, launch, rank, reporting_errors, require_shareable, take_device
+from darkroom.params.stage import address, file_name, given, processes, threads
+from darkroom.processes.launch import Rank, launch, rank, reporting_errors, take_device
 from darkroom.processes.stopping import engine, stoppable, watch
-from darkroom.report.curves import CURVES, findings, read_training
-from darkroom.terminal.numbers import time_of
-from darkroom.terminal.terminal import Bar, Tee
-from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, keep_compiled, key, root, sweep
+from darkroom.terminal.terminal import Tee
+from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, key, sweep
 
 LOGS = Path("logs")
 _BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted
@@ -123,7 +121,8 @@ def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank 
     if place is not None and (started := place.size) != count:
         where = f"{PARAMS} says {count}: change `processes` there" if several else "it runs in one"
         raise DarkroomError(f"{stage} was started with {started} processes, and {where}.")
-    require_shareable(device, count)
+    if count > 1 and device not in ("auto", "cpu", "cuda"):
+        raise DarkroomError(f"`run.device` is {device}, which {count} processes cannot share: take auto, cpu or cuda.")
     return count
 
 
@@ -158,10 +157,6 @@ def _body(stage: str, item: str | None, params: Any, count: int, place: Rank | N
 def run_stage(stage: str, item: str | None) -> None:
     """Run one stage's body in the root of a clone, as its entry in dvc.yaml says.
 
-    Args:
-        stage: its name.
-        item: the part or the U-Net, of a stage that runs once for each.
-
     Raises:
         DarkroomError: the code is not this checkout's, params.yaml or dvc.yaml is not valid, or the body says what is
             wrong with its inputs.
@@ -183,7 +178,6 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))
     choose_device(params.run.device)
-    keep_compiled()
     set_cache(params.run.cache_gb)
     name = address(stage, item)
     require_writable(RUNS)
@@ -192,18 +186,13 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
         os.environ[STARTED] = key(identity(stage, item, values))  # for the processes that it starts, too
     with _open_log(file_name(stage, item), place) as log, contextlib.ExitStack() as stack:
         if place is None or place.number == 0:
-            bar = Bar()
-            terminal = Tee(sys.stdout, log, f"[{name}] ", bar)
-            stack.callback(terminal.clear)  # what follows, an error or a prompt, begins on a line of its own
-            stack.enter_context(contextlib.redirect_stdout(terminal))
-            stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ", bar)))
+            stack.enter_context(contextlib.redirect_stdout(Tee(sys.stdout, log, f"[{name}] ")))
+            stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ")))
         if leads:
             sweep()
             _require_cached(stage, item)
             _require_hashed(stage, item)
             _note("start", name)
-            if (left := expected_left(name)) and not any(root().glob(f"{file_name(stage, item)}-*/images-*")):
-                print(f"about {time_of(left)} left of the whole DAG with `snakemake --cores all`, by `darkroom init`")
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()
@@ -217,19 +206,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _note(
                 "end", name, seconds=round(seconds, 3), cpu=round(work, 3), machine=machine(), params=params_key(values)
             )
-            with contextlib.suppress(DarkroomError):  # the training is done: no reason to lose it
-                for line in _of_length(stage, item):
-                    print(line)
             print(f"done in {seconds:.1f} s")
-
-
-def _of_length(stage: str, item: str | None) -> Iterator[str]:
-    """Yield what the curves of a training that is done say of its length, as the page does."""
-    if stage in TRAININGS:
-        for out in declared(stage, item, OUTPUTS):
-            if Path(out).is_relative_to(CURVES):
-                for found in findings(read_training(Path(out))):
-                    yield f"warning: {found.text}" if found.warning else found.text
 
 
 @contextlib.contextmanager

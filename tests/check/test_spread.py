@@ -17,7 +17,6 @@ import yaml
 from darkroom import cli, runner
 from darkroom.check import check as checking
 from darkroom.dag import stages
-from darkroom.dag.graph import draw, read_graph
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.section import Section
@@ -273,7 +272,10 @@ def test_several_processes_are_told_the_item(started):
 
 
 @pytest.mark.usefixtures("clone")
-def test_the_picture_has_one_box_for_all_items_and_the_edges_of_each():
+def test_the_picture_has_one_box_for_all_items_and_the_edges_of_each(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "workflow")
+    from draw_dag import draw, read_graph
+
     params, dvc = read_yaml(Path("params.yaml")), read_yaml(Path("dvc.yaml"))
     graph = read_graph(params, dvc)
     assert graph.spread["train_nets"] == "net" and graph.spread["ingest"] == "part"

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from darkroom.dag.hashable import IGNORE, Fault, leave_out, pattern, require_hashable, scan
+from darkroom.dag.hashable import IGNORE, Fault, require_hashable, scan
 from darkroom.dag.repo import read_status
 from darkroom.errors import DarkroomError
 
@@ -123,9 +124,8 @@ def test_it_is_listed_and_dvcs_own_ignore_file_leaves_it_out(
     assert scan(Path("images")) == ([Fault(path, CASES[make])], [])
     with pytest.raises(DarkroomError, match=r"ingest, .*/images: DVC cannot hash 1 of its files"):
         read_status()
-    line = pattern(Path("images"), path)
-    assert line and said(Path("images")).endswith(f"\n  {line}")
-    Path(IGNORE).write_text(f"{line}\n")
+    assert "leave them out by lines of .dvcignore" in said(Path("images"))
+    Path(IGNORE).write_text("/images/" + re.sub(r"[\[\]\ud800-\udfff]", "?", path) + "\n")
     assert require_hashable({Path("images"): "it"}) == ""
     assert status() == {"ingest"}
 
@@ -142,22 +142,9 @@ def test_all_are_listed_at_once_and_no_byte_reaches_the_terminal(clone: Path) ->
     for make in (fifo, link_to_itself, name_of_latin_1, folder_of_latin_1, hidden):
         make(clone / "images")
     message = said(Path("images"))
-    assert "5 of its files" in message and message.count("\n  ") == 10
+    assert "5 of its files" in message and message.count("\n  ") == 5
     assert r"gr\xf6\xdfe.png: its name" in message
     message.encode()
-
-
-def test_all_are_left_out_by_one_command(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for make in CASES:
-        if make not in (a_socket, link_to_a_pipe):  # of the same name as the pipe
-            make(clone / "images")
-    (tmp_path / "elsewhere").mkdir()
-    os.mkfifo(tmp_path / "elsewhere/x.png")
-    Path(IGNORE).write_text("*.pyc")
-    assert f"lines of {IGNORE}: 6;" in leave_out([Path("images"), tmp_path / "elsewhere"])
-    assert Path(IGNORE).read_text().splitlines()[0] == "*.pyc" and len(Path(IGNORE).read_text().splitlines()) == 7
-    assert leave_out([Path("images")]) == "" and status() == {"ingest"}
-    assert "ln -s" in said(tmp_path / "elsewhere")
 
 
 def test_a_thousand_are_counted(clone: Path) -> None:
@@ -165,7 +152,7 @@ def test_a_thousand_are_counted(clone: Path) -> None:
         (clone / f"images/{number}.png").symlink_to("nothing")
     message = said(Path("images"))
     assert "1,000 of its files" in message and "and 800 more" in message
-    assert message.count("\n") < 410
+    assert message.count("\n") < 210
 
 
 def test_outside_of_the_repository_a_link_into_it_helps(clone: Path, tmp_path: Path) -> None:
@@ -174,7 +161,7 @@ def test_outside_of_the_repository_a_link_into_it_helps(clone: Path, tmp_path: P
     link_to_nothing(pictures)
     assert f"`ln -s {pictures} pictures`" in said(pictures)
     (clone / "pictures").symlink_to(pictures)
-    Path(IGNORE).write_text(said(Path("pictures")).splitlines()[-1].strip())
+    Path(IGNORE).write_text("/pictures/?*\n")
     reads("pictures")
     assert status() == {"ingest"}
 

@@ -21,8 +21,7 @@ from darkroom.data.keys import is_utf8, key_of, shown
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS
 from darkroom.errors import DarkroomError
-from darkroom.params.catalog import Params as CatalogParams
-from darkroom.params.ingest import Params, Rules
+from darkroom.params.ingest import CatalogParams, Params, Rules
 from darkroom.params.stage import read_yaml
 from darkroom.stages import catalog as catalog_stage
 from darkroom.stages import ingest

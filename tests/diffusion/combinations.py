@@ -40,8 +40,6 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "guidance_channels": (None, 1),
     "guidance_from": (0.0, 0.3),
     "guidance_to": (1.0, 0.3),
-    "weaker_sigma_rel": (None, 0.1),
-    "weaker_images": (None, 64),
     "classifier": ("data/none", "models/classifier"),
     "classifier_scale": (0.0, 1.0),
     "image_tokens": (0, 2),

@@ -30,7 +30,6 @@ COUNT, CLASSES, DIM, TEXT = 4, 2, 6, (4, 5)  # images of a batch, classes, lengt
 POSITIONS = np.arange(COUNT)
 # What makes the networks of params.yaml small; everything else stands there as it does by default.
 SMALL: dict[str, Any] = {
-    "train_generator.training.ema_profiles": [0.05, 0.1],
     "train_generator.dit.model.width": 16,
     "train_generator.dit.model.depth": 2,
     "train_generator.dit.model.heads": 2,
@@ -123,7 +122,7 @@ def dit(whole: Any) -> tuple[dict[str, float], list[tuple[Tensor, tuple[int, ...
         settings, *shape[:2], CLASSES, DIM if names else 0, TEXT if "encoding" in names else None,
         (TEXT[0], 3) if settings.condition == "caption" else None,
     )  # fmt: skip
-    model, other = filled(DiT(config)), filled(DiT(config))
+    model = filled(DiT(config))
     told = {"labels": torch.arange(COUNT) % CLASSES} if settings.condition == "class" else embedded(names)
     if settings.condition == "caption":
         told = {"caption": torch.tensor([[START, 1, START + 1, 0]] * (COUNT - 1) + [[0] * 4])}
@@ -141,8 +140,6 @@ def dit(whole: Any) -> tuple[dict[str, float], list[tuple[Tensor, tuple[int, ...
     )  # fmt: skip
     losses = learned(recipe, Batch(POSITIONS, {"mean": random(COUNT, *shape), "logvar": random(COUNT, *shape), **told}))
     sampler = recipe.sampler
-    if how.weaker_sigma_rel is not None and how.guidance != 1:
-        sampler.weaker = other
     if how.classifier_scale:
         sampler.classifier = Classifier(ClassifierConfig(*shape[:2], CLASSES, 8, 1, 2, 1))
     with torch.no_grad():

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from darkroom.errors import DarkroomError
-from darkroom.processes.launch import Ranks, environments, launch, rank, reporting_errors, require_shareable, supervise
+from darkroom.processes.launch import Ranks, environments, launch, rank, reporting_errors, supervise
 
 # A rank that trains: each update is 20 ms, a signal lets it end, and rank 0 then takes its time for a checkpoint.
 TOY = """
@@ -215,13 +215,6 @@ def test_two_ranks_find_each_other():
         "x = torch.ones(1) + d.get_rank(); d.all_reduce(x); assert x.item() == 3; d.destroy_process_group()"
     )
     supervise([([sys.executable, "-c", code], extra) for extra in environments(2)], 2)
-
-
-@pytest.mark.parametrize("device", ["cuda:1", "mps"])
-def test_one_device_is_not_for_several_processes(device):
-    require_shareable(device, 1)
-    with pytest.raises(DarkroomError, match=f"`run.device` is {device}, which 2 processes cannot share"):
-        require_shareable(device, 2)
 
 
 def test_a_configuration_that_is_not_there_is_named():

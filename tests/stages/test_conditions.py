@@ -139,13 +139,13 @@ def test_a_latent_has_the_tokens_of_its_own_image(clone):
 
 
 def test_own_captions_need_no_clip(clone, capsys):
-    """Nor prior and decoder: of a file, from the command line, of an average rebuilt; what is not known is noted."""
+    """Nor prior and decoder: of a file, from the command line; what is not known is noted."""
     for folder in ("models/clip", "data/embeddings"):
         shutil.rmtree(folder)
-    trained = train("caption", ema_profiles=[0.05, 0.1])
+    trained = train("caption")
     assert trained["context_length"] == 5 and "clip" not in trained  # a blue square, with start and end
     Path("texts").write_text("a ring\ntwo red circles\n")
-    images, manifest = sample("caption", captions={"file": "texts"}, sigma_rel=0.07)
+    images, manifest = sample("caption", captions={"file": "texts"})
     assert images.captions == 6 * ["a ring", "two red circles"]
     assert manifest["sampler"]["captions"] == sha256_file(Path("texts"))
     write_params("caption", {"captions": "data/shards"})

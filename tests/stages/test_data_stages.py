@@ -12,7 +12,7 @@ from darkroom.data.catalog import load_catalog
 from darkroom.data.layout import KIND
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
-from darkroom.params.catalog import Params as CatalogParams
+from darkroom.params.ingest import CatalogParams
 from darkroom.params.ingest import Params as IngestParams
 from darkroom.params.parts import Part
 from darkroom.stages import catalog, ingest

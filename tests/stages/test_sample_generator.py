@@ -29,9 +29,6 @@ from darkroom.models.generators.sampler import KeptBatches
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import generated, sample_generator
 from darkroom.terminal import terminal as progress
-from darkroom.training.averages import (
-    reconstruct,
-)
 from models.generators.models_made import write_models
 
 VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
@@ -41,7 +38,7 @@ TINY = {"threads": 1, "images": 4, "batch": 4, "shard_size": 4}
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     enter(tmp_path, monkeypatch)
-    write_models(profiles=True)
+    write_models()
     return tmp_path / "models/generator"
 
 
@@ -97,27 +94,6 @@ def images() -> np.ndarray:
     """Return the samples, uint8 (N, C, H, W)."""
     found = ImageShards.open_folder(Path("samples/generator"), "samples")
     return np.concatenate(list(found.batches(16)))
-
-
-def test_a_width_takes_the_rebuilt_weights(model: Path) -> None:
-    """The same images as from a model that holds these weights as its own."""
-    own, rebuilt = shards(), shards(sigma_rel=0.07)
-    assert manifest()["sampler"]["sigma_rel"] == 0.07
-    assert own != rebuilt != shards(sigma_rel=0.1)
-    other = DiT.from_pretrained(model)
-    other.load_state_dict(reconstruct(model / "profiles", 0.07))
-    other.save_pretrained(model)
-    there = json.loads((model / "manifest.json").read_text())
-    (model / "manifest.json").write_text(json.dumps({**there, "files": file_hashes(model)}))
-    assert shards() == rebuilt
-
-
-def test_a_width_without_kept_averages_names_the_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    enter(tmp_path, monkeypatch)
-    write_models(profiles=False)
-    assert not Path("models/generator/profiles").exists() and shards()
-    with pytest.raises(DarkroomError, match="ema_profiles"):
-        shards(sigma_rel=0.1)
 
 
 def test_weights_kept_on_the_way_are_sampled_by_their_images(model: Path) -> None:
@@ -363,33 +339,6 @@ def test_raw_weights_are_those_of_the_folder_raw(model: Path) -> None:
     shutil.rmtree(model / "raw")
     with pytest.raises(DarkroomError, match=r"models/generator/raw/.* is missing"):
         shards(weights="raw")
-
-
-def test_an_average_may_end_earlier(model: Path) -> None:
-    last, earlier = shards(sigma_rel=0.1), shards(sigma_rel=0.1, average_images=32)
-    assert last != earlier
-    other = DiT.from_pretrained(model)
-    other.load_state_dict(reconstruct(model / "profiles", 0.1, 32))
-    other.save_pretrained(model)
-    there = json.loads((model / "manifest.json").read_text())
-    (model / "manifest.json").write_text(json.dumps({**there, "files": file_hashes(model)}))
-    assert shards() == earlier
-
-
-def test_guidance_leads_away_from_a_weaker_average(model: Path) -> None:
-    alone = {"guidance": 1.0}
-    shards(alone, images=8)
-    plain = images().astype(int)
-    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1}, images=8)
-    away = images().astype(int)
-    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1, "weaker_images": 32}, images=8)
-    earlier = images().astype(int)
-    assert np.abs(away - plain).max() > 2 and np.abs(away - earlier).max() > 0
-    # Away from itself leads nowhere.
-    shards(alone, images=8, sigma_rel=0.1)
-    own = images().astype(int)
-    shards({"guidance": 3.0, "weaker_sigma_rel": 0.1}, images=8, sigma_rel=0.1)
-    assert np.abs(images().astype(int) - own).max() <= 1
 
 
 def another_run(name: str, **changes: object) -> Path:

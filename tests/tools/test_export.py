@@ -203,7 +203,7 @@ def scored(model=None, **sampler):
     Path("metrics/generator.json").write_text(json.dumps({"fd": 1.25, "fd_se": 0.5, "n": 1000}))
     Path("samples/generator").mkdir(parents=True, exist_ok=True)
     made = model or manifest_hash(Path("models/generator"))
-    write_manifest(Path("samples/generator"), "samples", model=made, sampler={"sigma_rel": None, **sampler})
+    write_manifest(Path("samples/generator"), "samples", model=made, sampler=sampler)
     Path("cards").mkdir(exist_ok=True)
     Path("cards/generator.json").write_text(
         json.dumps({"treatment": {"samples": manifest_hash(Path("samples/generator"))}})
@@ -214,7 +214,6 @@ def scored(model=None, **sampler):
     "how",
     [
         {"weights": "raw"},
-        {"weights": "ema", "sigma_rel": 0.1},
         {"weights": "ema", "checkpoint": 640},
         {"weights": "ema", "distilled": "0" * 64},
         {"model": "0" * 64, "weights": "ema"},

@@ -1,11 +1,9 @@
 """What stops a training with a sentence, and what it leaves untouched."""
 
 import errno
-import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -77,40 +75,6 @@ def test_the_step_is_not_taken(tmp_path):
     with pytest.raises(DarkroomError):
         trainer.step(next(batches))
     assert torch.equal(trainer.modules["second"].weight, second) and trainer.images == 24
-
-
-def test_skipping_leaves_out_that_step_alone_tells_and_resumes_bit_for_bit(tmp_path, capsys):
-    """A stop right after the skipped update, with its trace in the checkpoint."""
-    skip = training(non_finite="skip")
-    whole = train(Poisoned(), skip, run(), places(tmp_path / "whole"))
-    assert "skipped the optimizer step of image 24: the loss is not finite (key" in capsys.readouterr().out
-    assert all(torch.isfinite(value).all() for value in whole.modules["second"].state_dict().values())
-    told = {record["images"]: record for record in whole.records}
-    assert [told[images]["train/skipped/second"] for images in (16, 32, 48)] == [0.0, 0.5, 0.0]
-    assert told[32]["train/skipped/first"] == 0.0
-    assert np.isfinite([value for record in whole.records for value in record.values()]).all()
-
-    hook = lambda seen: os.kill(os.getpid(), 15) if seen == 32 else None  # noqa: E731
-    with pytest.raises(SystemExit):
-        train(Poisoned(hook), skip, run(), places(tmp_path))
-    assert weights(train(Poisoned(), skip, run(), places(tmp_path))) == weights(whole)
-
-
-def test_skipping_goes_on_in_fp16(tmp_path):
-    """A scale below 1 makes an overflow a fault; the scaler is ready for the next update."""
-    trainer = open_training(Poisoned(), training(non_finite="skip", precision="fp16"), run(), places(tmp_path))
-    before = trainer.modules["second"].weight.detach().clone()
-    for batch in remaining_batches(trainer):
-        trainer.step(batch)
-    assert trainer.images == 64 and not torch.equal(trainer.modules["second"].weight, before)
-    assert trainer.window.state()["skipped/second"] == (1.0, 8)
-
-
-def test_skipping_one_update_after_the_other_stops(tmp_path):
-    recipe = Toy()
-    recipe.modules["second"].weight.register_hook(lambda gradient: gradient * float("nan"))
-    with pytest.raises(DarkroomError, match="10 optimizer steps in a row were skipped up to image 72"):
-        train(recipe, training(images=160, non_finite="skip"), run(), places(tmp_path))
 
 
 @pytest.mark.parametrize(

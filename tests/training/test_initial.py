@@ -1,7 +1,5 @@
 """Fine-tuning: the weights that `init` names are those that the modules begin with, and nothing else is."""
 
-import json
-
 import fsspec
 import pytest
 import torch
@@ -102,26 +100,6 @@ def test_a_dit_of_before_positions_were_saved_goes_on_with_its_own(tmp_path):
     save_file(state, tmp_path / "model.safetensors")
     initialise({"dit": after}, init(tmp_path))
     assert torch.equal(after.positions, before.positions.roll(8, dims=1))
-
-
-def test_shards_of_the_hub_are_read_together(tmp_path):
-    before, after = dit(0), dit(1)
-    state = before.state_dict()
-    halves = [dict(list(state.items())[:9]), dict(list(state.items())[9:])]
-    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
-    for name, half in zip(names, halves, strict=True):
-        save_file(half, tmp_path / name)
-    weight_map = {key: name for name, half in zip(names, halves, strict=True) for key in half}
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
-    initialise({"dit": after}, init(tmp_path))
-    assert same(before, after)
-    (tmp_path / names[1]).unlink()
-    with pytest.raises(DarkroomError, match=f"{names[1]} is missing"):
-        initialise({"dit": after}, init(tmp_path))
-    index.write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
-    with pytest.raises(DarkroomError, match="not a file beside it"):
-        initialise({"dit": after}, init(tmp_path))
 
 
 @pytest.mark.parametrize("layout", ["files", "folders", "top", "one file", "one named file"])

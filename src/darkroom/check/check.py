@@ -1,6 +1,5 @@
 """`darkroom check`: params.yaml and dvc.yaml fit the settings and each other. Answers without torch, at once."""
 
-import difflib
 import importlib
 import re
 from collections.abc import Mapping
@@ -13,8 +12,8 @@ from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.check import needs
 from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
-from darkroom.dag.hashable import leave_out, require_hashable
-from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
+from darkroom.dag.hashable import require_hashable
+from darkroom.dag.stages import FOREACH, STAGES, TRAININGS
 from darkroom.data.layout import CATALOG, CATALOG_KIND
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.settings import fits as clip_fits
@@ -33,7 +32,6 @@ from darkroom.params.stage import (
     address,
     cut,
     items,
-    lookup,
     paths,
     read_yaml,
     related,
@@ -126,15 +124,9 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
     stages = dvc.get("stages")
     if not isinstance(stages, dict):
         raise DarkroomError(f"{DVC}: `stages` must be a mapping of stages.")
-    for stage in stages:
-        if stage not in STAGES:
-            near = difflib.get_close_matches(stage, STAGES, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(STAGES)}."
-            raise DarkroomError(f"{DVC}: unknown stage `{stage}`; {hint}")
-    for name in STAGES:
-        if name not in stages:
-            raise DarkroomError(f"{DVC}: the stage `{name}` is missing.")
-        stage = stages[name]
+    if differing := sorted(stages.keys() ^ STAGES.keys()):
+        raise DarkroomError(f"{DVC}: these stages are unknown or missing: {', '.join(differing)}.")
+    for name, stage in stages.items():
         entry = stage.get("do", stage) if isinstance(stage, dict) else {}
         if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
             raise DarkroomError(f"{DVC}: the stage `{name}` has no command (`cmd`).")
@@ -186,32 +178,6 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
             raise DarkroomError(_not_there(dep, stage, item, params, dvc))
 
 
-_READ_WHOLE = ("cards", "curves", "metrics", "samples")  # folders that a stage depends on as a whole
-
-
-def _left_over(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
-    """Return a hint for folders of parts that are no more: nothing reads them, but DVC hashes them with the others."""
-    hints = ""
-    for over in dict.fromkeys(FOREACH.values()):
-        spread = [stage for stage in STAGES if FOREACH.get(stage) == over]
-        outs = [out for stage in spread for out in paths(stage_entry(dvc, stage), ["outs"], {**params, "key": "[!.]*"})]
-        found = (folder for out in outs for folder in sorted(Path().glob(out)) if folder.is_dir())
-        gone = [str(folder) for folder in found if folder.name not in lookup(params, over)]
-        if gone:
-            hints += f"\n{', '.join(gone)}: of no {singular(over)} in {PARAMS}; nothing reads it, remove it."
-    made = [out for stage in STAGES for item in items(params, dvc, stage) for out in _outputs(stage, item, params, dvc)]
-    folders = [child for top in _READ_WHOLE for child in sorted(Path(top).glob("[!.]*"))]
-    gone = [str(child) for child in folders if not any(related(str(child), out) for out in made)]
-    if gone:
-        hints += f"\n{', '.join(gone)}: no stage makes it; the page depends on its folder, so remove it."
-    return hints
-
-
-def _outputs(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> list[str]:
-    """Return the paths that a stage writes."""
-    return paths(stage_entry(dvc, stage), OUTPUTS, scope(params, dvc, stage, item))
-
-
 def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
     """Validate params.yaml, or values in its place, and dvc.yaml against the settings and each other.
 
@@ -240,25 +206,16 @@ def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
         needs.require(whole_params, manifest["images"], manifest["captions"], str(CATALOG))
     parts = len(params["parts"])
     counts = f"{len(stages)} stages, {parts} part{'s' * (parts > 1)}"
-    return f"{counts}: {PARAMS} and {DVC} are valid and fit each other.{_left_over(params, dvc)}"
+    return f"{counts}: {PARAMS} and {DVC} are valid and fit each other."
 
 
-def check_sources(leaving_out: str | None = None) -> str:
+def check_sources() -> str:
     """Check that DVC can hash the folders and files that the parts name as `path`; params.yaml is valid.
 
-    Not a part of `check`, which each stage repeats: then DVC has hashed them.
-
-    Returns a hint, or "". In the folder `leaving_out`, "": in those of all parts, what it cannot hash is added to
-    .dvcignore.
+    Not a part of `check`, which each stage repeats: then DVC has hashed them. Returns a hint, or "".
 
     Raises:
-        DarkroomError: lists what DVC cannot hash; or there is no folder `leaving_out`.
+        DarkroomError: lists what DVC cannot hash.
     """
     parts = read_params()["parts"]
-    sources = {Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()}
-    if leaving_out:
-        if not Path(leaving_out).is_dir():
-            raise DarkroomError(f"--leave-out: there is no folder {leaving_out}.")
-        sources = {Path(leaving_out): "`--leave-out`"}
-    left_out = "" if leaving_out is None else leave_out(sources)
-    return f"\n{left_out}".rstrip() + require_hashable(sources)
+    return require_hashable({Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()})

@@ -2,9 +2,8 @@
 
 import errno
 import os
-import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,10 +25,8 @@ class Fault(NamedTuple):
 def scan(path: Path) -> tuple[list[Fault], list[str]]:
     """Look at each file and folder as DVC does before it hashes: links to folders are not followed, nothing is opened.
 
-    A folder that cannot be listed is no fault here: DVC passes over it, and `ingest` lists it.
-
-    Args:
-        path: a folder, a file, or nothing that exists, in which nothing is found.
+    A folder that cannot be listed is no fault here: DVC passes over it, and `ingest` lists it. A `path` that does not
+    exist has none.
 
     Returns:
         What DVC cannot hash, and the links to folders elsewhere, in which it sees no change of a file.
@@ -82,8 +79,7 @@ def _refused(path: bytes) -> str | None:
 def require_hashable(sources: Mapping[Path, str]) -> str:
     """Check that DVC can hash what stages read and none makes.
 
-    Args:
-        sources: for each folder or file the key or stage that names it, for the message.
+    `sources` gives for each folder or file the key or stage that names it, for the message.
 
     Returns:
         A hint, a line for each folder in which DVC will not see all changes; "" where there is none.
@@ -103,31 +99,15 @@ def require_hashable(sources: Mapping[Path, str]) -> str:
     )
 
 
-def leave_out(roots: Iterable[Path]) -> str:
-    """Add a line to .dvcignore for each file that DVC cannot hash, in folders inside of the repository.
-
-    Returns:
-        A sentence with the number of lines; "" where none was needed.
-    """
-    found = [pattern(root, fault.path) for root in roots for fault in _remaining(root, scan(root)[0])]
-    if not (lines := dict.fromkeys(line for line in found if line)):
-        return ""
-    file = Path(IGNORE)
-    before = file.read_text() if file.is_file() else ""
-    gap = "" if not before or before.endswith("\n") else "\n"
-    file.write_text(before + gap + "".join(f"{line}\n" for line in lines))
-    return f"left out as DVC cannot hash them, by lines of {IGNORE}: {len(lines):,}; commit it\n"
-
-
 def _remaining(root: Path, faults: Sequence[Fault]) -> list[Fault]:
     """Return the faults that DVC meets: those that .dvcignore leaves out are none."""
-    if not any(pattern(root, fault.path) for fault in faults):
-        return list(faults)
+    if not faults:
+        return []
     from darkroom.dag.dvc import ignored
 
     paths = {fault: os.path.join(Path.cwd(), root, fault.path) for fault in faults}  # noqa: PTH118, lone surrogates
     left_out = ignored(paths.values())
-    return [fault for fault, path in paths.items() if not pattern(root, fault.path) or path not in left_out]
+    return [fault for fault, path in paths.items() if path not in left_out or Path(fault.path).name == IGNORE]
 
 
 def inside(root: Path) -> str | None:
@@ -137,19 +117,6 @@ def inside(root: Path) -> str | None:
     """
     found = os.path.relpath(os.path.abspath(root))  # noqa: PTH100, a link stays one
     return None if found.split("/")[0] == ".." else found
-
-
-def pattern(root: Path, below: str) -> str | None:
-    """Return the line of .dvcignore that leaves out one path below a folder.
-
-    None where there can be none: of a folder elsewhere, of what was named itself, of a .dvcignore. What has a meaning
-    in a pattern, and a byte that is not UTF-8, is written `?`.
-    """
-    folder = inside(root)
-    if folder is None or below.rpartition("/")[2] in ("", IGNORE):
-        return None
-    path = below if folder == "." else f"{folder}/{below}"
-    return "/" + re.sub(r"[*?\[\]\\\s\ud800-\udfff]", "?", path)
 
 
 def printable(text: str) -> str:
@@ -162,16 +129,10 @@ def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
     lines = [f"{name}, {root}: DVC cannot hash {len(faults):,} of its files or folders, and would hang or fail:"]
     lines += [f"  {printable(fault.path) or '.'}: {fault.what}" for fault in faults[:_MOST]]
     lines += [f"  and {len(faults) - _MOST:,} more"] if len(faults) > _MOST else []
-    advice = "Remove or rename them, or give the permission"
-    patterns = [f"  {line}" for fault in faults[:_MOST] if (line := pattern(root, fault.path))]
-    if patterns:
-        command = f"`darkroom check --leave-out {printable(str(root))}`"
-        advice += f"; or leave them out: {command} adds these lines to {IGNORE}, beside dvc.yaml:"
-    elif inside(root) is None and root.is_dir():
+    advice = "Remove or rename them, give the permission, or leave them out by lines of .dvcignore, beside dvc.yaml"
+    if inside(root) is None and root.is_dir():
         advice += (
-            f". {IGNORE} knows no files outside of the repository: to leave them out by it, make a link, "
-            f"`ln -s {root.absolute()} pictures`, name `pictures` in place of the folder, and ask again."
+            "; it knows no files outside of the repository: for them make a link, "
+            f"`ln -s {root.absolute()} pictures`, and name `pictures` in place of the folder"
         )
-    else:
-        advice += "."
-    return "\n".join([*lines, advice, *patterns])
+    return "\n".join([*lines, f"{advice}: docs/data.md."])

@@ -104,8 +104,7 @@ def _stuck() -> bool:
 def lost(outs: Mapping[str, str]) -> list[str]:
     """Return the outputs that no DVC cache holds.
 
-    Args:
-        outs: the hash of each output from dvc.lock. The cache entry of a folder is written after all of its files.
+    `outs` are their hashes in dvc.lock. The cache entry of a folder is written after all of its files.
     """
     for folder in folders():
         outs = {path: md5 for path, md5 in outs.items() if not (folder / md5[:2] / md5[2:]).is_file()}
@@ -117,11 +116,8 @@ def lost(outs: Mapping[str, str]) -> list[str]:
 def lost_of(names: Sequence[str] | None = None, deps: Sequence[str] | None = None) -> dict[str, list[str]]:
     """Return the outputs that exist as recorded in dvc.lock but are in no cache, by stage.
 
-    Stages that were removed from dvc.yaml, or that are out of date for another reason, are ignored.
-
-    Args:
-        names: the stages to check; None: all.
-        deps: check the outputs that overlap with these paths; None: all.
+    Stages that were removed from dvc.yaml, or that are out of date for another reason, are ignored. Only of the stages
+    `names`, and of outputs that overlap with the paths `deps`; None: all.
     """
     plain, found = uncached(read_yaml(DVC)), {}
     for name, entry in recorded().items():

@@ -81,11 +81,6 @@ def start(kinds: Sequence[str]) -> None:
 def ask(kind: str, words: Sequence[str], environment: Mapping[str, str]) -> int | None:
     """Request a child that runs a command, and wait until it exits.
 
-    Args:
-        kind: of the parent.
-        words: what follows `python -m`.
-        environment: of the child.
-
     Returns:
         The exit status, negative if a signal ended the child; None: there is no such parent, or it refused.
     """

@@ -194,8 +194,7 @@ def _changes(stage: dvc.stage.Stage, written: Collection[str], code: Mapping[str
 def read_status(ask: bool = True) -> Status:
     """Return what DVC finds out of date, under its locks. Where the source changed, the stage `code` runs first.
 
-    Args:
-        ask: False: the stages alone, all of them as if up to date.
+    Without `ask` it returns the stages alone, all of them as if up to date.
 
     Raises:
         DarkroomError: a folder that a stage reads holds files that DVC cannot hash (the message lists them), DVC cannot

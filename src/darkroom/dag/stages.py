@@ -31,9 +31,9 @@ class Stage:
 
 
 STAGES = {
-    "code": Stage("darkroom.params.catalog:CodeParams", networks=False),
+    "code": Stage("darkroom.params.ingest:CodeParams", networks=False),
     "ingest": Stage("darkroom.params.ingest:Params", foreach="parts", networks=False),
-    "catalog": Stage("darkroom.params.catalog:Params", networks=False),
+    "catalog": Stage("darkroom.params.ingest:CatalogParams", networks=False),
     "train_teacher": Stage("darkroom.models.evaluators.settings:TeacherParams", trains=True),
     "train_tokenizer": Stage("darkroom.models.tokenizers.settings:Params", trains=True),
     "score_tokenizer": Stage("darkroom.models.tokenizers.settings:ScoreParams"),

@@ -26,9 +26,6 @@ def why(
 ) -> str:
     """Return what made a stage stale, a line each, with what made those stale that it waits for.
 
-    Args:
-        name: a stage; or STAGE@ITEM, one run of a stage that runs for each of several entries.
-
     Raises:
         DarkroomError: there is no such stage, or DVC cannot read the repository.
     """

@@ -77,15 +77,22 @@ RENAMED = {
     "train_tokenizer.common": "train_tokenizer.training",
 }
 
-# Keys of before in whose place nothing stands, as globs.
-REMOVED = (
-    *("*training.min_improvement", "*training.decay_images", "*training.groups", "*.diffusion.direction_weight"),
-    *("score_*.copies.pairs", "train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"),
-    *(f"train_tokenizer.{kind}.grid_images" for kind in ("identity", "pretrained")),
-)
-# Those of a source that went: what to do instead.
-_URLS = ("urls", "urls.*", "run.img2dataset")
+# Keys of before in whose place nothing stands, as globs, and what to do instead.
+_NOTHING = ", and nothing reads it: take it out"
 _IMG2DATASET = "start img2dataset yourself, and read what it writes with the source webdataset (docs/data.md)"
+_WIDTHS = "set `ema_decay` before the training, or keep weights on the way with `keep_every`"
+REMOVED = {
+    **dict.fromkeys(("*training.min_improvement", "*training.decay_images", "*training.groups"), _NOTHING),
+    **dict.fromkeys(("*.diffusion.direction_weight", "score_*.copies.pairs"), _NOTHING),
+    **dict.fromkeys(("train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"), _NOTHING),
+    **{f"train_tokenizer.{kind}.grid_images": _NOTHING for kind in ("identity", "pretrained")},
+    **dict.fromkeys(("urls", "urls.*", "run.img2dataset"), f": take it out; {_IMG2DATASET}"),
+    **dict.fromkeys(("*training.ema_profiles", "*training.ema_snapshots"), f": take it out; {_WIDTHS}"),
+    **dict.fromkeys(("*.sigma_rel", "*.average_images"), f": take it out; {_WIDTHS}"),
+    "*training.non_finite": ": take it out; such a step stops the training, which continues from its last checkpoint",
+    "*.weaker_sigma_rel": ": take it out; name the folder of a weaker generator under `weaker`",
+    "*.weaker_images": ": take it out; name the folder of a weaker generator under `weaker`",
+}
 
 
 def require_new_names(params: Mapping[str, Any]) -> None:
@@ -97,10 +104,8 @@ def require_new_names(params: Mapping[str, Any]) -> None:
     leaves = list(_leaves(params))
     renamed = dict.fromkeys(name for key in leaves if (name := _old_name(key)) is not None)
     lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in renamed]
-    gone = (key for key in leaves if any(fnmatchcase(key, glob) for glob in REMOVED))
-    lines += [f"{PARAMS}: `{key}` was removed, and nothing reads it: take it out." for key in gone]
-    urls = (key for key in leaves if any(fnmatchcase(key, glob) for glob in _URLS))
-    lines += [f"{PARAMS}: `{key}` was removed: take it out; {_IMG2DATASET}." for key in urls]
+    gone = ((key, advice) for key in leaves for glob, advice in REMOVED.items() if fnmatchcase(key, glob))
+    lines += [f"{PARAMS}: `{key}` was removed{advice}." for key, advice in gone]
     if lines:
         raise DarkroomError("\n".join(lines))
 

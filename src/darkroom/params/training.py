@@ -102,14 +102,8 @@ class Training(Section):
     """Images until which the averaged weights are the weights themselves."""
     ema_every: Positive = 1
     """Optimizer steps from one update of the averaged weights to the next."""
-    ema_profiles: list[Annotated[float, Field(gt=0, lt=0.28)]] = []
-    """Relative widths, say 0.05 and 0.1, of EDM2's power averages, to rebuild any width after the training."""
-    ema_snapshots: Positive = 16
-    """Snapshots of each of these averages, spread evenly over the training."""
     keep_every: Positive | None = None
     """Images from one set of weights that is kept, raw and averaged, to the next; null: those of the end alone."""
-    non_finite: Literal["stop", "skip"] = "stop"
-    """What to do with an optimizer step whose loss or gradient is not finite."""
     select: Literal["last", "best"] = "last"
     """Averaged weights that leave the training: the last, or those of the lowest validation loss (best)."""
     init: Init = Init()

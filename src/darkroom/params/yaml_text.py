@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
-from ruamel.yaml.tokens import ScalarToken
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from darkroom.errors import DarkroomError
 
@@ -52,23 +51,9 @@ def parse_yaml(text: str, file: object) -> Any:
             raise DarkroomError(
                 f"{file}, line {line}: git left the marker of a merge there: keep one of the two versions below it."
             ) from None
-        parts: tuple[str | None, ...] = (str(error),)
-        mark = None if isinstance(error, YAMLError) else _unreadable(text)
+        where, parts = "", [str(error)]
         if isinstance(error, MarkedYAMLError):
-            parts, mark = (error.context, error.problem), error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        reason = " ".join(", ".join(filter(None, parts)).split())
+            parts, mark = [part for part in (error.context, error.problem) if part], error.problem_mark
+            where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        reason = " ".join(", ".join(parts).split())
         raise DarkroomError(f"{file} is not valid YAML: {where}{reason}.") from None
-
-
-def _unreadable(text: str) -> StreamMark | None:
-    """Return the place of the first scalar that the parser cannot read."""
-    for token in YAML(typ="safe", pure=True).scan(text):
-        try:
-            if isinstance(token, ScalarToken) and token.plain:
-                YAML(typ="safe").load(token.value)
-        except YAMLError:  # no document by itself
-            continue
-        except _UNREADABLE:
-            return token.start_mark
-    return None

@@ -1,10 +1,7 @@
 """Starts a training in several processes, and ends them together.
 
-A supervisor of our own and not torchrun. Measured with torch 2.15, two workers, and 45 s that a checkpoint takes: 30 s
-after SIGTERM or Ctrl-C torchrun kills both, and nothing is written; with `--shutdown_timeout 120` the checkpoint is
-written, yet torchrun ends with 1 and not with 143 or 130, also where a worker failed with 3, and prints 32 lines of
-traceback; and where torchrun itself is killed, its workers go on. So a wrapper would have to pass on signals, collect
-what each rank reports, let ranks watch it, and read from a text which rank a signal ended: all that stands here.
+A supervisor of our own and not torchrun, which kills its workers 30 s after a signal, also while they write a
+checkpoint, ends with 1 and not with 143 or 130, and leaves workers behind where it is killed itself (torch 2.15).
 
 Each rank is given its place by the variables that torch.distributed and accelerate read (RANK, WORLD_SIZE and so on),
 so a training that a person started through `torchrun` or `accelerate launch` is a rank in the same way.
@@ -55,18 +52,6 @@ def rank() -> Rank | None:
         return None
     number, size = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
     return Rank(number, size, None if supervisor is None else int(supervisor))
-
-
-def require_shareable(device: str, processes: int) -> None:
-    """Check that several processes can share what `run.device` names.
-
-    Raises:
-        DarkroomError: it is one device.
-    """
-    if processes > 1 and device not in ("auto", "cpu", "cuda"):
-        raise DarkroomError(
-            f"`run.device` is {device}, which {processes} processes cannot share: take auto, cpu or cuda."
-        )
 
 
 def take_device(device: str) -> None:
@@ -141,11 +126,6 @@ def environments(processes: int) -> list[dict[str, str]]:
 
 def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None:
     """Run a stage in several processes, or through accelerate where a configuration file is given.
-
-    Args:
-        words: the stage, and its item where it has one, as they stand on the command line.
-        processes: how many.
-        accelerate: the configuration file.
 
     Raises:
         DarkroomError: a rank failed; says which and how.
@@ -268,9 +248,7 @@ def _stages(child: psutil.Popen) -> Iterator[psutil.Process]:
 def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks: int) -> None:
     """Run commands, each with an addition to the environment, until all have ended; one that fails ends the others.
 
-    Args:
-        commands: one for each rank; or one that starts all ranks itself.
-        ranks: how many there are.
+    `commands` are one for each of the `ranks`, or one that starts all ranks itself.
 
     Raises:
         DarkroomError, SystemExit: as `launch` says.

@@ -52,9 +52,7 @@ def _goes_on(process: psutil.Process) -> bool:
 def watch(supervisor: int | None = None) -> None:
     """Send SIGTERM to this process once one is gone that it works for: DVC leaves its command behind when it is killed.
 
-    Args:
-        supervisor: the number of the process that started this one as one of several (`launch`), and that
-            watches the engine itself.
+    A `supervisor` (`launch`), the number of the process that started this one, watches the engine itself.
     """
     if supervisor is not None:
         watched = [psutil.Process(supervisor)] if psutil.pid_exists(supervisor) else [None]

@@ -65,7 +65,7 @@ def read_png(path: Path) -> Picture:
 
 
 def read_svg(path: Path) -> Markup:
-    """Return a drawing of `darkroom dag --write` for the page.
+    """Return the drawing of the DAG for the page.
 
     Raises:
         ArtifactError: missing, or not a whole SVG document; the message names the file.
@@ -73,9 +73,9 @@ def read_svg(path: Path) -> Markup:
     try:
         text = path.read_text()
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path} is missing: draw it with `darkroom dag --write`.") from error
+        raise ArtifactError(f"{path} is missing: draw it with `make format`.") from error
     if not (text.startswith("<svg") and text.endswith("</svg>\n")):
-        raise ArtifactError(f"{path} is no whole drawing: draw it again with `darkroom dag --write`.")
+        raise ArtifactError(f"{path} is no whole drawing: draw it again with `make format`.")
     return Markup(text)
 
 

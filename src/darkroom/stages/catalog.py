@@ -10,11 +10,11 @@ from darkroom.data.damage import require_few
 from darkroom.data.layout import CATALOG, SHARDS
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.lengths import OPENAI, context_of, long_captions, said_of
-from darkroom.params.catalog import Given, Params
+from darkroom.params.ingest import CatalogParams, Given
 from darkroom.params.section import NO_FILE
 
 
-def run(params: Params) -> None:
+def run(params: CatalogParams) -> None:
     """Write data/catalog, data/selection and the picture in samples/catalog from data/shards."""
     for path in (CATALOG, SELECTION, PICTURES):
         require_writable(path)

@@ -3,7 +3,7 @@
 from darkroom.dag.fingerprint.stages import STAGE, undeclared, write_code
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
-from darkroom.params.catalog import CodeParams
+from darkroom.params.ingest import CodeParams
 from darkroom.params.stage import DVC, read_yaml
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OUT, MODEL, FEW = Path("samples/generator"), Path("models/generator"), Path("models/distilled")
 _TIMES = 8  # columns of the strip
+# Keys of earlier versions: in the manifest they stay null, so that equal samples keep equal bytes.
+_REMOVED = ("sigma_rel", "average_images", "weaker_sigma_rel", "weaker_images")
 
 
 def run(params: Params) -> None:
@@ -107,6 +109,7 @@ def _generate(params: Params) -> None:
                 **settings.protocol(),
                 **_read(condition, settings),
                 **sampling.model_dump(),
+                **dict.fromkeys(_REMOVED),
                 **({} if few is None else {"distilled": manifest_hash(few)}),
             },
             **({} if condition == "class" else {"condition": condition}),

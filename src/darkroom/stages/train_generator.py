@@ -43,7 +43,6 @@ def _open(params: Params, device: torch.device) -> Job:
     from darkroom.models.evaluators.evaluation import Evaluation
     from darkroom.models.generators.data import GeneratorData
     from darkroom.models.tokenizers.protocol import load_tokenizer
-    from darkroom.training.averages import export_snapshots
 
     settings, training = params.train_generator, params.train_generator.own_training
     catalog = load_catalog(shards=None)
@@ -97,10 +96,7 @@ def _open(params: Params, device: torch.device) -> Job:
             recipe.save(folder)
             write_manifest(folder, GENERATOR, **metadata, images_seen=0, files=file_hashes(folder))
 
-    def export(state: Path, folder: Path) -> None:
-        export_snapshots(state, recipe.name, folder / "profiles", training)
-
-    return Job(recipe.save, metadata, recipe, raw=True, kept=True, prepare=write_initial, measure=export)
+    return Job(recipe.save, metadata, recipe, raw=True, kept=True, prepare=write_initial)
 
 
 def _import(params: Params, catalog: Catalog, shape: Sequence[int], tokenizer: str) -> Job:

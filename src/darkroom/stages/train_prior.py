@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.models import PRIOR as KIND
@@ -68,7 +67,7 @@ def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.
     )
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(rows['train']):,} captioned images")
 
-    def measure(*_: Path) -> dict[str, Any]:
+    def measure() -> dict[str, Any]:
         model.eval().to(device)
         split, last = settings.evaluate.split, Scorer(rows[settings.evaluate.split], settings.evaluate, 0)
         scores = {name: float(f"{value:.{_DIGITS}g}") for name, value in last.scores(recipe.prior).items()}

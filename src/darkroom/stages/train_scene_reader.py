@@ -6,7 +6,6 @@ Where no score asks for it, it is not trained: the folder says why.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from darkroom.models.evaluators.settings import SceneReaderParams
@@ -50,7 +49,7 @@ def _open(params: SceneReaderParams, device: torch.device) -> Job:
     recipe = SceneReaderRecipe(model, settings.augment, seed, *rows)
     print(f"{sum(p.numel() for p in recipe.model.parameters()):,} parameters, {settings.training.images:,} renders")
 
-    def measure(*_: Path) -> dict[str, Any]:
+    def measure() -> dict[str, Any]:
         fractions = accuracy(recipe.model, renders(params, "test"), settings.training.batch, device)
         print("  ".join(f"{name} {fraction:.4f}" for name, fraction in fractions.items()))
         return {"accuracy": fractions}

@@ -3,12 +3,17 @@
 from collections.abc import Collection, Sequence
 
 
-def count_of(count: float) -> str:
+def count_of(count: float, unit: str = "") -> str:
     """Return a large number with the letter of its thousands: 1.3 M."""
     for letter, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:
-            return f"{count / size:.3g} {letter}"
-    return f"{count:.0f}"
+            return f"{count / size:.3g} {letter}{unit}"
+    return f"{count:.0f} {unit}".rstrip()
+
+
+def bytes_of(count: float) -> str:
+    """Return a number of bytes with a decimal unit: 1.3 GB."""
+    return count_of(count, "B")
 
 
 def counted(count: int, noun: str) -> str:
@@ -44,11 +49,3 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,), least: 
         ).rstrip()
         for row in rows
     ]
-
-
-def bytes_of(count: float) -> str:
-    """Return a number of bytes with a decimal unit: 1.30 GB."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import networkx as nx
 from typer import Option
 
 from darkroom.check.check import read_params
 from darkroom.dag.fingerprint.stages import STAGE as CODE
-from darkroom.dag.graph import below, consumers
 from darkroom.dag.history import RUNS, events
 from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
-from darkroom.params.stage import DVC, read_yaml
+from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
 from darkroom.terminal.numbers import aligned, time_of
 
 _NEXT = 5.0  # seconds between the end of what a stage waits for and its begin, at most
@@ -66,6 +66,34 @@ def _is_needed(body: Body, by: Body, after: Mapping[str, set[str]]) -> bool:
     (stage, _, item), (other, _, its) = body.stage.partition("@"), by.stage.partition("@")
     same = FOREACH.get(stage) == FOREACH.get(other)  # of another part nothing is needed
     return other in after.get(stage, ()) and not (item and its and same and item != its)
+
+
+def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return for each stage of dvc.yaml except `code` the stages that read its outputs."""
+    reads: dict[str, list[str]] = {}
+    writes: dict[str, list[str]] = {}
+    for name in dvc.get("stages", {}):
+        if name == CODE:  # before every stage
+            continue
+        entry, reads[name], writes[name] = stage_entry(dvc, name), [], []
+        for item in items(params, dvc, name):  # one box for all runs of a stage, with the edges of each run
+            names = scope(params, dvc, name, item)
+            reads[name] += paths(entry, ["deps"], names)
+            writes[name] += paths(entry, OUTPUTS, names)
+    return {
+        maker: {
+            reader
+            for reader, needed in reads.items()
+            if reader != maker and any(related(one, other) for one in made for other in needed)
+        }
+        for maker, made in writes.items()
+    }
+
+
+def below(after: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return for each stage all stages that depend on it, directly or not."""
+    graph = nx.DiGraph(after)
+    return {stage: nx.descendants(graph, stage) for stage in after}
 
 
 def times(

@@ -33,11 +33,9 @@ def after_step(state: TrainState, logs: Path, journal: Journal | None, before: i
     go to `logs`. Another process has the journal where it is None.
     """
     processes, images, end = state.processes, state.images, state.settings.images
-    if journal is not None:
-        journal.step(images)
-        if entry is not None:
-            journal.add(entry)
     if entry is not None:
+        if journal is not None:
+            journal.add(entry)
         log_record(processes.accelerator, entry)
         if processes.first:
             _write_histograms(state, logs)

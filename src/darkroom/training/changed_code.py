@@ -79,7 +79,7 @@ def _images(folder: Path) -> int:
 
 
 def _set_aside(state: Path, code: Fingerprint) -> Path:
-    """Move the checkpoints, snapshots and kept weights of a state into a folder named after their code; return it."""
+    """Move the checkpoints and kept weights of a state into a folder named after their code; return it."""
     aside = state / f"code-{_digest(code)}"
     _move(state, aside)
     (state / FINISHED).unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def _move(source: Path, target: Path) -> None:
     What is in the target already is the same bytes: a move that was killed is taken up.
     """
     target.mkdir(exist_ok=True)
-    for name in ("snapshots/images-*", "kept/images-*", "images-*"):
+    for name in ("kept/images-*", "images-*"):
         for folder in sorted(source.glob(name)):
             place = target / folder.relative_to(source)
             place.parent.mkdir(exist_ok=True)
@@ -101,6 +101,6 @@ def _move(source: Path, target: Path) -> None:
             else:
                 folder.rename(place)
     if source.name.startswith("code-"):
-        for folder in (source / "snapshots", source / "kept", source):
+        for folder in (source / "kept", source):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

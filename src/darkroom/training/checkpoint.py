@@ -127,13 +127,7 @@ def save(
 ) -> Path:
     """Write the checkpoint of `images` images seen, and keep the newest `keep`.
 
-    Args:
-        state: the training's state folder.
-        images: images seen.
-        groups: tensors by name, one safetensors file a group.
-        metadata: JSON values; floats return bit for bit.
-        keep: how many checkpoints to keep, at least 2: the newest may turn out damaged.
-        held: one that stays in any case, because it is being copied elsewhere.
+    At least 2 stay, as the newest may turn out damaged, and `held`, which is being copied elsewhere.
     """
     folder = state / f"images-{images:012d}"
     files: dict[str, str] = {}

@@ -49,12 +49,7 @@ def label_numbers(
 ) -> NDArray[np.int64]:
     """Return the class number of each label, (N,), int64.
 
-    Args:
-        labels: of the images.
-        catalog: gives classes their numbers.
-        keys_of: gives the keys of some rows, for messages.
-        who: needs the labels, for messages.
-        instead: what a person can do to need none, for messages.
+    `keys_of` gives the keys of some rows; these, `who` needs the labels and what to do `instead` are for messages.
 
     Raises:
         DarkroomError: an image has no label, or one that the catalog has not.

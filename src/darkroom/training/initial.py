@@ -5,8 +5,6 @@ stands in params.yaml is the hash, so a file that was fetched once is found agai
 behind the same URL is never read.
 """
 
-import hashlib
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -195,22 +193,13 @@ def _blocks(url: str) -> Iterator[bytes]:
 def _download(url: str) -> tuple[Path, str]:
     """Fetch a URL, and return where it lies and its SHA-256, under which it lies."""
     downloads().mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
     print(f"downloads {url}")
-    handle, name = tempfile.mkstemp(prefix=".part-", dir=downloads())
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for block in _blocks(url):
-                digest.update(block)
-                file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-        path = _kept(url, digest.hexdigest())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path, digest.hexdigest()
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=downloads()) as folder:
+        part = Path(folder) / "part"
+        with part.open("wb") as file:
+            file.writelines(_blocks(url))
+        found = sha256_file(part)
+        return part.replace(_kept(url, found)), found
 
 
 def fetched(url: str, sha256: str | None, key: str = "`init.sha256`") -> Path:

@@ -98,18 +98,6 @@ def _load(
     )
 
 
-def _draws(
-    rows: IndexedDataset, seed: int, start: int, stop: int, batch: int, rank: int, count: int, shuffle: bool
-) -> Iterator[_Draw]:
-    """Yield what each batch is made of, computed on demand: nothing grows with the length of the training."""
-    share = batch // count  # consecutive images of each batch that a process takes
-    firsts = range(start + rank * share, stop - batch + rank * share + 1, batch)
-    for block in range(0, len(firsts), _BLOCK):
-        positions = np.array(firsts[block : block + _BLOCK])[:, None] + np.arange(share)
-        found = rows_at(rows, seed, positions.reshape(-1), shuffle).reshape(positions.shape)
-        yield from (_Draw(row.tolist(), at) for row, at in zip(found, positions, strict=True))
-
-
 def training_batches(
     rows: IndexedDataset,
     seed: int,
@@ -127,9 +115,17 @@ def training_batches(
     Of each batch, process `rank` of `count` gets its part of consecutive images: which image stands where does not
     depend on the number of processes.
     """
-    codebook = _codebook(rows, device)
-    draws, known = tee(_draws(rows, seed, start, stop, batch, rank, count, shuffle))  # workers read ahead
-    for data, draw in zip(_load(rows, seed, draws, workers, device, shuffle), known, strict=True):
+    codebook, share = _codebook(rows, device), batch // count
+    firsts = range(start + rank * share, stop - batch + rank * share + 1, batch)
+
+    def draws() -> Iterator[_Draw]:  # on demand: nothing grows with the length of the training
+        for block in range(0, len(firsts), _BLOCK):
+            positions = np.array(firsts[block : block + _BLOCK])[:, None] + np.arange(share)
+            found = rows_at(rows, seed, positions.reshape(-1), shuffle).reshape(positions.shape)
+            yield from (_Draw(row.tolist(), at) for row, at in zip(found, positions, strict=True))
+
+    ahead, known = tee(draws())  # workers read ahead
+    for data, draw in zip(_load(rows, seed, ahead, workers, device, shuffle), known, strict=True):
         if isinstance(data, Exception):
             raise data
         assert draw.positions is not None  # in training each batch has its place

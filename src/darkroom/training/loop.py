@@ -15,9 +15,9 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
-from darkroom.training import checkpoint, guards, stable
+from darkroom.training import checkpoint, guards
 from darkroom.training.after_step import after_step, write_strip
-from darkroom.training.averages import snapshot_due, state_of, write_kept, write_snapshot
+from darkroom.training.averages import state_of, write_kept
 from darkroom.training.changed_code import work_name
 from darkroom.training.curves import write_curves
 from darkroom.training.evaluation import is_due, record
@@ -110,10 +110,9 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, inter
     for batch in remaining_batches(state):
         before = state.images
         state.step(batch)
-        _keep_weights(state, before, places)
+        _keep_weights(state, places)
         entry = record(state, before) if is_due(state, before) else None
         after_step(state, places.logs, journal, before, entry)
-        stable.leave(state, places.state)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
         stop, save = state.processes.agree(interrupt.signal or 0, int(first and saver.due()))
         if stop or save:
@@ -135,19 +134,12 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, inter
     saver.finish(raises=True)
 
 
-def _keep_weights(state: TrainState, before: int, places: Places) -> None:
-    """Write the snapshots of `ema_profiles` and the weights of `keep_every` that the last optimizer step has reached.
-
-    Before the checkpoint that counts on them: a training that is killed between the two repeats the step.
-    """
-    snapshot = snapshot_due(before, state.images, state.settings)
-    kept = state.images in state.settings.kept_images
-    if not (snapshot or kept):
+def _keep_weights(state: TrainState, places: Places) -> None:
+    """Write the weights of `keep_every` that the last optimizer step has reached, before the checkpoint."""
+    if state.images not in state.settings.kept_images:
         return
     state.finite.settle(state.images)
-    if snapshot and state.processes.first:
-        write_snapshot(places.state, state.images, state.modules, state.profiles)
-    if kept and state.processes.first:
+    if state.processes.first:
         write_kept(places.state, state.images, {"raw": state_of(state.modules), "averaged": state.ema.state})
 
 
@@ -176,11 +168,9 @@ def _saver(state: TrainState, places: Places, work: str) -> Saver:
     there = sum(file.stat().st_size for folder in checkpoint.folders(places.state) for file in folder.iterdir())
     if state.processes.first:
         places.state.mkdir(parents=True, exist_ok=True)
-        # One more than are kept while one is written; the outputs, averaged weights and raw ones; snapshots twice.
-        sets = len(settings.ema_profiles) * settings.ema_snapshots + 2 * len(settings.kept_images)
-        snapshots = 2 * sets * state.weight_bytes
-        more = int(stable.lengthless(state.recipe, settings))  # where the decay begins
-        needed = (run.keep + 1 + more) * size + 2 * state.weight_bytes + snapshots - there
+        # One more than are kept while one is written; averaged and raw weights: outputs, and twice those on the way.
+        sets = 1 + 2 * len(settings.kept_images)
+        needed = (run.keep + 1) * size + 2 * sets * state.weight_bytes - there
         guards.require_disk(places.state, needed, f"a training that keeps {run.keep} checkpoints")
     place = open_place(run.checkpoints_to if state.processes.first else None, work, run.keep)
     return Saver(places.state, run, size, after=place.push if place else None)

@@ -47,10 +47,7 @@ def build_optimizer(
 ) -> torch.optim.AdamW:
     """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameter groups, or Muon where it moves one of them.
 
-    Args:
-        module: its parameters are optimized.
-        settings: rate and decay; of `precision` bf16 Muon computes in bfloat16.
-        betas: of AdamW; other ones than the settings'.
+    Muon computes in bfloat16 where `precision` is bf16. `betas` of AdamW: None are the settings'.
     """
     groups = parameter_groups(module, settings)
     adamw: dict[str, Any] = {"lr": settings.learning_rate, "betas": betas or settings.betas, "eps": settings.eps}

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +11,6 @@ from torch.utils.checkpoint import checkpoint
 from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
 
-_SKIPPED_IN_A_ROW = 10
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -105,91 +102,57 @@ def checkpoint_activations(blocks: Iterable[nn.Module]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Losses and gradients that are not finite: stop with the images' keys, or skip the optimizer step
+# Losses and gradients that are not finite: stop with the images' keys
 
 
 class NotFiniteError(DarkroomError):
     """A loss or a gradient is not finite: the weights may be lost, the checkpoints are not."""
 
 
-@dataclass
-class Check:
-    """Whether loss and gradient of one phase of an optimizer step are finite, once the device has computed it."""
-
-    images: int  # seen before the step
-    module: str
-    finite: Tensor  # (2,) bool, on the CPU: loss, gradient
-    ready: Any  # a CUDA event; None where `finite` is computed
-
-    @property
-    def error(self) -> str | None:
-        """What is not finite, or None. Waits for this computation of the device, and no longer."""
-        if self.ready is not None:
-            self.ready.synchronize()
-        loss, gradient = self.finite.tolist()
-        return "the loss" if not loss else None if gradient else f"the gradient of {self.module}"
-
-
-def _begin_check(images: int, module: str, loss: Tensor, norm: Tensor) -> Check:
-    """Return the check of a loss and a gradient's norm, without waiting for a GPU."""
-    finite = torch.stack([loss.isfinite(), norm.isfinite()])
-    if not finite.is_cuda:
-        return Check(images, module, finite, None)
-    host = torch.empty(2, dtype=torch.bool, pin_memory=True).copy_(finite, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    return Check(images, module, host, event)
+def _fault(module: str, finite: Tensor) -> str | None:
+    """Return what is not finite, by (2,) bool of loss and gradient, or None."""
+    loss, gradient = finite.tolist()
+    return "the loss" if not loss else None if gradient else f"the gradient of {module}"
 
 
 class Finite:
-    """Decides whether the optimizer step of a phase may be taken, the same in all processes.
+    """Stops a training whose loss or gradient is not finite, at the same step in all processes.
 
     On a GPU the result is read one step later, so that nothing waits for it: what came after an error is then thrown
-    away, and never saved. Where a step may be skipped, the result is read at once.
-
-    Args:
-        settings: the training's.
-        device: where losses are.
-        processes: number of processes of the training.
-        keys: returns the keys of the images of the step after a number of images.
+    away, and never saved. `keys` returns the keys of the images of the step after a number of images.
     """
 
     def __init__(
         self, settings: Training, device: torch.device, processes: int, keys: Callable[[int], list[str]]
     ) -> None:
         self._settings, self._processes, self._keys = settings, processes, keys
-        self._deferred = device.type == "cuda" and settings.non_finite == "stop" and settings.precision != "fp16"
-        self.skipped = 0  # steps skipped in a row
-        self._checks: list[Check] = []
+        self._deferred = device.type == "cuda" and settings.precision != "fp16"
+        # Images before the step, module, (2,) bool on the host, and the CUDA event after which these are computed.
+        self._checks: list[tuple[int, str, Tensor, torch.cuda.Event | None]] = []
 
-    def allows(self, images: int, module: str, loss: Tensor, norm: Tensor, scaler: torch.amp.GradScaler) -> bool:
-        """Return whether the step may be taken; print where it is skipped.
+    def check(self, images: int, module: str, loss: Tensor, norm: Tensor, scaler: torch.amp.GradScaler) -> None:
+        """Check the loss and the gradient's norm of one phase of the step after `images`, before it is taken.
 
         A loss scaler of fp16 skips steps that overflowed by itself, and lowers its scale: they are allowed, until the
         scale is below 1.
 
         Raises:
-            DarkroomError: it may not, and `non_finite` says stop, or too many were skipped in a row.
+            NotFiniteError: one is not finite.
         """
         # One process's loss may be infinite with gradients that are not; the norm is the same in all of them.
         alone = self._processes == 1
-        check = _begin_check(images, module, loss if alone else torch.zeros_like(norm), norm)
+        finite = torch.stack([(loss if alone else torch.zeros_like(norm)).isfinite(), norm.isfinite()])
         if self._deferred:
-            self._checks.append(check)
-            return True
-        error = check.error
-        if error is None or (scaler.is_enabled() and scaler.get_scale() >= 1 and (not alone or bool(loss.isfinite()))):
-            return True
-        if self._settings.non_finite == "stop":
-            raise self._stop(images, error)
-        if self.skipped + 1 >= _SKIPPED_IN_A_ROW:
-            raise DarkroomError(
-                f"{_SKIPPED_IN_A_ROW} optimizer steps in a row were skipped up to image {images:,}, since {error} was "
-                "not finite: lower the learning_rate, or take precision fp32 or bf16."
-            )
-        keys = ", ".join(self._keys(images)[:8])
-        print(f"skipped the optimizer step of image {images:,}: {error} is not finite ({keys}, …)")
-        return False
+            event = None
+            if finite.is_cuda:
+                finite = torch.empty(2, dtype=torch.bool, pin_memory=True).copy_(finite, non_blocking=True)
+                event = torch.cuda.Event()
+                event.record()
+            self._checks.append((images, module, finite, event))
+        elif (error := _fault(module, finite)) is not None:
+            overflow = scaler.is_enabled() and scaler.get_scale() >= 1
+            if not overflow or (alone and not bool(loss.isfinite())):
+                raise self._stop(images, error)
 
     def settle(self, images: int) -> None:
         """Read the results of the steps before `images`.
@@ -197,10 +160,12 @@ class Finite:
         Raises:
             NotFiniteError: a loss or gradient was not finite.
         """
-        while self._checks and self._checks[0].images < images:
-            check = self._checks.pop(0)
-            if check.error is not None:
-                raise self._stop(check.images, check.error)
+        while self._checks and self._checks[0][0] < images:
+            before, module, finite, event = self._checks.pop(0)
+            if event is not None:
+                event.synchronize()  # waits for this computation, and no longer
+            if (error := _fault(module, finite)) is not None:
+                raise self._stop(before, error)
 
     def _stop(self, images: int, error: str) -> NotFiniteError:
         keys, batch = self._keys(images), self._settings.batch
@@ -208,5 +173,5 @@ class Finite:
         return NotFiniteError(
             f"{error} is not finite in the optimizer step of images {images:,} to {images + batch:,} (step "
             f"{images // batch + 1:,}; {shown}). Try a lower learning_rate or clip_norm, a longer warmup, precision "
-            "fp32 or bf16; or look at these images; `non_finite: skip` skips such steps."
+            "fp32 or bf16; or look at these images."
         )

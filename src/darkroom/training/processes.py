@@ -26,9 +26,6 @@ _PATIENCE = timedelta(hours=2)
 class Processes:
     """One process among those that share a training.
 
-    Args:
-        expected: `processes` of params.yaml.
-
     Raises:
         DarkroomError: another number of processes was started, or a way to share the work that is not supported.
     """

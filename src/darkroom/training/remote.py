@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
@@ -29,36 +29,13 @@ from darkroom.training.checkpoint import verify
 _CHECKPOINT = re.compile(r"images-\d+")
 
 
-class Store(Protocol):
-    """Where the checkpoints of one training lie, by the names of their folders."""
-
-    def names(self) -> list[str]:
-        """Return the checkpoints that were stored to their end, oldest first."""
-        ...
-
-    def upload(self, checkpoint: Path) -> None:
-        """Store a checkpoint; a reader sees all of it or nothing, also when this is killed at any instant."""
-        ...
-
-    def download(self, name: str, folder: Path) -> None:
-        """Write the files of a checkpoint into an empty folder; what is missing there raises ArtifactError."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Remove a checkpoint; a reader sees all of it or nothing."""
-        ...
-
-
 class Place:
     """The checkpoints of one training in a place that params.yaml names.
 
-    Args:
-        store: how that place is read and written.
-        text: what params.yaml calls it, for messages.
-        keep: how many checkpoints stay there, the newest.
+    Of a checkpoint in a store a reader sees all or nothing, also when its writer is killed at any instant.
     """
 
-    def __init__(self, store: Store, text: str, keep: int) -> None:
+    def __init__(self, store: "Files | Hub | WandbArtifacts", text: str, keep: int) -> None:
         self._store, self._text, self._keep = store, text, max(2, keep)
 
     def push(self, checkpoint: Path) -> None:
@@ -102,12 +79,7 @@ class Place:
 def open_place(text: str | None, key: str, keep: int) -> Place | None:
     """Return the place that `text` names for one training's checkpoints, or None where it names none.
 
-    Nothing is read, written or asked over a network yet.
-
-    Args:
-        text: a folder, an fsspec URL, `wandb:PROJECT` or `hub:OWNER/NAME`; None: nowhere.
-        key: the name of the training, STAGE-KEY-CODE.
-        keep: how many checkpoints stay there, at least 2.
+    Nothing is read, written or asked over a network yet. `key` is the name of the training, STAGE-KEY-CODE.
 
     Raises:
         DarkroomError: `text` names no such place, holds a password, or needs a package that is not installed.
@@ -155,12 +127,8 @@ def _verify(folder: Path, name: str) -> None:
 class Files:
     """A store in any file system that fsspec knows: PLACE/KEY/images-N/, the manifest written last.
 
-    A checkpoint without its manifest is not there.
-
-    Args:
-        url: a folder, or a URL. A relative folder is one of the main checkout, also in a queued experiment, whose own
-            copy of the repository is removed afterwards.
-        key: the name of the training.
+    A checkpoint without its manifest is not there. A relative folder is one of the main checkout, also in a queued
+    experiment, whose own copy is removed afterwards.
     """
 
     def __init__(self, url: str, key: str) -> None:

@@ -25,14 +25,8 @@ class Saver:
 
     The cadence adapts: a checkpoint costs the training's wait for the copy and the thread's CPU time, and the next one
     comes when that is `SHARE` of the time since; but never so late that a kill could cost more than `run.at_risk`
-    seconds, the writing included.
-
-    Args:
-        state: the training's state folder.
-        run: the section `run`.
-        size: bytes of a checkpoint.
-        after: copies a checkpoint elsewhere, in a thread of its own: as many as it manages, the last one in any case.
-            What it raises is printed and stops nothing.
+    seconds, the writing included. `after` copies a checkpoint elsewhere, in a thread of its own: as many as it manages,
+    the last one in any case. What it raises is printed and stops nothing.
     """
 
     def __init__(self, state: Path, run: Run, size: int, after: Callable[[Path], None] | None = None) -> None:

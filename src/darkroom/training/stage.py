@@ -38,8 +38,7 @@ class Job:
     raw: whether the weights that were not averaged are written too, to `raw/`.
     kept: whether the weights of `keep_every` are written too.
     prepare: called with the state folder before the training.
-    measure: called with the state folder and the folder of the model, in which it may write, while the model has its
-        averaged weights; what it returns joins the manifest.
+    measure: called while the model has its averaged weights; what it returns joins the manifest.
     finish: called when the model is written.
     """
 
@@ -49,7 +48,7 @@ class Job:
     raw: bool = False
     kept: bool = False
     prepare: Callable[[Path], object] | None = None
-    measure: Callable[[Path, Path], Mapping[str, Any] | None] | None = None
+    measure: Callable[[], Mapping[str, Any]] | None = None
     finish: Callable[[], object] | None = None
 
 
@@ -92,9 +91,7 @@ class TrainingSpec:
 def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
     """Train what a stage specifies and write it; with several processes, the first one writes.
 
-    Args:
-        spec: of the stage.
-        train: the training loop, `darkroom.training.loop.train`; `darkroom plan` and `tune` pass others.
+    `darkroom plan` and `tune` pass another loop than `darkroom.training.loop.train`.
 
     Raises:
         DarkroomError: an output cannot be written, an input does not fit, the loss is not finite, out of memory.
@@ -139,7 +136,7 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
             metadata |= save_weights(state, place, folder, job)
             if job.measure is not None:
                 with state.averaged():
-                    metadata |= job.measure(place, folder) or {}
+                    metadata |= job.measure()
             metadata |= state.metadata()
         write_manifest(folder, spec.kind, **metadata, files=file_hashes(folder))
     if job.finish is not None:

@@ -8,7 +8,7 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
-from darkroom.training import checkpoint, stable
+from darkroom.training import checkpoint
 from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.initial import initialise
 from darkroom.training.muon import Muon
@@ -40,10 +40,10 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
     processes = Processes(settings.processes)
     if run.activation_checkpointing:
         checkpoint_activations(recipe.blocks)
-    if processes.sharded and (settings.ema_profiles or settings.keep_every):
-        raise DarkroomError("FSDP shards what `ema_profiles` and `keep_every` write: leave both empty.")
+    if processes.sharded and settings.keep_every:
+        raise DarkroomError("FSDP shards what `keep_every` writes: leave it empty.")
     code = left(places.state, CODE) if processes.first else {}
-    folder, changed = processes.from_first(_checkpoint(recipe, settings, run, places.state, code, processes.first))
+    folder, changed = processes.from_first(_checkpoint(settings, run, places.state, code, processes.first))
     modules = dict(recipe.modules)
     if folder is None:
         with processes.accelerator.main_process_first():  # one downloads, the others find it
@@ -56,18 +56,16 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
         state.load_state_dict(images, groups, values)
         state.code_changed_at += [images] * changed
         if processes.first:
-            resumed = folder.parent == places.state
-            begins = "resumes" if resumed else "a shorter training's learning rate had not fallen yet: begins"
-            print(f"{begins} at image {state.images:,} of {state.settings.images:,}")
+            print(f"resumes at image {state.images:,} of {state.settings.images:,}")
     return state
 
 
 def _checkpoint(
-    recipe: Recipe, settings: Training, run: Run, state: Path, code: dict[str, dict[str, str]], first: bool
+    settings: Training, run: Run, state: Path, code: dict[str, dict[str, str]], first: bool
 ) -> tuple[Path | None, bool]:
-    """Return the checkpoint to begin with, and whether other code wrote it; asked of the first process alone.
+    """Return the checkpoint to begin with, here or in `run.checkpoints_from`, and whether other code wrote it.
 
-    It is the newest here, of `run.checkpoints_from`, or of a shorter training.
+    Asked of the first process alone.
     """
     if not first:
         return None, False
@@ -75,13 +73,12 @@ def _checkpoint(
     if begin is not None:
         return begin, changed
     place = open_place(run.checkpoints_from, work_name(state, code), run.keep)
-    if place is not None and (settings.ema_profiles or settings.keep_every):
+    if place is not None and settings.keep_every:
         raise DarkroomError(
-            "`ema_profiles` and `keep_every` leave weights beside the checkpoints, which are not copied "
-            f"elsewhere: copy {state} by hand, or train without `run.checkpoints_from`."
+            "`keep_every` leaves weights beside the checkpoints, which are not copied elsewhere: "
+            f"copy {state} by hand, or train without `run.checkpoints_from`."
         )
-    folder = place.fetch(state) if place is not None else None
-    return folder or stable.find(state, recipe, settings, code), False
+    return place.fetch(state) if place is not None else None, False
 
 
 def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str, torch.optim.Optimizer]:

@@ -26,13 +26,8 @@ def start_trackers(
 ) -> None:
     """Open the trackers that `run.trackers` names.
 
-    Args:
-        accelerator: the training's; its main process alone gets trackers.
-        trackers: tensorboard, wandb.
-        folder: where they write, `work` below it for TensorBoard, `wandb` for Weights & Biases.
-        stage: the project, in the words of Weights & Biases.
-        work: the run: a name for this training and no other, also after a restart.
-        images: images seen so far; what an earlier start logged beyond them is shown once.
+    They write to `folder`. `work` names this training and no other, also after a restart; what an earlier start logged
+    beyond `images` is shown once.
 
     Weights & Biases stays offline unless WANDB_MODE says otherwise: `wandb sync` sends a run afterwards. Each start of
     a training leaves a run folder there; they have one id, so that they meet in one run.

@@ -20,7 +20,7 @@ from darkroom.params.run import Run
 from darkroom.params.training import Training, learning_rate
 from darkroom.rng import derive
 from darkroom.training import guards
-from darkroom.training.averages import Average, State, constant_decay, power_decay
+from darkroom.training.averages import Average, State, constant_decay
 from darkroom.training.checkpoint import Tensors, fill, under
 from darkroom.training.curves import Record
 from darkroom.training.loader import rows_at
@@ -119,7 +119,6 @@ class TrainState:
         start = -(-settings.ema_start // settings.batch)
         decay = constant_decay(settings.ema_decay, settings.ema_warmup, start, settings.ema_every)
         self.ema = Average(modules, decay)
-        self.profiles = {width: Average(modules, power_decay(width)) for width in settings.ema_profiles}
         self.window = Window(self.device)
         self.finite = Finite(settings, self.device, processes.count, self._keys)
         self.images = 0
@@ -134,26 +133,22 @@ class TrainState:
     # The optimizer step
 
     def step(self, batch: Batch) -> None:
-        """Take one optimizer step in each phase of the recipe, and update the averages.
-
-        Args:
-            batch: this process's part of the images of the step.
+        """Take one optimizer step in each phase of the recipe, and update the average.
 
         Raises:
-            DarkroomError: a loss or gradient that is not finite, where `non_finite` says stop; out of memory.
+            DarkroomError: a loss or gradient that is not finite, out of memory.
         """
         pieces = batch.split(self.pass_size(len(batch)))
         phases = [phase for phase in self.recipe.phases if self.images >= phase.start]
         with self.memory_explained(len(pieces[0])):
-            taken = [self._step_phase(phase, batch, pieces) for phase in phases]
+            for phase in phases:
+                self._step_phase(phase, batch, pieces)
         self.finite.settle(self.images)
-        for average in (self.ema, *self.profiles.values()):
-            average.update(self.images // self.settings.batch)
+        self.ema.update(self.images // self.settings.batch)
         self.images += self.settings.batch
-        self.finite.skipped = 0 if all(taken) else self.finite.skipped + 1
 
-    def _step_phase(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> bool:
-        """Take the optimizer step of one phase; return False where it was left out."""
+    def _step_phase(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> None:
+        """Take the optimizer step of one phase."""
         optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
         set_rates(optimizer, self.settings, self.images, phase.rate)
         losses = self.gradients(phase, batch, pieces)
@@ -161,19 +156,15 @@ class TrainState:
         limit = next(limit for limit in limits if limit is not None)
         norm = torch.nn.utils.clip_grad_norm_(list(self.names[phase.module]), limit)
         norm = whole(norm) if self.processes.sharded else norm
-        taken = self.finite.allows(self.images, phase.module, losses["loss"], norm, scaler)
-        if taken:
-            scaler.step(optimizer)
-            if phase.after is not None:
-                batch.join_outputs(pieces)
-                phase.after(batch)
-            self.window.add(losses if phase is self.recipe.phases[0] else _renamed(phase.module, losses))
-            if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
-                self.window.add({f"grad_norm/{phase.module}": norm})
-        if self.settings.non_finite == "skip":
-            self.window.add({f"skipped/{phase.module}": float(not taken)})
+        self.finite.check(self.images, phase.module, losses["loss"], norm, scaler)
+        scaler.step(optimizer)
+        if phase.after is not None:
+            batch.join_outputs(pieces)
+            phase.after(batch)
+        self.window.add(losses if phase is self.recipe.phases[0] else _renamed(phase.module, losses))
+        if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
+            self.window.add({f"grad_norm/{phase.module}": norm})
         scaler.update()
-        return taken
 
     def gradients(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> dict[str, Tensor]:
         """Give the phase's module the gradient of a batch, cut into micro-batches, and return the losses."""
@@ -267,7 +258,6 @@ class TrainState:
             "ema": _flat(self.ema.state),
             "optimizers": _flat(optimizers),
         }
-        groups |= {f"profile-{width!r}": _flat(average.state) for width, average in self.profiles.items()}
         if self.best_state is not None:
             groups["best"] = _flat(self.best_state)
         if self.strip:
@@ -276,7 +266,6 @@ class TrainState:
             "records": self.records,
             "windows": self.processes.collect(self.window.state()),
             "scalers": {name: scaler.state_dict() for name, scaler in self.scalers.items()},
-            "skipped": self.finite.skipped,
             "best": None if self.best is None else [self.best.images, self.best.loss],
             "code": self.code,
             "code_changed_at": self.code_changed_at,
@@ -293,8 +282,6 @@ class TrainState:
             for name, module in self.modules.items():
                 fill(module.state_dict(), under(name, groups["modules"]))
                 fill(self.ema.state[name], under(name, groups["ema"]))
-                for width, average in self.profiles.items():
-                    fill(average.state[name], under(name, groups[f"profile-{width!r}"]))
             for name, optimizer in self.optimizers.items():
                 load_optimizer(optimizer, self.names[name], under(name, groups["optimizers"]))
             if "best" in groups:
@@ -306,7 +293,7 @@ class TrainState:
                 scaler.load_state_dict(values["scalers"][name])
         self.images = images
         self.strip = {int(at): drawn.numpy() for at, drawn in groups.get("strip", {}).items()}
-        self.records, self.finite.skipped = values["records"], values["skipped"]
+        self.records = values["records"]
         self.code_changed_at = list(values.get("code_changed_at", []))
         self.best = None if values["best"] is None else Best(*values["best"])
         self.window.load(values["windows"], self.processes.rank, self.processes.count)
@@ -329,7 +316,7 @@ class TrainState:
 
     @property
     def _averages(self) -> int:
-        return 1 + len(self.profiles) + (self.settings.select == "best")
+        return 1 + (self.settings.select == "best")
 
     @property
     def _optimizer_bytes(self) -> int:

@@ -40,12 +40,12 @@ def require_safetensors(name: str) -> None:
 
 
 def weights_in(folder: Path) -> Path | None:
-    """Return the weights, or the index of their shards, that lie directly in a folder; None where there are none.
+    """Return the weights that lie directly in a folder; None where there are none.
 
     Raises:
         DarkroomError: there are several, or pickles alone.
     """
-    found = [path for name in NAMES for path in (folder / name, folder / f"{name}.index.json") if path.is_file()]
+    found = [folder / name for name in NAMES if (folder / name).is_file()]
     if len(found) > 1:
         names = " and ".join(path.name for path in found)
         raise DarkroomError(f"{folder} holds {names}: leave the weights that are meant, or name that file.")
@@ -78,22 +78,10 @@ def locate(folder: Path, modules: Iterable[str]) -> dict[str, Path]:
         found.setdefault(names[0], top)
     if not found:
         raise DarkroomError(
-            f"{folder} holds no weights: {', '.join(NAMES)} or the index of their shards is looked for, there and in a "
+            f"{folder} holds no weights: {' or '.join(NAMES)} is looked for, there and in a "
             f"subfolder or a file by the name of a module ({', '.join(names)}). Look at `init.folder` in params.yaml."
         )
     return found
-
-
-def _shards(index: Path) -> list[str]:
-    """Return the names of the files that an index of the Hub names."""
-    try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        foreign = [name for name in names if Path(name).name != name]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DarkroomError(f"{index} is not an index of shards ({error}): fetch it again.") from error
-    if foreign:
-        raise DarkroomError(f"{index} names {foreign[0]!r}, which is not a file beside it: fetch it again.")
-    return names
 
 
 def _check(path: Path) -> None:
@@ -108,23 +96,19 @@ def _check(path: Path) -> None:
 
 
 def read_weights(path: Path) -> Tensors:
-    """Return the tensors of a safetensors file, or of all shards of an index, on the CPU.
+    """Return the tensors of a safetensors file, on the CPU.
 
     Raises:
         DarkroomError: a pickle, missing, damaged, or not what its manifest says; names the file.
     """
     require_safetensors(path.name)
-    files = [path.parent / name for name in _shards(path)] if path.name.endswith(".index.json") else [path]
-    tensors: Tensors = {}
-    for file in files:
-        _check(file)
-        try:
-            tensors |= load_file(file)
-        except FileNotFoundError as error:
-            raise DarkroomError(f"{file} is missing, and {path} names it: fetch it again.") from error
-        except SafetensorError as error:
-            raise DarkroomError(f"{file} is not a whole safetensors file ({error}): fetch it again.") from error
-    return tensors
+    _check(path)
+    try:
+        return load_file(path)
+    except FileNotFoundError as error:
+        raise DarkroomError(f"{path} is missing: fetch it again.") from error
+    except SafetensorError as error:
+        raise DarkroomError(f"{path} is not a whole safetensors file ({error}): fetch it again.") from error
 
 
 def pickle_in(path: Path) -> Path | None:

@@ -12,8 +12,6 @@ from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.models.tokenizers.protocol import load_tokenizer
-from darkroom.training.averages import Average, export_snapshots, power_decay, snapshot_due, write_snapshot
-from helpers import training
 from models.tokenizers.sections import kl
 
 
@@ -25,28 +23,21 @@ def enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(Path(__file__).parents[3] / "dvc.yaml", "dvc.yaml")
 
 
-def write_models(profiles: bool) -> None:
-    """Write an untrained tokenizer, and a DiT whose weights moved for 16 updates, with averages kept beside or not."""
+def write_models() -> None:
+    """Write an untrained tokenizer, and a DiT whose weights moved for 16 updates."""
     torch.manual_seed(0)
     KLAutoencoder(build(kl(), 3, 16)).save_pretrained(Path("models/tokenizer"))
     files = file_hashes(Path("models/tokenizer"))
     write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", image_shape=[3, 16, 16], files=files)
-    model, settings = DiT(DiTConfig(2, 8, 10, 16, 1, 2, 2)), training(images=64, batch=4, ema_profiles=[0.05, 0.1])
-    averages = {width: Average({"dit": model}, power_decay(width)) for width in settings.ema_profiles}
-    for update in range(16):
+    model = DiT(DiTConfig(2, 8, 10, 16, 1, 2, 2))
+    for _ in range(16):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
-        for average in averages.values():
-            average.update(update)
-        if snapshot_due(update * 4, update * 4 + 4, settings):
-            write_snapshot(Path("state"), update * 4 + 4, {"dit": model}, averages)
     model.save_pretrained(Path("models/generator"))
     raw = DiT(model.config)  # of another moment
     raw.load_state_dict({name: 0.5 * tensor for name, tensor in model.state_dict().items()})
     raw.save_pretrained(Path("models/generator/raw"))
-    if profiles:
-        export_snapshots(Path("state"), "dit", Path("models/generator/profiles"), settings)
     write_manifest(
         Path("models/generator"),
         "generator",

@@ -118,11 +118,8 @@ def test_a_folder_that_is_not_there_is_named_with_its_key(clone: Path) -> None:
         check()
 
 
-def test_two_weaker_networks_and_a_classifier_of_another_patch_are_refused(clone: Path) -> None:
-    change(weaker="data", weaker_sigma_rel=0.1)
-    with pytest.raises(DarkroomError, match="weaker and weaker_sigma_rel both name a weaker network"):
-        check()
-    change(weaker="data/none", weaker_sigma_rel=None, classifier="models/classifier")
+def test_a_classifier_of_another_patch_is_refused(clone: Path) -> None:
+    change(classifier="models/classifier")
     values = yaml.safe_load(Path("params.yaml").read_text())
     values["train_classifier"]["model"] = {"patch": 3}
     Path("params.yaml").write_text(yaml.safe_dump(values))

@@ -21,8 +21,6 @@ from darkroom.params.stage import processes, threads
         ({"labels": {}}, "it is balanced, frequency, or a mapping"),
         ({"labels": {"7": 3}, "images": 5}, "images is 5, and labels asks for 3 images: set images to 3, or to null"),
         ({"images": None}, "`sample_generator.common.images` is None"),
-        ({"average_images": 64}, "average_images is read with sigma_rel only"),
-        ({"checkpoint": 64, "sigma_rel": 0.1}, "checkpoint and sigma_rel each name weights"),
         ({"precision": "fp16"}, "is one of fp32, bf16"),
     ],
 )

@@ -69,7 +69,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(16, "RGB", "png"))
     Path("data/catalog").mkdir()
     write_catalog(Path("data/catalog"), ["one"])
-    write_models(profiles=False)
+    write_models()
     write_generator(FLOW)
     return tmp_path
 

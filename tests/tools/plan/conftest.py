@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from darkroom.check.check import read_params
-from darkroom.dag.graph import below, consumers
 from darkroom.params.stage import read_yaml
+from darkroom.tools.times import below, consumers
 
 SOURCE = Path(__file__).resolve().parents[3]
 TINY = SOURCE / "tests/dag/tiny.yaml"

@@ -12,7 +12,6 @@ from darkroom.tools.plan.meter import Meter
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError, memory_of
 from darkroom.tools.plan.table import StagePlan
 from darkroom.training import after_step
-from darkroom.training.averages import export_snapshots
 from darkroom.training.loop import train
 from darkroom.training.recipe import Phase, Recipe
 from darkroom.training.start import Places
@@ -117,7 +116,7 @@ CASES = [
     ({"grid_every": 40}, {}),
     ({"micro_batch": 3}, {}),
     ({}, {"validate_every": 64, "images": 128, "select": "best"}),
-    ({"grid_every": 16}, {"ema_profiles": [0.1], "schedule": "cosine", "warmup": 16}),
+    ({"grid_every": 16}, {"schedule": "cosine", "warmup": 16}),
 ]
 
 
@@ -135,7 +134,6 @@ def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, monke
     assert trainer.images == settings.images
     left = places(tmp_path / "rehearsed")
     assert any(left.curves.iterdir())
-    export_snapshots(left.state, "slow", tmp_path / "profiles", settings)  # all snapshots are there
 
 
 def test_a_small_data_set_stands_for_a_large_one_in_validation(clocked, rehearsed):
@@ -205,8 +203,8 @@ def test_memory_of_weights_gradients_optimizer_and_averages():
     weights = 4 * (IN * IN + IN)
     expected = {"weights": weights, "gradients": weights, "optimizer": 2 * weights + 2 * 4, "averages": weights}
     assert memory_of(Painter(), training()) == expected
-    more = training(ema_profiles=[0.05, 0.1], select="best", processes=2)
-    assert memory_of(Painter(), more) == expected | {"averages": 4 * weights, "exchange": weights}
+    more = training(select="best", processes=2)
+    assert memory_of(Painter(), more) == expected | {"averages": 2 * weights, "exchange": weights}
 
 
 class Deep(Painter):

@@ -30,7 +30,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values["sample_generator"]["common"]["threads"] = 1
     values["sample_generator"]["dit"]["steps"] = 2
     Path("params.yaml").write_text(yaml.safe_dump(values))
-    write_models(profiles=True)
+    write_models()
     return tmp_path
 
 
@@ -64,9 +64,7 @@ def test_an_image_is_a_function_of_class_seed_and_number(clone: Path, monkeypatc
     assert not equal(draw("--labels", "3", "--images", "6", "--seed", "9")[0], both[0])
 
 
-@pytest.mark.parametrize(
-    "words", [("--steps", "3"), ("--guidance", "4"), ("--solver", "heun"), ("--weights", "raw"), ("--sigma-rel", "0.1")]
-)
+@pytest.mark.parametrize("words", [("--steps", "3"), ("--guidance", "4"), ("--solver", "heun"), ("--weights", "raw")])
 def test_what_the_command_line_says_goes_before_params_yaml(clone: Path, words: tuple[str, str]) -> None:
     assert not equal(draw("--labels", "3", *words)[0], draw("--labels", "3")[0])
 
@@ -78,16 +76,6 @@ def test_steps_that_say_which_timesteps_need_no_spacing(clone: Path) -> None:
     Path("params.yaml").write_text(yaml.safe_dump(values))
     for steps, spacing in (("ddim5", "trailing"), ("10", "linspace")):
         assert settings_of(Overrides(steps=steps))[0].dit.spacing == spacing
-
-
-def test_an_average_goes_before_a_kept_checkpoint(clone: Path) -> None:
-    values = yaml.safe_load(Path("params.yaml").read_text())
-    values["train_generator"]["training"] |= {"keep_every": 6400, "ema_profiles": [0.1]}
-    values["sample_generator"]["common"]["checkpoint"] = 6400
-    Path("params.yaml").write_text(yaml.safe_dump(values))
-    common = settings_of(Overrides(sigma_rel=0.1))[0].common
-    assert (common.checkpoint, common.sigma_rel) == (None, 0.1)
-    assert settings_of(Overrides(steps="3"))[0].common.checkpoint == 6400
 
 
 def test_weights_may_lie_in_a_file_a_model_or_a_checkpoint(clone: Path) -> None:
@@ -116,7 +104,6 @@ def test_the_grid_has_a_name_of_classes_and_seed(clone: Path, capsys: pytest.Cap
         (["--labels", "3", "--solver", "eulr"], "`sample_generator.dit.solver` is 'eulr'"),
         (["--labels", "3", "--solver", "ddim"], "`sample_generator.dit.solver` is ddim"),
         (["--labels", "3", "--steps", "0"], "`sample_generator.dit.steps`"),
-        (["--labels", "3", "--weights", "raw", "--sigma-rel", "0.1"], "give one of them"),
         (["--labels", "3", "--weights", "logs"], "logs holds no weights: name ema, raw"),
         (["--labels", "3", "--weights", "other.safetensors"], "holds no weights of the network in models/generator"),
         (["--labels", "3", "--out", "samples/generator/x.png"], "which the stage sample_generator writes"),

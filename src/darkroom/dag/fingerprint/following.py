@@ -5,10 +5,8 @@ statements load, and the loading of its module: the statements that make no name
 imports.
 """
 
-import gc
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,15 +28,11 @@ class _Node:
     """A definition, and what it reaches by itself.
 
     hashes: of its words and of what the names in them mean; a class has one for each method, too.
-    docs: the docstrings in it.
-    reads_docs: whether it reads docstrings.
     reached: what it reaches.
     tables: the module and the part of each table of kinds that it loads.
     """
 
     hashes: Definitions = field(default_factory=dict)
-    docs: dict[str, str] = field(default_factory=dict)
-    reads_docs: bool = False
     reached: set[Place] = field(default_factory=set)
     tables: list[tuple[str, Table]] = field(default_factory=list)
 
@@ -57,24 +51,8 @@ class Closure:
     cut: frozenset[str]
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Let Python search for no circles of objects: syntax trees have none, and it takes a third of the time."""
-    searches = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if searches:
-            gc.enable()
-
-
 class Sources:
-    """The modules of the package below a folder.
-
-    Args:
-        folder: the entry of Python's path: `src`.
-    """
+    """The modules of the package below a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,17 +83,16 @@ class Sources:
             if source is None or not found:
                 raise DarkroomError(f"{self._folder} has no module {module}{f' with {name}' if source else ''}.")
             waiting += found
-        with _no_collection():
-            while waiting:
-                place = waiting.pop()
-                source = self._modules[place[0]]
-                if place in seen or source is None:
-                    continue
-                if source.effect:
-                    seen.add(place)
-                    waiting += self._node(place).reached
-                elif place[1] != LOADED or any(each.words for each in source.definitions(LOADED).values()):
-                    cut.add(source.name)
+        while waiting:
+            place = waiting.pop()
+            source = self._modules[place[0]]
+            if place in seen or source is None:
+                continue
+            if source.effect:
+                seen.add(place)
+                waiting += self._node(place).reached
+            elif place[1] != LOADED or any(each.words for each in source.definitions(LOADED).values()):
+                cut.add(source.name)
         tables: list[tuple[str, Table]] = []
         for place in sorted(seen):
             tables += [found for found in self._nodes[place].tables if found not in tables]
@@ -123,12 +100,9 @@ class Sources:
 
     def hashes(self, places: Iterable[Place]) -> dict[str, Definitions]:
         """Return the hashes of definitions by module, and of the data files beside these modules."""
-        nodes = [(place[0], self._node(place)) for place in sorted(places)]
-        read = any(node.reads_docs for _, node in nodes)
         found: dict[str, Definitions] = {}
-        for module, node in nodes:
-            docs = {name: digest(node.hashes.get(name, "") + text) for name, text in node.docs.items() if read}
-            if hashes := node.hashes | docs:
+        for module, name in sorted(places):
+            if hashes := self._node((module, name)).hashes:
                 found.setdefault(module, {}).update(hashes)
         folders = {source.path.parent for module in found if (source := self._modules[module]) is not None}
         for folder in folders:
@@ -159,9 +133,6 @@ class Sources:
             names = sorted(f"{used}={text};" for used, found in meanings.items() for text, _ in found)
             if definition.words:
                 node.hashes[inside] = digest("".join(definition.words + names))
-            if definition.docs:
-                node.docs[inside] = "".join(definition.docs)
-            node.reads_docs |= definition.reads_docs
             node.reached |= {place for found in meanings.values() for _, place in found if place is not None}
             node.reached |= set(self._loaded(loaded for _, _, loaded in definition.imports))
             node.tables += self._tables(source, definition)

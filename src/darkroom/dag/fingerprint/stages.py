@@ -59,10 +59,7 @@ def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOU
 def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path = SOURCE) -> dict[str, Fingerprint]:
     """Return the fingerprints of stages, and of the artifacts they open, by the names of their files.
 
-    Args:
-        stages: the names of the stages.
-        params: the content of params.yaml, at least the keys that choose among kinds.
-        folder: the entry of Python's path.
+    `params` holds at least the keys that choose among kinds.
 
     Raises:
         DarkroomError: a stage has no module, or a module is not valid Python; the message names it.

@@ -31,19 +31,15 @@ class Definition:
     """A definition as it was read.
 
     words: the canonical words of its syntax tree, without docstrings and other constants that are statements.
-    docs: those constants.
     names: the dotted names that it uses: `loss`, `flow.Flow`, `self.width`.
     imports: of its own import statements, what `imports` yields.
     parts: (table, part, line) of each call that may load a part of a kind; the part is None where it is no literal.
-    reads_docs: whether it reads docstrings.
     """
 
     words: list[str] = field(default_factory=list)
-    docs: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     imports: set[tuple[str, str, str]] = field(default_factory=set)
     parts: set[tuple[str, str | None, int]] = field(default_factory=set)
-    reads_docs: bool = False
 
 
 def digest(text: str) -> str:
@@ -55,16 +51,11 @@ def read(name: str, statements: Iterable[ast.stmt], module: str, path: Path) -> 
     """Return the definitions in the statements that make one name of a module: `Class` and `Class.method` of a class.
 
     Two lists of statements have equal words where they differ only in comments, layout, `pass`, docstrings and other
-    constants that are statements.
-
-    Args:
-        name: the name; "" for statements that make none.
-        statements: in their order.
-        module: the dotted name of the module, for relative imports.
-        path: the file of the module.
+    constants that are statements. The `name` is "" for statements that make none; `module` is the dotted name of the
+    module, for relative imports.
 
     Raises:
-        DarkroomError: a statement reaches code whose name is not in the source; names the line.
+        DarkroomError: a statement reaches code whose name is not in the source, or reads docstrings; names the line.
     """
     reader = _Reader(module, path)
     for statement in statements:
@@ -147,26 +138,24 @@ class _Reader:
         elif not isinstance(value, ast.AST):
             into.words.append(f"{value!a};")
         elif isinstance(value, ast.Constant):
-            into.reads_docs |= value.value == _DOC
+            if value.value == _DOC:
+                raise not_followed(self._path, value, _DOC)
             into.words.append(f"{type(value.value).__name__} {value.value!a};")  # `repr` follows a Python's Unicode
         elif name := dotted(value):
             self._name(value, name)
-        elif isinstance(value, ast.Expr) and isinstance(value.value, ast.Constant):
-            into.docs.append(f"{value.value.value!a};")
         elif isinstance(value, ast.JoinedStr):
             into.words.append("JoinedStr")
             self._value(_joined(value))
         elif of_type_checkers(value):
             self._value(value.orelse)
-        elif not isinstance(value, ast.Pass):
+        elif not isinstance(value, ast.Pass) and not _is_docstring(value):
             self._node(value)
 
     def _name(self, node: ast.AST, name: str) -> None:
         """Read a dotted name."""
         last = name.rpartition(".")[2]
-        if name in _UNKNOWN or last == "import_module":
+        if name in _UNKNOWN or last in ("import_module", _DOC):
             raise not_followed(self._path, node, name)
-        self._into.reads_docs |= last == _DOC
         self._into.words.append(f"{name};")
         if not isinstance(getattr(node, "ctx", None), ast.Store) or last != name:  # `x = 1` uses no x, `x.y = 1` does
             self._into.names.add(name)
@@ -183,8 +172,8 @@ class _Reader:
             into.imports |= set(imports(node, self._module, self._path))
         elif isinstance(node, ast.Global):
             into.names |= set(node.names)
-        elif isinstance(node, ast.Attribute):
-            into.reads_docs |= node.attr == _DOC
+        elif isinstance(node, ast.Attribute) and node.attr == _DOC:
+            raise not_followed(self._path, node, _DOC)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LOADS:
             part = node.args[0] if node.args else None
             literal = str(part.value) if isinstance(part, ast.Constant) else None
@@ -215,6 +204,11 @@ class _Reader:
             self._into = Definition(words=into.words)
             self._value(value)
             self._into = into
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    """Return whether a statement is a constant alone."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _joined(node: ast.JoinedStr) -> list[ast.expr]:

@@ -1,6 +1,6 @@
 """Whether the generator fits the tokenizer's latents, and its samples fit it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -46,15 +46,12 @@ def fits(params: Any) -> None:
         sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}"
         source += ".diffusion" if "diffusion" in type(section.chosen).model_fields else ""
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
-        weaker = getattr(sampling, "weaker_sigma_rel", None)
-        alone = weaker is None and getattr(sampling, "weaker", NO_FILE) == NO_FILE
+        alone = getattr(sampling, "weaker", NO_FILE) == NO_FILE
         dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if alone else {}
         _require_guides(f"sample_generator.{kind}", sampling, params, size)
         if alone and section.chosen.condition == "none" and sampling.guidance != 1:
             keys = f"sample_generator.{kind}.guidance", f"train_generator.{kind}.model.condition"
             refuse_both(params, *keys, "so there is nothing that guidance leads away from: set the former to 1.0")
-        if weaker is not None:
-            _require_average(f"sample_generator.{kind}.weaker_{{}}".format, weaker, sampling.weaker_images, section)
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
     if params.train_distilled.kind != "none":
         _require_distillable(params)
@@ -74,7 +71,6 @@ _WITH = {"score_generator.bits.generator": "latents", "sample_generator.common.c
 _CHOSEN = {
     "sample_generator.common.weights": "ema",
     "sample_generator.common.checkpoint": None,
-    "sample_generator.common.sigma_rel": None,
 }
 # Keys that ask for a generator.
 _USES = {
@@ -175,19 +171,3 @@ def _require_weights(params: Any) -> None:
             f"is {'null, so none is kept' if every is None else every}: set the former to a multiple of the latter "
             "below the training's images, rounded up to whole batches."
         )
-    elif common.sigma_rel is not None:
-        names = {"sigma_rel": "sigma_rel", "images": "average_images"}
-        _require_average(
-            lambda name: f"sample_generator.common.{names[name]}", common.sigma_rel, common.average_images, section
-        )
-
-
-def _require_average(key: Callable[[str], str], sigma_rel: float, images: int | None, section: Any) -> None:
-    """Check that the training keeps what an average is rebuilt from, and that it ends within the training."""
-    training, where = section.own_training, "train_generator.training"
-    if not training.ema_profiles:
-        refuse(
-            f"`{key('sigma_rel')}` is {sigma_rel}, and `{where}.ema_profiles` is []: give that widths, say [0.05, 0.1]."
-        )
-    if images is not None and images > training.images:
-        refuse(f"`{key('images')}` is {images}, and must be at most `{where}.images`, {training.images}.")

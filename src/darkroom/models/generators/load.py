@@ -1,7 +1,6 @@
 """Opens a trained generator with its tokenizer, to be sampled as the settings say."""
 
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from darkroom.models.generators.settings import few_calls
 from darkroom.models.kinds import GENERATORS
 from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer
 from darkroom.params.section import NO_FILE
-from darkroom.training.averages import kept_folder, reconstruct
+from darkroom.training.averages import kept_folder
 from darkroom.training.precision import allow_tf32, run_in
 
 TOKENIZER = Path("models/tokenizer")
@@ -52,7 +51,6 @@ def open_generator(
     Raises:
         ArtifactError: it was trained on latents of another tokenizer, is of another kind than params.yaml chooses, or
             was trained with another objective than the solver follows.
-        DarkroomError: the average that is wanted cannot be rebuilt.
     """
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
     if manifest["tokenizer"] != tokenizer_hash:
@@ -76,14 +74,7 @@ def open_generator(
     sampler: Sampler = GENERATORS.load("sampler", kind).open(
         _kept(folder, settings.checkpoint), manifest, tokenizer.to(device), settings.weights
     )
-    if settings.sigma_rel is not None:
-        sampler.model.load_state_dict(reconstruct(folder / "profiles", settings.sigma_rel, settings.average_images))
     networks = [sampler.model]
-    width = getattr(sampling, "weaker_sigma_rel", None)
-    if width is not None and sampling.guidance != 1:
-        sampler.weaker = deepcopy(sampler.model)
-        sampler.weaker.load_state_dict(reconstruct(folder / "profiles", width, sampling.weaker_images))
-        networks.append(sampler.weaker.to(device))
     if getattr(sampling, "weaker", NO_FILE) != NO_FILE and sampling.guidance != 1:
         sampler.weaker = _open_weaker(Path(sampling.weaker), tokenizer).to(device)
         networks.append(sampler.weaker)

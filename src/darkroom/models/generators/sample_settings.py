@@ -134,10 +134,6 @@ class Common(Section):
     """Averaged weights (ema), or those of the last optimizer step (raw)."""
     checkpoint: Positive | None = None
     """Images seen by the weights, of those that the training's keep_every kept; null: its end."""
-    sigma_rel: Annotated[float, Field(gt=0, lt=0.28)] | None = None
-    """Relative width of the average, rebuilt from the training's ema_profiles; null: as `weights` says."""
-    average_images: Positive | None = None
-    """With sigma_rel: images of the training at which the average ends; null: its end."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """fp32, or autocast of the generator to bf16; the tokenizer decodes in fp32."""
     tf32: bool = False
@@ -180,13 +176,9 @@ class Common(Section):
                 raise ValueError(f"the number of images of the class {name} is {count}, and must be 1 or more")
         return value
 
-    READ_WITH = {"average_images": ("sigma_rel",)}
-
     def _misfits(self) -> Iterator[str]:
         if isinstance(self.labels, dict) and self.images != (total := sum(self.labels.values())):
             yield f"images is {self.images}, and labels asks for {total} images: set images to {total}, or to null"
-        if self.checkpoint is not None and self.sigma_rel is not None:
-            yield "checkpoint and sigma_rel each name weights: leave one of them empty"
 
     def protocol(self) -> dict[str, Any]:
         """Return what the pixels of the samples depend on, for their manifest, without where conditions come from."""

@@ -216,7 +216,7 @@ def _scores() -> dict[str, float]:
     except (OSError, ValueError, DarkroomError):
         return {}
     how = samples.get("sampler", {})
-    others = how.get("weights") != "ema" or how.get("sigma_rel") or how.get("checkpoint") or how.get("distilled")
+    others = how.get("weights") != "ema" or how.get("checkpoint") or how.get("distilled")
     same = samples["model"] == manifest_hash(MODEL) and scored == manifest_hash(folder)
     return found if same and not others else {}
 

@@ -29,7 +29,6 @@ from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_json, as_text, grown
-from darkroom.training.state import keep_compiled
 
 REHEARSE = "darkroom.tools.plan.body:rehearse"
 _MEANWHILE = (
@@ -262,7 +261,6 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     params = read_params()
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    keep_compiled()
     measure = not (history and engine_runs())
     with forks(1 if _gpu(params) else min(2, core_count()), REHEARSE.partition(":")[0], load=measure) as submit:
         began = time.process_time()

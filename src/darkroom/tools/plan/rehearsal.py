@@ -21,7 +21,7 @@ from darkroom.tools.plan.meter import Counter, Meter, clock
 from darkroom.tools.plan.table import StagePlan
 from darkroom.training import evaluation
 from darkroom.training.after_step import add_to_strip, points_of_strip, write_grids
-from darkroom.training.averages import snapshot_images, write_kept, write_snapshot
+from darkroom.training.averages import write_kept
 from darkroom.training.curves import write_curves
 from darkroom.training.loop import remaining_batches
 from darkroom.training.optimizer import parameter_groups, state_bytes
@@ -69,8 +69,6 @@ class Rehearsal:
         trainer.images = trainer.settings.images
         evaluation.record(trainer, before)
         write_curves(places.curves, trainer.records)
-        for images in snapshot_images(settings):
-            write_snapshot(places.state, images, trainer.modules, trainer.profiles)
         for images in settings.kept_images:
             write_kept(places.state, images, {"raw": trainer.ema.state, "averaged": trainer.ema.state})
         self.meter.forget()
@@ -139,7 +137,7 @@ def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
     gradients = sum(p.nbytes for p in _trained(recipe))
     names = sorted({phase.module for phase in recipe.phases})
     # With `ema_decay` 0 the loop keeps a copy all the same; `best` keeps the averages of the best validation.
-    averages = 1 + len(settings.ema_profiles) + (settings.select == "best")
+    averages = 1 + (settings.select == "best")
     return {
         "weights": weights,
         "gradients": gradients,

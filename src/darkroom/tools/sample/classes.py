@@ -37,12 +37,11 @@ class Overrides(NamedTuple):
     guidance: float | None = None
     solver: str | None = None
     weights: str | None = None
-    sigma_rel: float | None = None
 
     @property
     def whole(self) -> bool:
         """Whether one says how the generator draws, and what was distilled of it draws otherwise."""
-        return any(each is not None for each in (self.steps, self.guidance, self.solver, self.weights, self.sigma_rel))
+        return any(each is not None for each in (self.steps, self.guidance, self.solver, self.weights))
 
 
 class Settings(NamedTuple):
@@ -61,8 +60,6 @@ def settings_of(overrides: Overrides) -> Settings:
     Raises:
         DarkroomError: a value is not valid, or does not fit what was trained; or no generator is.
     """
-    if overrides.weights is not None and overrides.sigma_rel is not None:
-        raise DarkroomError("--sigma-rel and --weights both say which weights: give one of them.")
     values = copy.deepcopy(read_yaml(PARAMS))
     kind = str((values.get("train_generator") or {}).get("kind"))
     if kind in GENERATORS and not GENERATORS.has("sampler", kind):
@@ -75,24 +72,19 @@ def settings_of(overrides: Overrides) -> Settings:
         "guidance": overrides.guidance,
         "solver": overrides.solver,
     }
-    of_all = {"seed": overrides.seed, "sigma_rel": overrides.sigma_rel}
+    of_all = {"seed": overrides.seed}
     section = values.setdefault("sample_generator", {})
-    if overrides.sigma_rel is not None:  # the average, and not a kept checkpoint
-        section["common"] = {**(section.get("common") or {}), "checkpoint": None}
     for name, changes in ((kind, of_kind), ("common", of_all)):
         section[name] = (section.get(name) or {}) | {key: value for key, value in changes.items() if value is not None}
     if isinstance(of_kind["steps"], str):  # which says itself which timesteps
         section[kind].pop("spacing", None)
     if overrides.weights is not None:
         named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
-        section["common"] |= {"weights": named, "sigma_rel": None, "average_images": None}
+        section["common"]["weights"] = named
     if overrides.whole:
         values["train_distilled"] = (values.get("train_distilled") or {}) | {"kind": "none"}
     whole = validated(values)
-    # Which averages there are the trained model says, not params.yaml, which may have changed since.
-    common = whole.sample_generator.common.model_copy(update={"sigma_rel": None, "average_images": None})
-    sampled = whole.sample_generator.model_copy(update={"common": common})
-    fits(whole.model_copy(update={"sample_generator": sampled}))
+    fits(whole)
     distilled = None if whole.train_distilled.kind == "none" else DISTILLED
     return Settings(whole.sample_generator, whole.run, distilled)
 

@@ -62,15 +62,12 @@ def command(
             help="ema, raw, a .safetensors file, or a folder with a model or a checkpoint", rich_help_panel=_OVERRIDES
         ),
     ] = None,
-    sigma_rel: Annotated[
-        float | None, Option(help="width of the average, rebuilt from snapshots", rich_help_panel=_OVERRIDES)
-    ] = None,
     out: Annotated[
         str | None, Option(metavar="FILE.png", help="where the grid is written; default: logs/sample/")
     ] = None,
 ) -> str:
     """Write the grid, and return a line for the terminal. Raises DarkroomError: see `sample` and `sample_generator`."""
-    overrides = Overrides(seed, steps, guidance, solver, weights, sigma_rel)
+    overrides = Overrides(seed, steps, guidance, solver, weights)
     texts, files = texts_of(text or [], text_file or []), embedding_of or []
     if labels:
         if texts or files or mask:

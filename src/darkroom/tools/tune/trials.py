@@ -15,7 +15,6 @@ from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, inges
 from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
 from darkroom.tools.plan.table import UNKNOWN
 from darkroom.tools.tune.search import COMPILES, KEYS, Changes, Found, Tried, search
-from darkroom.training.state import keep_compiled
 
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
 
@@ -50,7 +49,6 @@ def trials(names: Sequence[str], log: Path) -> Iterator[Trials]:
     params = read_params()
     set_threads(core_count())  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
-    keep_compiled()
     with ExitStack() as stack:
         with quiet(log):
             dag = ask_dvc()

@@ -125,21 +125,12 @@ class DiTGenerated(DiTSampling):
     weaker: str = NO_FILE
     """Autoguidance: a folder as models/generator of another run, of the same latents; data/none: none."""
 
-    weaker_sigma_rel: Annotated[float, Field(gt=0, lt=0.28)] | None = None
-    """Guidance leads away from the average of this relative width (of ema_profiles); null: from no label."""
-    weaker_images: Positive | None = None
-    """Images of the training at which that average ends, say a third of it; null: its end."""
-
     classifier: str = NO_FILE
     """models/classifier: train_classifier's network of noisy latents, or that of another run; data/none: none."""
     classifier_scale: Annotated[float, Field(ge=0)] = 0.0
     """Factor of its gradient, where guidance is; with guidance: 1.0 it guides alone; 0.0: none."""
 
-    READ_WITH = {"classifier_scale": ("classifier",), "weaker_images": ("weaker_sigma_rel",)}
-
-    def _misfits(self) -> Iterator[str]:
-        if self.weaker != NO_FILE and self.weaker_sigma_rel is not None:
-            yield f"weaker and weaker_sigma_rel both name a weaker network: set one of them to {NO_FILE} or null"
+    READ_WITH = {"classifier_scale": ("classifier",)}
 
 
 class DiT(Kind):

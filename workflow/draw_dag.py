@@ -1,25 +1,29 @@
-"""The graph of the stages of dvc.yaml: an edge from each producer of a path to its consumers; and docs/dag.svg.
+#!/usr/bin/env python3
+"""Draws docs/dag.svg, the stages of dvc.yaml and the edges between them, or checks that it is up to date.
+
+    PYTHONPATH=src python workflow/draw_dag.py [--write]
 
 The drawing is committed, because the page shows it, and DVC refuses dvc.yaml as a dependency of a stage. Its colours
 are readable on white and on black: GitHub shows it without the style sheet of a page. The page sets its own colours.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 import networkx as nx
-from typer import Option
+from sklearn.isotonic import isotonic_regression
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.stages import singular
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, spread_over, stage_entry
+from darkroom.params.stage import DVC, read_yaml, spread_over, stage_entry
+from darkroom.tools.times import consumers
 
 PICTURE = Path("docs/dag.svg")
 Node = str | tuple[str, str, int]  # a stage, or the bend of the edge (producer, consumer) in a layer
@@ -43,39 +47,6 @@ class Graph:
     stages: dict[str, str]
     spread: dict[str, str]
     edges: tuple[tuple[str, str], ...]
-
-
-def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return for each stage of dvc.yaml except `code` the stages that read its outputs.
-
-    Args:
-        params: the content of params.yaml, whose keys the paths in dvc.yaml refer to.
-        dvc: the content of dvc.yaml.
-    """
-    reads: dict[str, list[str]] = {}
-    writes: dict[str, list[str]] = {}
-    for name in dvc.get("stages", {}):
-        if name == CODE:  # before every stage
-            continue
-        entry, reads[name], writes[name] = stage_entry(dvc, name), [], []
-        for item in items(params, dvc, name):  # one box for all runs of a stage, with the edges of each run
-            names = scope(params, dvc, name, item)
-            reads[name] += paths(entry, ["deps"], names)
-            writes[name] += paths(entry, OUTPUTS, names)
-    return {
-        maker: {
-            reader
-            for reader, needed in reads.items()
-            if reader != maker and any(related(one, other) for one in made for other in needed)
-        }
-        for maker, made in writes.items()
-    }
-
-
-def below(after: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return for each stage all stages that depend on it, directly or not."""
-    graph = nx.DiGraph(after)
-    return {stage: nx.descendants(graph, stage) for stage in after}
 
 
 def read_graph(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> Graph:
@@ -112,8 +83,6 @@ class Layout:
     """
 
     def __init__(self, graph: Graph) -> None:
-        from sklearn.isotonic import isotonic_regression  # takes a second, and `darkroom times` does not need it
-
         stages, lines = nx.DiGraph(graph.edges), nx.Graph()
         stages.add_nodes_from(graph.stages)
         lines.add_nodes_from(graph.stages)
@@ -214,17 +183,15 @@ def _box(graph: Graph, stage: str, left: float, right: float, middle: float) -> 
     return f"<g data-stage={quoteattr(stage)}>{title}{''.join(boxes)}{name}{one}</g>"
 
 
-def dag(write: Annotated[bool, Option("--write", help="draw it")] = False) -> str:
-    """Write docs/dag.svg, or check that it is up to date; return a line for the terminal.
-
-    Raises:
-        DarkroomError: params.yaml or dvc.yaml cannot be read, or the picture is missing or out of date.
-    """
-    graph = read_graph(read_yaml(PARAMS), read_yaml(DVC))
-    picture = draw(graph).encode()
-    if write:
+def main() -> str | None:
+    """Check the drawing, or write it with --write; return what is wrong."""
+    picture = draw(read_graph(read_yaml(PARAMS), read_yaml(DVC))).encode()
+    if "--write" in sys.argv[1:]:
         write_bytes(PICTURE, picture)
     elif not PICTURE.is_file() or PICTURE.read_bytes() != picture:
-        raise DarkroomError(f"{PICTURE} is not the picture of {DVC}: run `darkroom dag --write` and commit it.")
-    stages = f"the {len(graph.stages)} stages of {DVC} behind `code`"
-    return f"{PICTURE} shows {stages} and the {len(graph.edges)} edges between them."
+        return f"{PICTURE} is not the picture of {DVC}: run `make format` and commit it."
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
