@@ -13,7 +13,7 @@ from darkroom.artifacts.manifest import write_manifest
 from darkroom.check.check import read_params
 from darkroom.cli import main
 from darkroom.tools.dry_run import dry_run
-from darkroom.training.state import fingerprint, identity, key
+from darkroom.training.state import fingerprint, identity, key, stable_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,6 +80,19 @@ def test_a_loss_of_the_whole_batch_leaves_it_whole(adaptive, passes):
 
     edit(change)
     assert told("train_tokenizer")["processes"].endswith(passes)
+
+
+def test_a_longer_training_would_begin_where_the_decay_of_a_shorter_one_began(clone):
+    for name in ("data/catalog", "data/shards"):
+        (clone / name).mkdir()
+    edit(lambda values: values["train_extractor"]["training"].update({"schedule": "wsd"}))
+    assert told("train_extractor")["begins"] == "at image 0, there is no checkpoint"
+    folder = stable_folder("train_extractor", None, identity("train_extractor"))
+    for images in (6400, 12_800, 12_864):  # it decays after 12,800
+        (folder / f"images-{images:012d}").mkdir(parents=True)
+    edit(lambda values: values["train_extractor"]["training"].update({"final_rate": 0.1}))
+    begins = "at image 12,800, where the decay of a shorter training began, of the same code"
+    assert told("train_extractor")["begins"] == begins
 
 
 def test_where_it_would_begin_is_told_and_nothing_is_touched(clone):

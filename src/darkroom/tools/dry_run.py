@@ -12,7 +12,7 @@ from darkroom.params.section import NO_FILE, Section, validate
 from darkroom.params.stage import OUTPUTS, given
 from darkroom.params.training import Training, learning_rate
 from darkroom.training.changed_code import choose, code_of
-from darkroom.training.state import FINISHED, declared, fingerprint, folder_of, is_code
+from darkroom.training.state import FINISHED, declared, fingerprint, folder_of, identity, is_code, stable_folder
 
 
 def dry_run(stage: str, item: str | None = None) -> str:
@@ -73,6 +73,14 @@ def _state(stage: str, item: str | None, deps: list[str], settings: Training, ru
     code = fingerprint(stage, item)
     best = choose(found, code, run.changed_code)
     if best is None:
+        # Trainings that differ in length alone share the checkpoints before the decay of the shorter one.
+        folders = (
+            stable_folder(stage, item, identity(stage, item)).glob("images-*") if settings.schedule == "wsd" else ()
+        )
+        shared = [int(path.name.removeprefix("images-")) for path in folders]
+        if shared := [images for images in shared if images <= settings.decay_start]:
+            yield f"begins: at image {max(shared):,}, where the decay of a shorter training began, of the same code"
+            return
         others = f"no checkpoint of this code, {len(found)} of other code" if found else "no checkpoint"
         yield f"begins: at image 0, there is {others}"
         return

@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import Interrupt, interruptible
-from darkroom.training import checkpoint, guards
+from darkroom.training import checkpoint, guards, stable
 from darkroom.training.after_step import after_step, write_strip
 from darkroom.training.averages import state_of, write_kept
 from darkroom.training.changed_code import work_name
@@ -113,6 +113,7 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, inter
         _keep_weights(state, places)
         entry = record(state, before) if is_due(state, before) else None
         after_step(state, places.logs, journal, before, entry)
+        stable.leave(state, places.state)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
         stop, save = state.processes.agree(interrupt.signal or 0, int(first and saver.due()))
         if stop or save:
@@ -170,7 +171,8 @@ def _saver(state: TrainState, places: Places, work: str) -> Saver:
         places.state.mkdir(parents=True, exist_ok=True)
         # One more than are kept while one is written; averaged and raw weights: outputs, and twice those on the way.
         sets = 1 + 2 * len(settings.kept_images)
-        needed = (run.keep + 1) * size + 2 * sets * state.weight_bytes - there
+        more = int(stable.lengthless(state.recipe, settings))  # where the decay begins
+        needed = (run.keep + 1 + more) * size + 2 * sets * state.weight_bytes - there
         guards.require_disk(places.state, needed, f"a training that keeps {run.keep} checkpoints")
     place = open_place(run.checkpoints_to if state.processes.first else None, work, run.keep)
     return Saver(places.state, run, size, after=place.push if place else None)

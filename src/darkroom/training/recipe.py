@@ -126,6 +126,7 @@ class Recipe:
     generated: those of these that score images which they make, as many whatever the data.
     whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
     columns: images in a row of `preview`.
+    knows_length: whether more than the learning rate depends on how long the training will be.
     by_class: whether image i of `strip` is one of class i.
     captions: what the images of `strip` were made of; empty: of no texts.
     histograms: what the last evaluations have counted, by name: counts of the values 0, 1, …, int64.
@@ -140,6 +141,7 @@ class Recipe:
     generated: Sequence[Evaluate] = ()
     whole_batch: bool = False
     columns: int = 10
+    knows_length: bool = False
     by_class: bool = False
     captions: Sequence[str] = ()
     histograms: Mapping[str, NDArray[np.int64]] = {}

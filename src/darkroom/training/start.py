@@ -8,7 +8,7 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
-from darkroom.training import checkpoint
+from darkroom.training import checkpoint, stable
 from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.initial import initialise
 from darkroom.training.muon import Muon
@@ -43,7 +43,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
     if processes.sharded and settings.keep_every:
         raise DarkroomError("FSDP shards what `keep_every` writes: leave it empty.")
     code = left(places.state, CODE) if processes.first else {}
-    folder, changed = processes.from_first(_checkpoint(settings, run, places.state, code, processes.first))
+    folder, changed = processes.from_first(_checkpoint(recipe, settings, run, places.state, code, processes.first))
     modules = dict(recipe.modules)
     if folder is None:
         with processes.accelerator.main_process_first():  # one downloads, the others find it
@@ -56,16 +56,18 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
         state.load_state_dict(images, groups, values)
         state.code_changed_at += [images] * changed
         if processes.first:
-            print(f"resumes at image {state.images:,} of {state.settings.images:,}")
+            resumed = folder.parent == places.state
+            begins = "resumes" if resumed else "a shorter training's learning rate had not fallen yet: begins"
+            print(f"{begins} at image {state.images:,} of {state.settings.images:,}")
     return state
 
 
 def _checkpoint(
-    settings: Training, run: Run, state: Path, code: dict[str, dict[str, str]], first: bool
+    recipe: Recipe, settings: Training, run: Run, state: Path, code: dict[str, dict[str, str]], first: bool
 ) -> tuple[Path | None, bool]:
-    """Return the checkpoint to begin with, here or in `run.checkpoints_from`, and whether other code wrote it.
+    """Return the checkpoint to begin with, and whether other code wrote it; asked of the first process alone.
 
-    Asked of the first process alone.
+    It is the newest here, of `run.checkpoints_from`, or of a shorter training.
     """
     if not first:
         return None, False
@@ -78,7 +80,8 @@ def _checkpoint(
             "`keep_every` leaves weights beside the checkpoints, which are not copied elsewhere: "
             f"copy {state} by hand, or train without `run.checkpoints_from`."
         )
-    return place.fetch(state) if place is not None else None, False
+    folder = place.fetch(state) if place is not None else None
+    return folder or stable.find(state, recipe, settings, code), False
 
 
 def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str, torch.optim.Optimizer]:

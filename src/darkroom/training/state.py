@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -47,7 +47,10 @@ FINISHED = "finished.json"
 LOCK = "lock"
 PARAMETERS = "parameters.json"  # what params.yaml gives to the stage, for trackers
 UNTRAINED = "untrained"  # of a generator: the network and the manifest that the weights of its checkpoints belong to
+STABLE = "stable.json"  # where a longer training of the same kind finds the checkpoint at the beginning of the decay
 CODE = "code.json"  # the fingerprint of the code that runs, for the checkpoints that it writes
+# In sections `training`: when the decay begins, and how it ends.
+_LENGTH = ("images", "decay_fraction", "final_rate")
 STARTED = "DARKROOM_STARTED"  # the key of the work that the runner has begun, in the environment of all its processes
 _IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
 
@@ -70,14 +73,30 @@ def _content(path: Path) -> Any:
 
 def key(who: Mapping[str, Any]) -> str:
     """Return the short hash of a training's identity. More or fewer processes continue the same training."""
-    return sha256_json({**who, "params": _without_processes(who["params"])})[:16]
+    return sha256_json({**who, "params": _without(who["params"], ["processes"], None)})[:16]
 
 
-def _without_processes(values: Mapping[str, Any]) -> dict[str, Any]:
+def lengthless_key(who: Mapping[str, Any]) -> str:
+    """Return the short hash of what a training and a longer one of the schedule `wsd` share until the decay begins."""
+    return key({**who, "params": _without(who["params"], _LENGTH, "training")})
+
+
+def stable_folder(stage: str, item: str | None, who: Mapping[str, Any]) -> Path:
+    """Return where a training leaves the checkpoint at the beginning of its decay, for longer ones: see `stable.py`."""
+    return stable_root() / f"{file_name(stage, item)}-{lengthless_key(who)}"
+
+
+def stable_root() -> Path:
+    """Return the folder of all checkpoints that longer trainings begin with."""
+    return root().parent / "stable"
+
+
+def _without(values: Mapping[str, Any], names: Container[str], section: str | None, here: str = "") -> dict[str, Any]:
+    """Return parameters without some keys, in the sections that are called `section`; None: in all."""
     return {
-        name: _without_processes(value) if isinstance(value, Mapping) else value
+        name: _without(value, names, section, name) if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if name != "processes"
+        if name not in names or section not in (None, here)
     }
 
 
@@ -131,7 +150,7 @@ def changed_since(stage: str, item: str | None) -> list[str]:
 
 
 def left(folder: Path, name: str) -> dict[str, Any]:
-    """Return what `open_state` left in a state's folder under CODE or PARAMETERS; empty where nobody did."""
+    """Return what `open_state` left in a state's folder under CODE, PARAMETERS or STABLE; empty where nobody did."""
     path = folder / name
     return dict(json.loads(path.read_text())) if path.is_file() else {}
 
@@ -175,6 +194,7 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
             )
         write_json(folder / CODE, fingerprint(stage, item))
         write_json(folder / PARAMETERS, given(stage, item))
+        write_json(folder / STABLE, {"folder": str(stable_folder(stage, item, who))})
         yield folder
         made = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
         write_json(folder / FINISHED, {"stage": name, "outs": made})

@@ -214,6 +214,14 @@ def test_left_over_states_are_told_with_size_and_images(empty):
     assert "finished" in next(clone.states()).text
 
 
+def test_what_longer_trainings_begin_with_is_told_with_its_size(empty):
+    folder = empty / ".darkroom/stable/train_generator-0123456789abcdef/images-000000000640"
+    folder.mkdir(parents=True)
+    (folder / "modules.safetensors").write_bytes(bytes(2_000_000))
+    found, none = clone.states()
+    assert found.level == "note" and "2 MB; a longer training begins with it" in found.text and none.level == "ok"
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The whole
 

@@ -219,6 +219,8 @@ class SceneReaderRecipe(Recipe):
         train, val: datasets with `images` and `things`.
     """
 
+    knows_length = True  # each picture is rendered once
+
     def __init__(
         self, model: SceneReader, augment: ReaderAugment, seed: int, train: IndexedDataset, val: IndexedDataset
     ) -> None:

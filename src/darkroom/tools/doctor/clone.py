@@ -14,7 +14,7 @@ from darkroom.dag.records import recorded
 from darkroom.errors import DarkroomError
 from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.doctor.packages import Finding, note, ok, problem
-from darkroom.training.state import FINISHED, LOCK, root
+from darkroom.training.state import FINISHED, LOCK, root, stable_root
 
 LOCKS = Path(".snakemake/locks")
 
@@ -136,7 +136,9 @@ def _size(folder: Path) -> str:
 
 
 def states() -> Iterator[Finding]:
-    """List the states of interrupted trainings and damaged checkpoints."""
+    """List the states of interrupted trainings, damaged checkpoints, and those that longer trainings begin with."""
+    for folder in sorted(folder for folder in stable_root().glob("*") if folder.is_dir()):
+        yield note("states", f"{folder}: {_size(folder)}; a longer training begins with it; else remove it.")
     folders = sorted(folder for folder in root().glob("*") if folder.is_dir())
     if not folders:
         yield ok("states", "no training was stopped half-way")

@@ -28,6 +28,7 @@ class DVAERecipe(TokenizerRecipe):
     """
 
     kind = "dvae"
+    knows_length = True  # it is validated at the last temperature
     model: DiscreteVAE
     settings: DVAE
 

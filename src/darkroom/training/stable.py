@@ -1,0 +1,70 @@
+"""A longer training goes on from where the decay of a shorter one began, where both have the schedule `wsd`.
+
+Until its decay begins a training does not know how long it will be. So it leaves the checkpoint of that moment in
+`.darkroom/stable/STAGE-KEY/`, KEY the hash of its identity without its length, and a training that differs in length
+alone begins with it: to the same weights, bit for bit, as from nothing. One work a stage is kept, and goes with the
+folder.
+"""
+
+# No effect on any output: finds a checkpoint of the same training
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.params.training import Training
+from darkroom.training import checkpoint
+from darkroom.training.guards import is_disk_full
+from darkroom.training.recipe import Recipe
+from darkroom.training.state import STABLE, left
+from darkroom.training.train_state import TrainState
+
+_KEPT = 2  # checkpoints of a work: of two lengths
+
+
+def lengthless(recipe: Recipe, settings: Training) -> bool:
+    """Return whether nothing but the decay depends on how long a training is."""
+    return settings.schedule == "wsd" and not settings.keep_every and not recipe.knows_length
+
+
+def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | None:
+    """Return the furthest checkpoint that a training without one of its own may begin with, or None.
+
+    It is of the same code, and from before the decay.
+    """
+    place = left(state, STABLE)
+    if not place or not lengthless(recipe, settings):
+        return None
+    for found in reversed(checkpoint.folders(Path(place["folder"]))):
+        try:
+            manifest = checkpoint.verify(found)
+        except ArtifactError:
+            continue
+        images, facts = manifest["images"], manifest["facts"]
+        if images <= settings.decay_start and facts["code"] == code:
+            return found
+    return None
+
+
+def leave(state: TrainState, place: Path) -> None:
+    """Leave the checkpoint at the beginning of the decay; every process must call it after every step.
+
+    A full disk does not stop the training, whose state folder is `place`; the error is printed.
+    """
+    if state.images != state.settings.decay_start or not lengthless(state.recipe, state.settings):
+        return
+    groups, metadata = state.state_dict()
+    if not state.processes.first or not (found := left(place, STABLE)):
+        return
+    folder = Path(found["folder"])
+    stage = folder.name.rpartition("-")[0]
+    try:
+        for other in folder.parent.glob(f"{stage}-*"):
+            if other != folder and other.name.rpartition("-")[0] == stage:
+                shutil.rmtree(other)
+        checkpoint.save(folder, state.images, groups, metadata, keep=_KEPT)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        print(f"no checkpoint for longer trainings in {folder}: the disk is full.")
