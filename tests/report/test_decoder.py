@@ -13,7 +13,7 @@ from darkroom.report.curves import read_training
 from darkroom.report.decoder import pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import read_inputs
-from darkroom.report.page import groups, render
+from darkroom.report.page import render
 from darkroom.report.trainings import drawn
 from report.making import DECODER, DIT, FLOOR, HALVES, PRIOR, REAL, TEXT, UNETS, Page, change, curve, project
 
@@ -87,13 +87,6 @@ def test_further_pictures_are_those_that_the_manifest_names(told: Path) -> None:
     change("cards/decoder.json", samples=manifest_hash(Path("samples/decoder")))
     text = page().text
     assert "In-painting." in text and "Variations." not in text
-
-
-def test_the_chart_of_distances_shows_all_generators(told: Path) -> None:
-    charts = [group.chart for group in groups(read_inputs()) if group.chart]
-    assert len(charts) == 1 and charts[0].count('<g class="run">') == 3 and charts[0].count('<g class="real">') == 4
-    assert ">of embeddings<" in charts[0] and ">of captions<" in charts[0]
-    assert charts[0].count(">real, as many<") == 3  # each has a floor of its own number and classes
 
 
 def test_headlines_tell_of_colour_and_form_or_else_of_classes(told: Path) -> None:

@@ -24,7 +24,6 @@ READ = [
     "samples/generator/grid.png",
     "samples/reconstructions/manifest.json",
     "samples/reconstructions/grid.png",
-    "samples/reconstructions/codes.tsv",
     "data/catalog/manifest.json",
     "samples/catalog/grid.png",
     "data/reference/manifest.json",

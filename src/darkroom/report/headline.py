@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from darkroom.metrics.sample_scores import ENOUGH, held_out_names, listed, score_names
+from darkroom.metrics.sample_scores import ENOUGH, held_out_names, score_names
 from darkroom.metrics.score import wilson
 from darkroom.report.decoder import Conditioned
 from darkroom.report.inputs import Inputs
@@ -67,19 +67,13 @@ def _difference(run: Number, real: Number, split: str) -> str:
     return f"the generated images lie nearer to the reference, by {size}{copies}"
 
 
-def _kept(made: Scored, extractor: str) -> int | None:
-    """Return how many held-out images the reference keeps features of; None: the card does not say."""
-    kept: int | None = made.whole["protocol"].get("extractors", {}).get(extractor, {}).get("held_out_n")
-    return kept
-
-
 def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline | None:
     """Return the distance of an extractor: from held-out images where these are enough, which rewards no copy."""
     reference, baselines = inputs.reference, made.card.baselines
     name, splits, floors = debiased(extractor), (reference.split, reference.held_out), baselines.held_out
-    unseen, left_out = name.replace("_debiased", "_held_out_debiased"), baselines.left_out.get("held_out")
+    unseen = name.replace("_debiased", "_held_out_debiased")
     if unseen in made.scores:
-        name, splits, floors, left_out = unseen, splits[::-1], baselines.train, baselines.left_out.get("train")
+        name, splits, floors = unseen, splits[::-1], baselines.train
     floor = floors.get(extractor, {})
 
     def of_real(scores: Mapping[str, float]) -> Number | None:
@@ -92,30 +86,15 @@ def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline
     sentence = (
         f"how far the generated images lie from the real ones of the {splits[0]} split{unseen_too}; less is better."
     )
-    same = of_real(left_out.samples.get(extractor, {})) if left_out else None
     if real is not None:
-        as_many = f" {floor['n']:,.0f} real images of the {splits[1]} split"
-        if left_out and same:
-            sentence += (
-                f" Without {listed(left_out.classes)}, of which the {splits[1]} split has no or too few images, it is "
-                f"{same.text} ± {same.se_text};{as_many} score {real.text} ± {real.se_text}: "
-                f"{_difference(same, real, splits[0])}."
-            )
-        else:
-            sentence += f"{as_many}, of the same classes, score {real.text} ± {real.se_text}: "
-            sentence += f"{_difference(run, real, splits[0])}."
+        as_many = f" {floor['n']:,.0f} real images of the {splits[1]} split, of the same classes, score"
+        sentence += f"{as_many} {real.text} ± {real.se_text}: {_difference(run, real, splits[0])}."
     there = reference.extractors[extractor]
-    needed = ENOUGH * there.dim
-    if name != unseen and there.held_out["n"] < needed:
+    needed, count = ENOUGH * there.dim, there.held_out["n"]
+    if name != unseen and count < needed:
         sentence += (
-            f" The {reference.held_out} split ({there.held_out['n']:,.0f} images; {needed:,} are needed) is too small "
+            f" The {reference.held_out} split ({count:,.0f} images; {needed:,} are needed) is too small "
             "to be the reference, so copies of training images lower this distance: see Memorisation."
-        )
-    elif name != unseen and (kept := _kept(made, extractor)) is not None and kept < needed:
-        sentence += (
-            f" `reference_stats.kid_images` keeps {kept:,} of the {there.held_out['n']:,.0f} images of the "
-            f"{reference.held_out} split, which would be the reference from {needed:,} on, so copies of "
-            "training images lower this distance: see Memorisation."
         )
     return Headline(
         f"{distance_title(extractor)}, without its bias{of}", run.value, run.text, sentence, run.se, run.se_text

@@ -7,7 +7,6 @@ from pathlib import Path
 from markupsafe import Markup
 
 from darkroom.artifacts.manifest import read_manifest
-from darkroom.report.charts import CodeCounts, read_codes
 from darkroom.report.copies import Beside, Copies, read_beside, read_copies
 from darkroom.report.curves import CURVES, Training, read_training
 from darkroom.report.decoder import Conditioned, PriorScored, read_conditioned, read_prior
@@ -18,7 +17,7 @@ from darkroom.report.scores import ClipScored, Scored, read_clip, read_scored
 CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
 SAMPLES, RECONSTRUCTIONS = Path("samples/generator"), Path("samples/reconstructions")
 PICTURES = Path("samples/catalog")
-DAG, GRID, STRIP, CODES = Path("docs/dag.svg"), "grid.png", "strip.png", "codes.tsv"
+DAG, GRID, STRIP = Path("docs/dag.svg"), "grid.png", "strip.png"
 TRAININGS = ("teacher", "tokenizer", "extractor", "generator", "clip")
 GENERATED = ("generator", "tokenizer", "decoder", "text")
 FURTHER = ("prior", "scene_reader", "classifier", "distilled")  # behind the U-Nets
@@ -52,7 +51,6 @@ class Inputs:
     sample_grid: Picture | None
     strip: Picture | None
     reconstruction_grid: Picture
-    codes: CodeCounts | None
     copies: dict[str, Copies]
     beside: dict[str, Beside | None]
     strips: dict[str, Strip]
@@ -87,7 +85,6 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         sample_grid=read_png(SAMPLES / GRID) if samples.images else None,
         strip=read_png(SAMPLES / STRIP) if STRIP in samples.files else None,
         reconstruction_grid=read_png(RECONSTRUCTIONS / GRID),
-        codes=read_codes(RECONSTRUCTIONS / CODES),
         copies={name: found for name in GENERATED if (found := read_copies(name)) is not None},
         beside={name: read_beside(name) for name in GENERATED},
         strips={name: strip for name in drawing if (strip := read_strip(CURVES / name, catalog.classes)) is not None},

@@ -126,19 +126,11 @@ class LabelBaselines(Metadata):
     held_out_confident: float | None = None
 
 
-class LeftOut(Metadata):
-    """Classes that a noise floor leaves out, and scores of the samples of the others."""
-
-    classes: list[str]
-    samples: dict[str, Scores]
-
-
 class Baselines(Metadata):
     """What is known without the model.
 
     held_out: the noise floor by extractor: what held-out real images of the same number and classes score, and `n`.
     train: where held-out images are a reference too, what as many training images score against them.
-    left_out: where one of these two leaves classes out, by its name, what the samples of the other classes score.
     label_accuracy: what they and a constant answer get.
     diversity: that of held-out real images, and `n`, their pairs.
     scene_reader: scores of `originals` and `renders`.
@@ -147,7 +139,6 @@ class Baselines(Metadata):
 
     held_out: dict[str, Scores] = {}
     train: dict[str, Scores] = {}
-    left_out: dict[str, LeftOut] = {}
     label_accuracy: LabelBaselines | None = None
     diversity: Scores = {}
     scene_reader: dict[str, Scores] = {}

@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from darkroom.data.catalog import class_warnings
 from darkroom.metrics import table
 from darkroom.metrics.labels import LITTLE
 from darkroom.metrics.sample_scores import held_out_names, score_names
-from darkroom.report.charts import drawn as draw_codes
-from darkroom.report.charts import error_bars
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
@@ -29,7 +26,7 @@ from darkroom.report.numbers import (
     widths,
     written,
 )
-from darkroom.report.scores import ClipScored, Row, Scored, debiased, distance_rows, distance_title, rows, value_of
+from darkroom.report.scores import ClipScored, Row, Scored, distance_rows, rows, value_of
 from darkroom.report.trainings import drawn
 from darkroom.terminal.numbers import bytes_of, counted
 
@@ -53,14 +50,12 @@ _EXTRACTORS = {
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of the table of scores with equal counts, their heading, and a chart of the distances."""
+    """Rows of the table of scores with equal counts, and their heading."""
 
     title: str
     counts: tuple[str, ...]
     rows: Sequence[Row]
     aside: str = ""
-    distance: str = ""
-    chart: Markup | None = None
 
     @property
     def widths(self) -> dict[str, int]:
@@ -83,27 +78,14 @@ def conditioned_images(inputs: Inputs) -> Iterator[tuple[str, Conditioned]]:
         yield "Images of captions", inputs.text
 
 
-def _bars(row: Row, where: str, others: dict[str, Row | None]) -> Markup | None:
-    """Return the chart of a distance with the `others`, each above its noise floor; None where a run has no error."""
-    named: list[tuple[str, Number | None, bool]] = []
-    for name, each in {"generated": row, **others}.items():
-        if each is None or each.run.se is None:
-            return None
-        named += [(name, each.run, False), ("real, as many", each.beside[0], True)]
-    named.append(("halves of real", row.beside[1], True))
-    found = [(name, one.value, one.se, real) for name, one, real in named if one and one.se is not None]
-    return error_bars(found, f"{row.title} in the {where}, with standard errors")
-
-
 def groups(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
-    others = {name.removeprefix("Images "): each.scored for name, each in conditioned_images(inputs)}
     if inputs.generator is not None:
-        yield from generated(inputs, inputs.generator, "Generated images", others)
+        yield from generated(inputs, inputs.generator, "Generated images")
     if inputs.own is not None:
-        yield from generated(inputs, inputs.own.scored, "The tokenizer's own images", {})
+        yield from generated(inputs, inputs.own.scored, "The tokenizer's own images")
     for title, each in conditioned_images(inputs):
-        yield from generated(inputs, each.scored, title, None if inputs.generator else {})
+        yield from generated(inputs, each.scored, title)
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.split} split"
     found = inputs.tokenizer.scores
@@ -156,32 +138,18 @@ def _notes(inputs: Inputs) -> list[str]:
     )
 
 
-def _beside_floor(name: str, extractor: str, made: Scored) -> Row | None:
-    """Return a distance of some images, beside it what as many real images score; None where it was not measured."""
-    unseen = score_names(extractor, made.card.baselines.held_out.get(extractor, {}))
-    run = value_of(name, made.scores)
-    return None if run is None else Row(name, run, (value_of(name, unseen), None))
-
-
-def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
-    """Yield the groups of generated images: one for each extractor, one for each group of metrics.
-
-    The distances have a chart, together with those of `others`; None: no chart.
-    """
+def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
+    """Yield the groups of generated images: one for each extractor, one for each group of metrics."""
     scores, n = made.scores, f"n = {made.card.n_fake:,}"
     for extractor, floor in inputs.reference.extractors.items():
         unseen = made.card.baselines.held_out.get(extractor, {})
         found = distance_rows(extractor, scores, unseen, floor.halves)
         name = _EXTRACTORS[extractor]
-        chart, best = None, next((row for row in found if row.name == debiased(extractor)), None)
-        if best is not None and others is not None:
-            chart = _bars(best, name, {of: _beside_floor(best.name, extractor, each) for of, each in others.items()})
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
-        distance = f"{distance_title(extractor)} in the {name}"
         # The two halves are the even and the odd rows of the stored features.
         of_unseen = f"n = {unseen['n']:,.0f}" if unseen else "too few"
         counts = (n, of_unseen, f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
-        yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
+        yield Group(f"{title}, {name}", counts, found, aside)
         if trained := made.card.baselines.train.get(extractor):
             real = score_names(extractor, held_out_names(trained))
             against = [replace(row, beside=(value_of(row.name, real), None)) for row in rows(scores, real)]
@@ -246,7 +214,6 @@ def _grids(inputs: Inputs) -> dict[str, Any]:
         "asked": _ASKED.get(samples.condition, "" if columns else f"All of the class {there}"),
         "own_columns": _columns(own.samples) if own else [],
         "triples": inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
-        "codes": draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
     }
 
 
