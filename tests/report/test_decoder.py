@@ -90,7 +90,7 @@ def test_further_pictures_are_those_that_the_manifest_names(told: Path) -> None:
 
 
 def test_headlines_tell_of_colour_and_form_or_else_of_classes(told: Path) -> None:
-    assert {line.title: line.text for line in headlines(read_inputs()) if " of " in line.title} == {
+    assert {line.title: line.number.text for line in headlines(read_inputs()) if " of " in line.title} == {
         "Colour and form, of embeddings": "81.2%",
         "Colour and form, of captions": "62.5%",
     }

@@ -144,7 +144,10 @@ def test_samples_of_no_class_and_of_one_stand_in_no_columns(made: Path, changes:
 def test_held_out_images_are_the_reference_of_the_headline_where_they_are_enough(made: Path) -> None:
     name = "Fréchet distance, without its bias"
     (before,) = [line for line in headlines(read_inputs()) if line.title == name]
-    assert before.value == DIT["fd_debiased"] and "the real ones of the train split; less is better" in before.sentence
+    assert (
+        before.number.value == DIT["fd_debiased"]
+        and "the real ones of the train split; less is better" in before.sentence
+    )
     assert "too small to be the reference" in before.sentence and "260 images; 640 are needed" in before.sentence
     inputs = read_inputs()
     facts = inputs.reference.extractors["in_domain"]
@@ -162,7 +165,7 @@ def test_held_out_images_are_the_reference_of_the_headline_where_they_are_enough
         baselines=card["baselines"] | {"train": trained},
     )
     (line,) = [line for line in headlines(read_inputs()) if line.title == name]
-    assert line.value == 9.25 and "the real ones of the test split, which no training saw" in line.sentence
+    assert line.number.value == 9.25 and "the real ones of the test split, which no training saw" in line.sentence
     assert "40 real images of the train split, of the same classes, score 8.25 ± 0.50" in line.sentence
     assert "too small" not in line.sentence
     assert [value for value, _ in page().rows["fd_held_out_debiased"]] == [9.25, 0.5, 8.25, 0.5]
@@ -235,17 +238,8 @@ def test_counts_stand_above_the_scores(made: Path) -> None:
     assert "n = 40" in text and "n = 260" in text and "n = 38" in text and "n = 719 and 720" in text
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"fd_debiased": 9.0}, "further from the reference, by 7.6 ± 1.2"),
-        ({"fd_debiased": 2.0}, "the difference, 0.6 ± 1.2, is within two standard errors"),
-        ({"fd_debiased": -3.0}, "nearer to the reference, by \N{MINUS SIGN}4.4 ± 1.2"),
-    ],
-)
-def test_headline_compares_with_unseen_real_images(made: Path, changes: dict[str, float], says: str) -> None:
-    change("metrics/generator.json", **changes)
-    assert says in page().text
+def test_headline_compares_with_unseen_real_images(made: Path) -> None:
+    assert "38 real images of the test split, of the same classes, score 1.4 ± 1.2." in page().text
 
 
 def test_scores_of_too_few_images_say_so_in_place_of_an_error(made: Path) -> None:
@@ -399,14 +393,6 @@ def test_a_class_without_images_has_no_column(made: Path) -> None:
     change("metrics/generator.json", n=5)
     text = page().text
     assert "their first 5 images" in text and "the first 2 of 3 classes" in text
-
-
-def test_a_strip_is_shown_where_there_is_one(made: Path) -> None:
-    assert "From noise to image" not in page().text
-    grid(Path("samples/generator/strip.png"), 16, 8)
-    change("samples/generator/manifest.json", files={"strip.png": ""})
-    change("cards/generator.json", samples=manifest_hash(Path("samples/generator")))
-    assert "From noise to image" in page().text
 
 
 def test_data_card_counts(made: Path) -> None:

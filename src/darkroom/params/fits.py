@@ -80,8 +80,8 @@ RENAMED = {
 # Keys of before in whose place nothing stands, as globs.
 REMOVED = (
     *("*training.min_improvement", "*training.decay_images", "*training.groups", "*.diffusion.direction_weight"),
-    *("score_*.copies.pairs", "train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"),
-    *(f"train_tokenizer.{kind}.grid_images" for kind in ("identity", "pretrained")),
+    *("score_*.copies.pairs", "sample_generator.common.strip"),
+    *(f"train_tokenizer.{kind}.{key}" for kind in ("identity", "pretrained") for key in ("grid_images", "trained")),
 )
 # Those of a source that went: what to do instead.
 _URLS = ("urls", "urls.*", "run.img2dataset")

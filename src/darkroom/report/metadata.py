@@ -72,8 +72,6 @@ class NearestFacts(Metadata):
     """samples/nearest/NAME: how many images of each set, scores of the samples and of held-out ones.
 
     held_out: `split` and `images` of the real images that no training saw.
-
-    nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
     columns: the classes of the columns of the pictures of real images beside samples.
     originals: the split of the real images, where they are those of the samples' captions; they stand in no column.
     neighbours: rows of samples above their neighbours.
@@ -84,7 +82,6 @@ class NearestFacts(Metadata):
     train: int = 0
     scores: Scores = {}
     floor: Scores = {}
-    nearer: Scores = {}
     columns: list[str] = []
     originals: str = ""
     neighbours: int = 0

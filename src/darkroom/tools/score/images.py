@@ -16,15 +16,12 @@ from darkroom.data.images import ImageSpec, to_array
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
-from darkroom.terminal.terminal import each_with_progress
 
 Pixels = NDArray[np.uint8]
 
 ENDINGS = frozenset(ending for kind in FORMATS.values() for ending in kind.extensions)
 _MAX_PIXELS = 100_000_000  # of an image: 10,000 x 10,000
 _MANY = 20  # image files beside tars that are a set of their own
-_CHEAP = 2**30  # bytes of image files that are decoded once more, before a network runs, to find damaged ones
-_NAMED = 3  # damaged files in a message
 CHANNELS = {1: "grey", 3: "colour", 4: "transparent"}
 
 
@@ -66,9 +63,6 @@ class Images:
         pixels = self._read(self._rows if rows is None else [self._rows[row] for row in rows])
         while group := list(islice(pixels, size)):
             yield np.stack(group)
-
-    def check(self) -> None:
-        """Raise a DarkroomError where images are damaged, as far as that is cheap to know."""
 
     def _name(self, number: int) -> str:
         raise NotImplementedError
@@ -136,29 +130,6 @@ class Files(Images):
         super().__init__(len(entries))
         self._entries, self._size = entries, size
         self.shape = decode(entries[0]).shape if size is None else (3, size, size)
-
-    def check(self) -> None:
-        """Decode all images, unless that takes long: then damage is found when an image is scored.
-
-        Raises:
-            DarkroomError: some cannot be used; says how many and names the first ones.
-        """
-        files = {self._entries[row].path for row in self._rows}
-        if sum(path.stat().st_size for path in files if path.is_file()) > _CHEAP:
-            return
-        found = []
-        for row in each_with_progress(self._rows, len(self), "reading images"):
-            try:
-                self._one(row)
-            except DarkroomError as error:
-                found.append(error)
-        if found:
-            named = "; ".join(str(error).split(": a set is of")[0].rstrip(".") for error in found[:_NAMED])
-            rest = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            raise DarkroomError(
-                f"{len(found)} of {len(self)} images cannot be used: {named}{rest}: mend them or take them away; "
-                "--size N makes images of several sizes and colours one set."
-            )
 
     def _name(self, number: int) -> str:
         return self._entries[number].name
