@@ -80,7 +80,7 @@ RENAMED = {
 # Keys of before in whose place nothing stands, as globs.
 REMOVED = (
     *("*training.min_improvement", "*training.decay_images", "*training.groups", "*.diffusion.direction_weight"),
-    *("score_*.copies.pairs", "sample_generator.common.strip"),
+    *("score_*.copies.pairs", "sample_generator.common.strip", "train_teacher.target"),
     *(f"train_tokenizer.{kind}.{key}" for kind in ("identity", "pretrained") for key in ("grid_images", "trained")),
 )
 # Those of a source that went: what to do instead.

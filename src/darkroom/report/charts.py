@@ -104,7 +104,6 @@ def line_chart(
     log: bool = True,
     names: Mapping[str, str] | None = None,
     dots: Collection[str] = ("val",),
-    y_range: tuple[float, float] | None = None,
 ) -> Markup:
     """Return lines over images seen; of a series with a single point, or among `dots`, the points as dots.
 
@@ -118,7 +117,6 @@ def line_chart(
         log: whether the vertical axis may be logarithmic: it is where positive values differ by more than ten times.
         names: the names of classes in the key; by default the class itself.
         dots: classes whose points are also drawn as dots.
-        y_range: the ends of a linear vertical axis; None: derived from the values.
 
     Returns:
         SVG, or an empty text where no series has a point.
@@ -129,7 +127,7 @@ def line_chart(
     values = [value for points in drawn.values() for _, value in points]
     dotted = {name for name, points in drawn.items() if name in dots or len(points) == 1}
     x = Axis(0, max(at for points in drawn.values() for at, _ in points) or 1, _LEFT, width - _RIGHT)
-    y = Axis(*y_range, height - _BOTTOM, _TOP) if y_range else _vertical(values, height, log)
+    y = _vertical(values, height, log)
     label = f"{y_label}{' (log)' if y.log else ''}"
     key = ""
     if len(drawn) > 1:

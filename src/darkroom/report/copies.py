@@ -28,10 +28,21 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Copies:
-    """What was found of some samples, and the pictures of the closest pairs, with how they were compared."""
+class Nearest:
+    """What samples/nearest holds of some samples.
+
+    columns: the classes of the columns of `real` and `neighbours`; empty where the samples have no classes or one.
+    real: real images of these classes, drawn at random, or of the samples' captions; None where there are no samples.
+    neighbours: samples, and below each the nearest training images; None where no image was looked for.
+    rows: the names of the rows of `neighbours`.
+    pictures: the closest pairs, by how they were compared; empty where no image was looked for.
+    """
 
     facts: NearestFacts
+    columns: list[str]
+    real: Picture | None
+    neighbours: Picture | None
+    rows: list[str]
     pictures: dict[str, Picture]
 
     @property
@@ -49,55 +60,22 @@ class Copies:
         ]
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Real images beside some samples.
+def read_nearest(name: str) -> Nearest:
+    """Return samples/nearest/NAME.
 
-    columns: the classes of the columns of both pictures; empty where the samples have no classes or one.
-    real: real images of these classes, drawn at random, or of the samples' captions.
-    originals: the split of the real images of the samples' captions, in the places of these; "": they are at random.
-    neighbours: samples, and below each the nearest training images; None where no image was looked for.
-    rows: the names of the rows of `neighbours`.
+    Raises:
+        ArtifactError: a file is missing or damaged; the message names it.
     """
-
-    columns: list[str]
-    real: Picture
-    originals: str
-    neighbours: Picture | None
-    rows: list[str]
-
-
-def _nearest(name: str) -> tuple[Path, NearestFacts]:
-    """Return the folder of what was found of some samples, and its metadata."""
     folder = Path("samples/nearest") / name
-    return folder, typed(NearestFacts, read_manifest(folder, "nearest"), folder)
-
-
-def read_beside(name: str) -> Beside | None:
-    """Return the pictures of samples/nearest/NAME; None where there are no samples.
-
-    Raises:
-        ArtifactError: a file is missing or damaged; the message names it.
-    """
-    folder, facts = _nearest(name)
-    if "real.png" not in facts.files:
-        return None
-    neighbours = read_png(folder / "neighbours.png") if facts.neighbours else None
-    rows = ["generated", "nearest in features", "nearest in pixels"] * facts.neighbours
-    columns = facts.columns if len(facts.columns) > 1 else []  # of one class, images stand in rows
-    return Beside(columns, read_png(folder / "real.png"), facts.originals, neighbours, rows)
-
-
-def read_copies(name: str) -> Copies | None:
-    """Return samples/nearest/NAME; None where no image was looked for.
-
-    Raises:
-        ArtifactError: a file is missing or damaged; the message names it.
-    """
-    folder, facts = _nearest(name)
-    if not facts.images:
-        return None
-    return Copies(facts, {how: read_png(folder / f"{space}.png") for space, how in _SPACES.items()})
+    facts = typed(NearestFacts, read_manifest(folder, "nearest"), folder)
+    return Nearest(
+        facts,
+        columns=facts.columns if len(facts.columns) > 1 else [],  # of one class, images stand in rows
+        real=read_png(folder / "real.png") if "real.png" in facts.files else None,
+        neighbours=read_png(folder / "neighbours.png") if facts.neighbours else None,
+        rows=["generated", "nearest in features", "nearest in pixels"] * facts.neighbours,
+        pictures={how: read_png(folder / f"{space}.png") for space, how in _SPACES.items()} if facts.images else {},
+    )
 
 
 def _written(name: str, scores: Mapping[str, float], images: int) -> str:

@@ -20,7 +20,6 @@ class Headline:
 
 
 def _share(title: str, made: Scored, score: str, says: str, more: str = "") -> Headline:
-    """Return a fraction of the images of `made` with its interval; `says` has the images that it counts."""
     fraction, n = made.scores[score], made.card.n_fake
     low, high = wilson(fraction, n)
     sentence = f"of {n:,} {says} (95% interval {fixed(100 * low, 1)} to {percent(high)}).{more}"

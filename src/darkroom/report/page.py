@@ -10,23 +10,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from darkroom.data.catalog import class_warnings
 from darkroom.metrics import table
 from darkroom.metrics.labels import LITTLE
-from darkroom.metrics.sample_scores import held_out_names, score_names
+from darkroom.metrics.sample_scores import ALONE, held_out_names, score_names
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
 from darkroom.report.metadata import Samples
 from darkroom.report.numbers import (
-    Number,
     damage_rows,
     flat,
     number,
     passed_over_rows,
     percent,
     range_of,
-    widths,
     written,
 )
-from darkroom.report.scores import ClipScored, Row, Scored, distance_rows, rows, value_of
+from darkroom.report.scores import ClipScored, Row, Scored, rows, value_of
 from darkroom.report.trainings import drawn
 from darkroom.terminal.numbers import bytes_of, counted
 
@@ -56,15 +54,6 @@ class Group:
     counts: tuple[str, ...]
     rows: Sequence[Row]
     aside: str = ""
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """The characters that its numbers need on each side of the decimal point."""
-        return widths(_cells(self.rows))
-
-
-def _cells(rows: Sequence[Row]) -> list[Number]:
-    return [cell for row in rows for cell in row.cells if cell]
 
 
 def conditioned_images(inputs: Inputs) -> Iterator[tuple[str, Conditioned]]:
@@ -128,7 +117,6 @@ def pair_groups(inputs: Inputs) -> list[Group]:
 
 
 def _notes(inputs: Inputs) -> list[str]:
-    """Return the notes of the cards, each note once; notes on conditioned images name them."""
     plain = [inputs.generator, inputs.own.scored if inputs.own else None, inputs.tokenizer]
     notes = [note for each in plain if each for note in each.card.notes]
     return list(
@@ -143,7 +131,9 @@ def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
     scores, n = made.scores, f"n = {made.card.n_fake:,}"
     for extractor, floor in inputs.reference.extractors.items():
         unseen = made.card.baselines.held_out.get(extractor, {})
-        found = distance_rows(extractor, scores, unseen, floor.halves)
+        of_halves = score_names(extractor, floor.halves)
+        names = {*of_halves, *ALONE.get(extractor, ())}
+        found = rows(scores, names, score_names(extractor, unseen), of_halves)
         name = _EXTRACTORS[extractor]
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
         # The two halves are the even and the odd rows of the stored features.
@@ -152,7 +142,7 @@ def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
         yield Group(f"{title}, {name}", counts, found, aside)
         if trained := made.card.baselines.train.get(extractor):
             real = score_names(extractor, held_out_names(trained))
-            against = [replace(row, beside=(value_of(row.name, real), None)) for row in rows(scores, real)]
+            against = rows(scores, real, real)
             split = inputs.reference.held_out
             aside = f"as reference, which no training saw; beside it images of the {inputs.reference.split} split"
             yield Group(f"{title}, {name}, the {split} split", (n, f"n = {trained['n']:,.0f}", ""), against, aside)
@@ -196,7 +186,6 @@ _ASKED = {
 
 
 def _columns(samples: Samples) -> list[str]:
-    """Return the classes of the columns of a grid, from the left: the first ten that have images; none of one."""
     found = [name for name in samples.classes if samples.counts.get(name)]
     return found[:10] if len(found) > 1 else []
 
@@ -218,7 +207,6 @@ def _grids(inputs: Inputs) -> dict[str, Any]:
 
 
 def _tables(inputs: Inputs) -> dict[str, Any]:
-    """Return the tables of scores for the template, their columns, and what their rows mean."""
     scored, pairs = list(groups(inputs)), pair_groups(inputs)
     shown = [row for group in (*scored, *pairs) for row in group.rows]
     names = {row.name for row in shown}
@@ -230,7 +218,6 @@ def _tables(inputs: Inputs) -> dict[str, Any]:
         # Without generated images there is no distance, and so no noise floor.
         "columns": 3 if any(cell for group in scored for row in group.rows for cell in row.cells[1:]) else 1,
         "pair_columns": {at: PAIR_COLUMNS[at] for at in columns_used},
-        "whole": widths(_cells(shown))["whole"],
         # By title: a score of two splits is explained once.
         "meanings": {score.title or name: score.meaning for name, score in table.scores().items() if name in names},
         "notes": _notes(inputs),
@@ -261,18 +248,16 @@ def render(title: str, inputs: Inputs) -> str:
     environment.filters |= {"written": written, "bytes": bytes_of, "range": range_of}
     environment.filters |= {"sampling": sampling, "percent": percent, "counted": counted}
     counts, evaluator = inputs.catalog.counts, {"by_class": {}} | (inputs.reference.evaluator or {})
-    train = counts["train"]
     always = ALWAYS if inputs.generator else ALWAYS - {"generator"}
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,
         headlines=headlines(inputs),
-        copies={_COPIES[name]: found for name, found in inputs.copies.items()},
+        copies={_COPIES[name]: found for name, found in inputs.nearest.items() if found.facts.images},
         conditioned=dict(conditioned_images(inputs)),
         evaluator=evaluator,
         never=[name for name, of in evaluator["by_class"].items() if not of["accuracy"]],
         little=LITTLE,
-        commonest=max(train.values(), default=0) / max(1, sum(train.values())),
         splits=_SPLITS,
         damage=damage_rows(inputs.catalog),
         passed_over=passed_over_rows(inputs.catalog),

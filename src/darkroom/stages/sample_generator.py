@@ -125,7 +125,6 @@ def _seen(manifest: Mapping[str, Any], distilled: Path | None) -> int | None:
 
 
 def _name(device: torch.device) -> str:
-    """Return the kind of device: its type, of a GPU by CUDA its name."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

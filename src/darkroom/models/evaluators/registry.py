@@ -32,7 +32,6 @@ class Source:
     weights: a file, or of in_domain a folder; `data/none`: the published file.
     sha256: the hash that a file must have; None: any.
     pillow: whether Inception sees images as clean-fid resizes them.
-    size: of DINOv2 where no file is given, l or b.
     download: whether a published file is downloaded.
     keys: how messages name these; None: as `reference_stats` in params.yaml.
     """
@@ -40,7 +39,6 @@ class Source:
     weights: Path = field(default_factory=lambda: Path(NO_FILE))
     sha256: str | None = None
     pillow: bool = False
-    size: str = "l"
     download: bool = True
     keys: Keys | None = None
 
@@ -59,7 +57,7 @@ def _inception(source: Source, keys: Keys) -> tuple[Any, str]:
 def _dinov2(source: Source, keys: Keys) -> tuple[Any, str]:
     from darkroom.models.evaluators.dinov2 import open_dinov2
 
-    return open_dinov2(source.weights, source.sha256, keys, source.size, source.download)
+    return open_dinov2(source.weights, source.sha256, keys, source.download)
 
 
 def _clip(source: Source, keys: Keys) -> tuple[Any, str]:

@@ -106,7 +106,7 @@ def _cell(name: str, scores: Mapping[str, float]) -> str:
 
 def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor, list[int] | None]:
     """Return the name of the extractor, of a folder in_domain, the extractor, and the shape of its images."""
-    source = Source(request.weights, None, convention.pillow, "l", request.download, _KEYS)
+    source = Source(request.weights, None, convention.pillow, request.download, _KEYS)
     if request.extractor in _NAMED:
         if convention.name != "darkroom" and request.extractor != "inception":
             raise DarkroomError(f"--protocol {convention.name} is one of Inception, not of {request.extractor}.")

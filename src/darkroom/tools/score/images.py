@@ -1,6 +1,6 @@
 """The images that a person names, in a folder of files or in tars, all of one size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -34,13 +34,21 @@ def size_text(shape: Sequence[int]) -> str:
 class Images:
     """A set of images of one shape, in a fixed order.
 
-    shape: (C, H, W), C of 1, 3 or 4.
+    Args:
+        shape: (C, H, W), C of 1, 3 or 4.
+        count: of all images.
+        name: what an image is called in messages, from its number.
+        read: yields images, uint8 (C, H, W), of ascending numbers; raises a DarkroomError where one cannot be used.
     """
 
-    shape: tuple[int, ...]
-
-    def __init__(self, count: int) -> None:
-        self._rows: Sequence[int] = range(count)
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        count: int,
+        name: Callable[[int], str],
+        read: Callable[[Sequence[int]], Iterator[Pixels]],
+    ) -> None:
+        self.shape, self._rows, self._name, self._read = shape, list(range(count)), name, read
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -64,12 +72,6 @@ class Images:
         while group := list(islice(pixels, size)):
             yield np.stack(group)
 
-    def _name(self, number: int) -> str:
-        raise NotImplementedError
-
-    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
-        raise NotImplementedError
-
 
 class Entry(NamedTuple):
     """An image file: its name for messages, the file that it lies in, and where; a size of None: all of the file."""
@@ -87,7 +89,7 @@ class Entry(NamedTuple):
 
 
 def decode(entry: Entry, size: int | None = None) -> Pixels:
-    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, 3 of all others; see `Files` for `size`.
+    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, else 3; `size`: see `of_entries`.
 
     Raises:
         DarkroomError: it cannot be read, is damaged, or has more than 8 bits a channel; names the file.
@@ -118,46 +120,40 @@ def prepared(image: Image.Image, size: int) -> Pixels:
     return to_array(prepare(image, how, ""))
 
 
-class Files(Images):
-    """Images in files or in tars, in the order of `entries`.
+def of_entries(entries: Sequence[Entry], size: int | None = None) -> Images:
+    """Return the images of `entries`, at least one, in files or in tars.
 
-    Args:
-        entries: at least one.
-        size: all become RGB of so many pixels a side; None: they stay, and all must have the shape of the first.
+    With `size` all become RGB of so many pixels a side; without, all must have the shape of the first.
     """
+    shape = decode(entries[0]).shape if size is None else (3, size, size)
 
-    def __init__(self, entries: Sequence[Entry], size: int | None = None) -> None:
-        super().__init__(len(entries))
-        self._entries, self._size = entries, size
-        self.shape = decode(entries[0]).shape if size is None else (3, size, size)
+    def read(numbers: Sequence[int]) -> Iterator[Pixels]:
+        for entry in (entries[number] for number in numbers):
+            pixels = decode(entry, size)
+            if pixels.shape != shape:
+                raise DarkroomError(
+                    f"{entry.name} is of {size_text(pixels.shape)} and {entries[0].name} of {size_text(shape)}: a set "
+                    "is of one size and of one kind of colour, so give --size N, which crops and resizes all images to "
+                    "N x N pixels of RGB, or convert them."
+                )
+            yield pixels
 
-    def _name(self, number: int) -> str:
-        return self._entries[number].name
-
-    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
-        return map(self._one, numbers)
-
-    def _one(self, number: int) -> Pixels:
-        entry = self._entries[number]
-        pixels = decode(entry, self._size)
-        if pixels.shape != self.shape:
-            raise DarkroomError(
-                f"{entry.name} is of {size_text(pixels.shape)} and {self._name(0)} of {size_text(self.shape)}: a set "
-                "is of one size and of one kind of colour, so give --size N, which crops and resizes all images to N x "
-                "N pixels of RGB, or convert them."
-            )
-        return pixels
+    return Images(shape, len(entries), lambda number: entries[number].name, read)
 
 
-def in_folder(folder: Path, size: int | None = None) -> Files:
-    """Return the images below a folder, by their paths, or those in the tars below it; see `Files` for `size`.
+def in_folder(folder: Path, size: int | None = None) -> Images:
+    """Return the images below a folder, by their paths, or those in the tars below it; see `of_entries` for `size`.
 
     Beside tars a few pictures are no images of the set, as the grid beside Darkroom's samples.
 
     Raises:
         DarkroomError: there is no image, there are tars beside many image files, or a tar is damaged or hostile.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(path, folder))
+
+    def hidden(path: Path) -> bool:
+        return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not hidden(path))
     pictures = [Entry(str(path), path) for path in paths if path.suffix.lower()[1:] in ENDINGS]
     tars = [path for path in paths if path.suffix == ".tar"]
     entries = [entry for path in tars for entry in in_tar(path)] or pictures
@@ -168,11 +164,7 @@ def in_folder(folder: Path, size: int | None = None) -> Files:
         )
     if not entries:
         raise DarkroomError(f"{folder} holds no image: none of its files ends as {', '.join(sorted(ENDINGS))}, or tar.")
-    return Files(entries, size)
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return of_entries(entries, size)
 
 
 def in_tar(path: Path) -> list[Entry]:
