@@ -47,5 +47,5 @@ onsuccess:
     if workflow.is_main_process and Path("reports/index.html").is_file():
         print(
             "The page: reports/index.html. `darkroom scores` prints its scores, `darkroom show` draws its pictures, "
-            "logs/timing holds the time of each stage."
+            "`darkroom times` says what took how long."
         )

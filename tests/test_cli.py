@@ -75,10 +75,10 @@ def test_an_empty_argument_is_refused(words, capsys):
 
 @pytest.fixture
 def printing(tmp_path, monkeypatch):
-    """Return a function that lets `darkroom scores` be something else."""
+    """Return a function that lets `darkroom times` be something else."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").touch()
-    return lambda body: monkeypatch.setattr("darkroom.tools.compare.table.scores", body)
+    return lambda body: monkeypatch.setattr("darkroom.tools.times.times", body)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_what_an_encoding_does_not_have_is_replaced(encoding, printed, printing,
     printing(lambda: "± … █ ▀ \udcff")
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", stream)
-    assert main(["scores"]) == 0
+    assert main(["times"]) == 0
     assert stream.buffer.getvalue().decode(encoding) == f"{printed}\n"
 
 
 def test_a_closed_output_ends_nothing(printing, monkeypatch):
     printing(lambda: "x")
     monkeypatch.setattr(sys, "stdout", None)
-    assert main(["scores"]) == 0
+    assert main(["times"]) == 0
 
 
 @pytest.mark.parametrize("text", ["x" * 1500, "a red circle " * 100])
@@ -112,15 +112,15 @@ def test_a_long_argument_is_not_repeated_in_full(text, printing, capsys):
 
 def test_a_file_that_cannot_be_opened_is_named(printing, capsys):
     printing(lambda: Path("params.yaml/x").read_text())
-    assert main(["scores"]) == 1
-    assert capsys.readouterr().err == "darkroom scores: error: params.yaml/x: Not a directory.\n"
+    assert main(["times"]) == 1
+    assert capsys.readouterr().err == "darkroom times: error: params.yaml/x: Not a directory.\n"
 
 
 def test_a_full_disk_behind_the_output_is_an_error(printing, monkeypatch, capsys):
     printing(lambda: "x")
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        assert main(["scores"]) == 1
+        assert main(["times"]) == 1
         monkeypatch.undo()
 
 
@@ -130,7 +130,7 @@ def test_files_are_read_as_utf_8_in_each_locale(encoding, printing, monkeypatch)
     printing(lambda: "x")
     monkeypatch.setattr("locale.getencoding", lambda: encoding)
     monkeypatch.setattr(sys, "flags", type("Flags", (), {"utf8_mode": 0}))
-    monkeypatch.setattr(sys, "argv", ["darkroom", "scores"])
+    monkeypatch.setattr(sys, "argv", ["darkroom", "times"])
     monkeypatch.setattr("os.execv", lambda _, words: started.append(words))
     main()
     assert ["utf8" in words for words in started] == [True] * (encoding != "UTF-8")

@@ -36,6 +36,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "plan": Command("tools.plan.plan:plan", "Estimate memory, disk and time of the stale stages."),
         "tune": Command("tools.tune.command:tune", "Find settings that are faster at equal loss on this machine."),
         "why": Command("dag.why:why", "Show which parameter, input or function made a stage stale."),
+        "times": Command("tools.times:times", "Show when each stage of the last run began, and how long it took."),
     },
     "Sample": {
         "sample": Command(

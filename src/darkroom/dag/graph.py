@@ -72,6 +72,12 @@ def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, se
     }
 
 
+def below(after: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return for each stage all stages that depend on it, directly or not."""
+    graph = nx.DiGraph(after)
+    return {stage: nx.descendants(graph, stage) for stage in after}
+
+
 def read_graph(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> Graph:
     """Return the graph of the stages of dvc.yaml, without edges that a longer path implies.
 
@@ -106,7 +112,7 @@ class Layout:
     """
 
     def __init__(self, graph: Graph) -> None:
-        from sklearn.isotonic import isotonic_regression  # takes a second, and only drawings need it
+        from sklearn.isotonic import isotonic_regression  # takes a second, and `darkroom times` does not need it
 
         stages, lines = nx.DiGraph(graph.edges), nx.Graph()
         stages.add_nodes_from(graph.stages)
