@@ -28,7 +28,7 @@ from numpy.typing import NDArray  # noqa: E402
 from darkroom.data.catalog import load_catalog  # noqa: E402
 from darkroom.data.draw import drawn  # noqa: E402
 from darkroom.data.reader import ImageShards  # noqa: E402
-from darkroom.metrics.baselines import distances_of_unseen  # noqa: E402
+from darkroom.metrics.baselines import noise_floor  # noqa: E402
 from darkroom.metrics.cards import score_card  # noqa: E402
 from darkroom.metrics.matching import BALANCED, FREQUENCY, Distribution, count_classes  # noqa: E402
 from darkroom.metrics.measure import distances  # noqa: E402
@@ -72,7 +72,7 @@ def trials(reference: Reference, way: str, count: int) -> Iterator[dict[str, flo
         matched = reference.matched(distribution)
         by_chance = way == "all"  # more than the other half has of a class: how many are of it is chance on both sides
         found = distances(reference.unseen[rows], matched, BLOCKS, None if by_chance else labels)
-        floor = distances_of_unseen(others, matched, distribution, labels, BLOCKS)
+        floor = noise_floor(others, matched, distribution, labels, BLOCKS)
         plain = distances(reference.unseen[rows], reference, BLOCKS)
         if floor:
             z = {

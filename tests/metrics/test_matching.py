@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.baselines import Floor, distances_of_unseen, floor_baselines, noise_floor, notes_on_classes
-from darkroom.metrics.batches import Views
+from darkroom.metrics.baselines import floor_baselines, noise_floor, notes_on_classes
 from darkroom.metrics.frechet import covariance_root, frechet_distance
 from darkroom.metrics.kernel import cubic, kernel_jackknife, within
 from darkroom.metrics.matching import (
@@ -21,7 +20,6 @@ from darkroom.metrics.matching import (
     class_weights,
     count_classes,
     kept_rows,
-    left_out,
     missing,
     shares_of,
 )
@@ -205,7 +203,7 @@ def test_of_rare_classes_the_floor_of_any_drawn_images_errs_as_it_says() -> None
         y, wanted = images(by_frequency(counts)(np.arange(1000)))
         reference = replace(build(x, labels, tuple("abcdefghij")), unseen=others, unseen_labels=of)
         found = distances(y, reference, 10, wanted)
-        floor = distances_of_unseen(reference, reference, "frequency", wanted, 10)
+        floor = noise_floor(reference, reference, "frequency", wanted, 10)
         assert floor["n"] == 260
         off.append((found["fd_debiased"] - floor["fd_debiased"]) / np.hypot(found["fd_se"], floor["fd_se"]))
     assert abs(np.mean(off)) < 0.6 and np.std(off) < 1.4 and (np.abs(off) > 2).mean() < 0.12, (
@@ -219,8 +217,8 @@ def test_a_class_without_real_images_is_named() -> None:
     reference = build(draw(0, labels), labels)
     assert missing("balanced", NAMES, reference.counts) == ["c"] == missing({"a": 1, "c": 2}, NAMES, reference.counts)
     assert shares_of("balanced", NAMES, reference.counts).tolist() == [0.5, 0.5, 0]
-    assert distances_of_unseen(reference, reference, "balanced", labels, 5) == {}
-    notes = notes_on_classes(reference, "balanced", 40, Floor(), "test")
+    assert noise_floor(reference, reference, "balanced", labels, 5) == {}
+    notes = notes_on_classes(reference, "balanced", 40, {}, "test")
     assert "no image of c" in notes[0] and "the split test has too few" in notes[1]
     with pytest.raises(DarkroomError, match="holds no image of a class that the samples were asked to show"):
         reference.matched({"c": 3})
@@ -241,79 +239,23 @@ def test_the_floor_is_that_of_other_real_images(tmp_path: Path) -> None:
     whole.save(tmp_path)
     again = Reference.load(tmp_path, "in_domain")
     wanted = repeated(40, 40, 40)
-    found, same = (
-        distances_of_unseen(each, each.matched("balanced"), "balanced", wanted, 10) for each in (whole, again)
-    )
+    found, same = (noise_floor(each, each.matched("balanced"), "balanced", wanted, 10) for each in (whole, again))
     assert found == same and found["n"] == 30
     assert abs(found["fd_debiased"]) < 3 * found["fd_se"]
-    unmatched = distances_of_unseen(whole, whole, "balanced", wanted, 10)
+    unmatched = noise_floor(whole, whole, "balanced", wanted, 10)
     assert unmatched["fd_debiased"] > 3 * unmatched["fd_se"]  # compared with images of other classes
     assert again.balanced is not None and again.classes == NAMES
 
 
-def test_classes_without_enough_real_images_are_left_out_the_rarest_first() -> None:
-    wanted = repeated(20, 20, 20)
-    for there, least, expected in (
-        ((30, 30, 30), 20, []),
-        ((30, 30, 0), 20, [2]),
-        ((30, 0, 0), 20, [1, 2]),
-        ((30, 30, 7), 20, []),  # 21 images of three classes
-        ((30, 30, 6), 20, [2]),  # 18 images are too few
-        ((2, 0, 1), 20, [1]),  # never enough: 2 images of two classes, or 2 of one
-        ((0, 0, 0), 20, []),
-    ):
-        assert sorted(left_out(repeated(*there), wanted, "balanced", least)) == expected, there
-    assert left_out(repeated(30, 30, 0), wanted, "frequency", 20) == []  # any drawn images serve
-    assert left_out(repeated(30, 30, 0), torch.tensor([0, 2, -1]), "balanced", 20) == []
-    assert left_out(repeated(30, 30, 0), repeated(9, 9, 0), {"a": 9, "b": 9}, 20) == []  # it is not asked for
-
-
-def test_without_a_class_floor_and_samples_are_those_of_the_others() -> None:
-    labels, unseen = repeated(300, 90, 30), repeated(100, 30, 0)
-    reference = replace(build(draw(0, labels), labels), unseen=draw(5, unseen), unseen_labels=unseen)
-    wanted = repeated(40, 40, 40)
-    seen, matched = Views(draw(7, wanted)), reference.matched("balanced")
-    assert distances_of_unseen(reference, matched, "balanced", wanted, 10) == {}
-    found = noise_floor(reference, matched, "balanced", wanted, 10, seen)
-    assert found.left_out == ("c",) and found.fraction == pytest.approx(1 / 3)
-    assert found.scores["n"] == 60 and found.samples["n"] == 80
-    assert {"precision", "density"} < found.scores.keys() == found.samples.keys()
-    assert not {"recall", "coverage"} & found.scores.keys()  # 60 images reach fewer real ones than 80 do
-    assert {"recall", "coverage_se"} < distances_of_unseen(reference, matched, "frequency", wanted[:30], 10).keys()
-    others = {"a": 40, "b": 40}
-    of_others = reference.matched(others)
-    rows, _ = alike_rows(unseen, wanted[:80], others)
-    for of, scores in (
-        (distances(draw(5, unseen)[rows], of_others, 10, unseen[rows]), found.scores),
-        (distances(seen.pool[:80], of_others, 10, wanted[:80]), found.samples),
-    ):
-        assert of.items() <= scores.items()
-        assert abs(scores["fd_debiased"]) < 3 * scores["fd_se"] and abs(scores["kid"]) < 3 * scores["kid_se"]
-    # Against the reference of all classes real images without one of them would not be near.
-    assert distances(seen.pool[:80], matched, 10, wanted[:80])["fd_debiased"] > 10 * found.samples["fd_se"]
-    notes = notes_on_classes(reference, "balanced", 120, found, "test")
-    assert "no or too few images of c, of which a fraction of 0.33 of the samples is" in notes[0]
-    assert f"score fd_debiased {found.samples['fd_debiased']:.4g} ±" in notes[0] and "of 60 real images" in notes[1]
-    card = floor_baselines({"in_domain": {"held_out": found}})["left_out"]["held_out"]
-    assert card == {"classes": ["c"], "fraction": found.fraction, "samples": {"in_domain": found.samples}}
-
-
-def test_a_floor_of_all_classes_leaves_none_out() -> None:
+def test_without_enough_images_of_a_class_there_is_no_floor() -> None:
     labels, unseen = repeated(300, 90, 30), repeated(100, 30, 10)
     reference = replace(build(draw(0, labels), labels), unseen=draw(5, unseen), unseen_labels=unseen)
-    wanted = repeated(40, 40, 40)
-    matched = reference.matched("balanced")
-    found = noise_floor(reference, matched, "balanced", wanted, 10, Views(draw(7, wanted)))
-    assert found == Floor(distances_of_unseen(reference, matched, "balanced", wanted, 10))
-    assert floor_baselines({"in_domain": {"held_out": found}}) == {"held_out": {"in_domain": found.scores}}
+    wanted, matched = repeated(40, 40, 40), reference.matched("balanced")
+    found = noise_floor(reference, matched, "balanced", wanted, 10)
+    assert {"precision", "density"} < found.keys()
+    assert not {"recall", "coverage"} & found.keys()  # 30 images reach fewer real ones than 120 do
+    assert {"recall", "coverage_se"} < noise_floor(reference, matched, "frequency", wanted[:30], 10).keys()
+    assert floor_baselines({"in_domain": {"held_out": found}}) == {"held_out": {"in_domain": found}}
     assert len(notes_on_classes(reference, "balanced", 120, found, "test")) == 1
     nothing = replace(reference, unseen=draw(5, repeated(0, 0, 5)), unseen_labels=repeated(0, 0, 5))
-    assert noise_floor(nothing, matched, "balanced", repeated(9, 9), 10, Views(draw(7, repeated(9, 9)))) == Floor()
-
-
-def test_a_class_that_the_reference_lacks_too_is_no_floor() -> None:
-    labels = repeated(60, 0, 0)
-    reference = replace(build(draw(0, labels), labels), unseen=draw(5, repeated(0, 40)), unseen_labels=repeated(0, 40))
-    wanted = repeated(20, 20)
-    found = noise_floor(reference, reference.matched("balanced"), "balanced", wanted, 5, Views(draw(7, wanted)))
-    assert found == Floor()
+    assert noise_floor(nothing, matched, "balanced", repeated(9, 9), 10) == {}

@@ -17,7 +17,7 @@ from darkroom.data.draw import drawn
 from darkroom.data.images import to_array
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import COLOURS, scene
-from darkroom.metrics.baselines import distances_of_unseen
+from darkroom.metrics.baselines import noise_floor
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.labels import label_baselines, recognition
 from darkroom.metrics.matching import Distribution, count_classes
@@ -116,7 +116,7 @@ def test_held_out_real_images_score_within_the_noise_floor(
         rows, distribution = asked(way, labels, trial)
         found = scored(reference, features[rows], labels[rows], distribution)
         matched = reference.matched(distribution)
-        floor = distances_of_unseen(reference, matched, distribution, labels[rows], 10)
+        floor = noise_floor(reference, matched, distribution, labels[rows], 10)
         assert floor["n"] == len(rows)
         off.append([(found[a] - floor[a]) / np.hypot(found[b], floor[b]) for a, b in PAIRS])
     assert np.abs(off).max() < 4.5 and (np.abs(off) < 2).mean() > 0.75
@@ -133,7 +133,7 @@ def test_without_the_same_classes_they_score_far_from_it(
     _, features, labels = pool
     rows, _ = asked(way, labels, 0)
     found = scored(reference, features[rows], labels[rows], "frequency")
-    floor = distances_of_unseen(reference, reference, "frequency", torch.full((len(rows),), -1), 10)
+    floor = noise_floor(reference, reference, "frequency", torch.full((len(rows),), -1), 10)
     assert found["fd_debiased"] - floor["fd_debiased"] > 10 * np.hypot(found["fd_se"], floor["fd_se"])
 
 

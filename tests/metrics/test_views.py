@@ -81,22 +81,8 @@ def test_both_are_stored_and_read(tmp_path: Path) -> None:
     assert torch.equal(again.spatial.cov, build().spatial.cov) and again.spatial.kid_within is None  # type: ignore[union-attr]
     assert torch.equal(again.unseen_logits, draw(1, UNSEEN).logits)  # type: ignore[arg-type]
     wanted = repeated(20, 20, 10)
-    one, other = (
-        noise_floor(each, each.matched("balanced"), "balanced", wanted, 5, draw(2, wanted)) for each in (build(), again)
-    )
-    assert one == other and {"sfid", "sfid_se", "inception_score", "inception_score_se"} < one.scores.keys()
-
-
-def test_real_images_without_a_class_score_like_those_samples_in_sfid_too() -> None:
-    unseen = repeated(80, 25, 0)
-    whole = with_held_out(build(), draw(1, unseen), unseen, 1000)
-    wanted = repeated(25, 25, 25)
-    found = noise_floor(whole, whole.matched("balanced"), "balanced", wanted, 5, draw(2, wanted))
-    assert found.left_out == ("c",)
-    for scored in (found.scores, found.samples):
-        assert abs(scored["sfid_debiased"]) < 4 * scored["sfid_se"]
-    wrong = distances(draw(2, wanted).take(wanted < 2), whole.matched("balanced"), 5, wanted[wanted < 2])
-    assert wrong["sfid_debiased"] > 10 * found.samples["sfid_se"]
+    one, other = (noise_floor(each, each.matched("balanced"), "balanced", wanted, 5) for each in (build(), again))
+    assert one == other and {"sfid", "sfid_se", "inception_score", "inception_score_se"} < one.keys()
 
 
 def test_held_out_images_are_a_reference_in_both(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.report.charts import Axis, error_bars, line_chart, short
+from darkroom.report.charts import Axis, line_chart, short
 
 WIDTH, HEIGHT = 460.0, 220.0
 POINT = st.tuples(st.integers(0, 10**10), st.floats(-1e4, 1e4).filter(lambda v: not v or abs(v) > 1e-9))
@@ -68,18 +68,6 @@ def test_ticks_of_a_linear_axis(low: float, length: float, most: int) -> None:
 def test_ticks_of_a_logarithmic_axis(low: float, decades: float) -> None:
     ticks = Axis(10**low, 10 ** (low + decades), 0, 100, log=True).ticks(5)
     assert 1 <= len(ticks) <= 6 and ticks == sorted(set(ticks))
-
-
-def test_error_bars_are_centred_on_their_values() -> None:
-    chart = error_bars([("generated", 2.0, 0.5, False), ("unseen <real>", -1.0, 1.0, True)], "title")
-    ElementTree.fromstring(chart)
-    bars = re.findall(r'class="line" d="M([0-9.]+) [0-9.]+H([0-9.]+)"/><circle cx="([0-9.]+)"', chart)
-    widths = []
-    for left, right, middle in bars:
-        assert (float(left) + float(right)) / 2 == pytest.approx(float(middle), abs=0.1)
-        widths.append(float(right) - float(left))
-    assert widths[1] == pytest.approx(2 * widths[0], abs=0.3)
-    assert "unseen &lt;real&gt;" in chart
 
 
 def test_short_labels() -> None:

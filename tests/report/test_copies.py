@@ -49,31 +49,17 @@ def cells(html: str) -> dict[str, str]:
     return {row.split('"')[1]: Page(f"<table><tr {row.split('</tr>')[0]}</tr></table>").text for row in rows}
 
 
-def test_numbers_stand_beside_those_of_held_out_images_with_what_they_say(made: Path) -> None:
+def test_numbers_stand_beside_those_of_held_out_images(made: Path) -> None:
     found("generator", COPIER)
     html = render("title", read_inputs())
     page, rows = Page(html), cells(html)
     assert page.faults == [] and "n = 400" in page.text and "n = 260" in page.text
     assert "90.0% (86.7 to 92.6)" in rows["copies_pixels"] and "0.0% (0.0 to 1.5)" in rows["copies_pixels"]
-    assert "More generated images than held-out ones" in rows["copies_pixels"]
-    assert "No more generated images" in rows["copies_moved"]
-    assert "No more generated images" in rows["copies_features"]  # the intervals, 0.7 to 3.2 and 0 to 1.5, overlap
-    assert "Nearer to training images" in rows["ct_pixels"] and "99.0%" in rows["ct_pixels"]
-    assert "\N{MINUS SIGN}20.0" in rows["ct_pixels"]
-    assert "Further from training images" in rows["ct_moved"]
-    assert "As near to training images" in rows["ct_features"]
-    assert "within two standard errors" in rows["fd_gap"]
-    assert "nearer to training images than to held-out ones" in rows["kid_gap"]
-    assert "53.25" in rows["times_seen"] and "1,440 images" in rows["times_seen"]
+    assert "far nearer than all others" in rows["copies_pixels"] and "mirror" not in rows["ct_pixels"]
+    assert "\N{MINUS SIGN}20.0" in rows["ct_pixels"] and "0.5" in rows["ct_pixels"]
+    assert "\N{MINUS SIGN}0.50 ± 0.12" in rows["kid_gap"] and "53.25" in rows["times_seen"]
     pictures = [tag for name, tag in page.tags if name == "img" and "nearest to them" in str(tag.get("alt"))]
     assert len(pictures) == 3 and all(int(str(tag["width"])) == 8 * 98 + 2 for tag in pictures)
-
-
-def test_images_near_held_out_ones_are_said_to_be_so(made: Path) -> None:
-    found("generator", HONEST, floor=FLOOR | {"copies_pixels": 0.5})
-    rows = cells(render("title", read_inputs()))
-    assert "Fewer generated images" in rows["copies_pixels"]
-    assert "nearer to held-out images than to training ones" in rows["kid_gap"]
 
 
 def test_each_set_of_images_has_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

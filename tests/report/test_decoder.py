@@ -13,7 +13,7 @@ from darkroom.report.curves import read_training
 from darkroom.report.decoder import pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import read_inputs
-from darkroom.report.page import groups, render
+from darkroom.report.page import render
 from darkroom.report.trainings import drawn
 from report.making import DECODER, DIT, FLOOR, HALVES, PRIOR, REAL, TEXT, UNETS, Page, change, curve, project
 
@@ -89,15 +89,8 @@ def test_further_pictures_are_those_that_the_manifest_names(told: Path) -> None:
     assert "In-painting." in text and "Variations." not in text
 
 
-def test_the_chart_of_distances_shows_all_generators(told: Path) -> None:
-    charts = [group.chart for group in groups(read_inputs()) if group.chart]
-    assert len(charts) == 1 and charts[0].count('<g class="run">') == 3 and charts[0].count('<g class="real">') == 4
-    assert ">of embeddings<" in charts[0] and ">of captions<" in charts[0]
-    assert charts[0].count(">real, as many<") == 3  # each has a floor of its own number and classes
-
-
 def test_headlines_tell_of_colour_and_form_or_else_of_classes(told: Path) -> None:
-    assert {line.title: line.text for line in headlines(read_inputs()) if " of " in line.title} == {
+    assert {line.title: line.number.text for line in headlines(read_inputs()) if " of " in line.title} == {
         "Colour and form, of embeddings": "81.2%",
         "Colour and form, of captions": "62.5%",
     }
@@ -127,9 +120,8 @@ def test_u_nets_prior_and_scene_reader_have_their_curves(told: Path) -> None:
     assert "U-Net up" not in Page(render("Shapes", read_inputs(("base",)))).text
     for name, last in (("cosine", 0.9), ("cosine_text", 0.5), ("cosine_other", 0.25)):
         curve(Path("curves/prior"), f"eval/{name}", [(100, 0.0), (200, last)])
-    chart = drawn(read_training(Path("curves/prior"))).cosines
+    (chart,) = drawn(read_training(Path("curves/prior"))).scores
     assert all(f">{name}<" in chart for name in ("made", "of the text", "of another image"))
-    assert "A prior is of use" in page().text
 
 
 def test_where_nothing_was_made_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +150,8 @@ def test_a_decoder_told_nothing_has_no_chance_to_compare_with(told: Path) -> Non
 @pytest.mark.parametrize(
     ("breakage", "names"),
     [
-        (lambda: change("metrics/decoder.json", beauty=1.0), ["metrics/decoder.json", "`beauty`"]),
         (lambda: Path("samples/decoder/variations.png").unlink(), ["samples/decoder/variations.png is missing"]),
         (lambda: Path("samples/text/grid.png").write_bytes(b"no"), ["samples/text/grid.png"]),
-        (lambda: _prior(beauty=1.0), ["models/prior", "`beauty`"]),
         (lambda: _prior(split=None), ["models/prior"]),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
-from report.making import BASELINES, CLASSES, FLOOR, Page, change, project
+from report.making import BASELINES, FLOOR, Page, change, project
 
 SFID = {"sfid": 30.5, "sfid_debiased": 28.25, "sfid_se": 1.5, "inception_score": 3.75, "inception_score_se": 0.125}
 DIVERSITY = {"diversity": 0.625, "diversity_se": 0.03125}
@@ -59,16 +59,3 @@ def test_diversity_stands_beside_that_of_real_pairs() -> None:
     found = page()
     assert [value for value, _ in found.rows["diversity"]] == [0.625, 0.03125, 0.75, 0.0625]
     assert "20 pairs" in found.text and "17 pairs" in found.text and "the model repeats itself" in found.text
-
-
-def test_the_headline_compares_the_classes_that_held_out_images_have() -> None:
-    project()
-    samples = {"in_domain": {"n": 27, **FLOOR, "fd_debiased": 2.125, "fd_se": 0.25}}
-    left_out = {"held_out": {"classes": [CLASSES[2]], "fraction": 0.325, "samples": samples}}
-    with_scores({}, baselines={"left_out": left_out})
-    text = page().text
-    assert f"Without {CLASSES[2]}, of which the test split has no or too few images, it is 2.12 ± 0.25" in text
-    assert (
-        "38 real images of the test split score 1.4 ± 1.2: the difference, 0.8 ± 1.2, is within two standard errors"
-        in text
-    )

@@ -24,7 +24,6 @@ READ = [
     "samples/generator/grid.png",
     "samples/reconstructions/manifest.json",
     "samples/reconstructions/grid.png",
-    "samples/reconstructions/codes.tsv",
     "data/catalog/manifest.json",
     "samples/catalog/grid.png",
     "data/reference/manifest.json",
@@ -71,15 +70,10 @@ def test_broken_curve_is_named_with_its_line(made: Path, point: tuple[object, ob
 @pytest.mark.parametrize(
     ("breakage", "names"),
     [
-        (lambda: change("metrics/generator.json", beauty=1.0), ["metrics/generator.json", "`beauty`"]),
-        (lambda: change("metrics/generator.json", beauty_se=1.0), ["metrics/generator.json", "`beauty_se`"]),
-        (lambda: change("metrics/generator.json", kid=None), ["metrics/generator.json", "`kid_se`"]),
         (lambda: change("metrics/tokenizer.json", ssim="good"), ["metrics/tokenizer.json", "`ssim`"]),
         (lambda: change("metrics/tokenizer.json", psnr=float("inf")), ["metrics/tokenizer.json", "`psnr`"]),
         (lambda: change("cards/generator.json", n_fake=None), ["cards/generator.json", "`protocol.n_fake`"]),
         (lambda: change("data/catalog/manifest.json", classes=3), ["data/catalog", "`classes`"]),
-        (lambda: change("metrics/clip.json", beauty=1.0), ["metrics/clip.json", "`beauty`"]),
-        (lambda: change("metrics/clip.json", image_to_text_r1=None), ["metrics/clip.json", "`image_to_text_r1_se`"]),
         (lambda: Path("docs/dag.svg").write_text("<html></html>"), ["docs/dag.svg"]),
     ],
 )

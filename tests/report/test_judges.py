@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from darkroom.report.curves import read_training
+from darkroom.report.curves import TITLES, read_training
 from darkroom.report.inputs import FURTHER, TRAININGS
-from darkroom.training.plateau import TITLES
 
 
 @pytest.mark.parametrize("name", [*TRAININGS, *FURTHER, "decoder/base"])

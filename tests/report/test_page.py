@@ -15,8 +15,6 @@ from darkroom.metrics.codes import code_scores
 from darkroom.metrics.score import wilson
 from darkroom.models.decoder.settings import Names
 from darkroom.params.parts import Part
-from darkroom.report.charts import _falling as codes_drawn
-from darkroom.report.charts import read_codes
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
@@ -146,15 +144,17 @@ def test_samples_of_no_class_and_of_one_stand_in_no_columns(made: Path, changes:
 def test_held_out_images_are_the_reference_of_the_headline_where_they_are_enough(made: Path) -> None:
     name = "Fréchet distance, without its bias"
     (before,) = [line for line in headlines(read_inputs()) if line.title == name]
-    assert before.value == DIT["fd_debiased"] and "the real ones of the train split; less is better" in before.sentence
+    assert (
+        before.number.value == DIT["fd_debiased"]
+        and "the real ones of the train split; less is better" in before.sentence
+    )
     assert "too small to be the reference" in before.sentence and "260 images; 640 are needed" in before.sentence
     inputs = read_inputs()
     facts = inputs.reference.extractors["in_domain"]
     many = facts.model_copy(update={"held_out": facts.held_out | {"n": 5000}})
     reference = inputs.reference.model_copy(update={"extractors": {"in_domain": many}})
-    inputs.generator.whole["protocol"]["extractors"] = {"in_domain": {"held_out_n": 500}}
-    (kept,) = [line for line in headlines(replace(inputs, reference=reference)) if line.title == name]
-    assert "keeps 500 of the 5,000 images of the test split" in kept.sentence and "from 640 on" in kept.sentence
+    (large,) = [line for line in headlines(replace(inputs, reference=reference)) if line.title == name]
+    assert "too small" not in large.sentence
     unseen = {"fd_held_out": 9.5, "fd_held_out_debiased": 9.25, "fd_held_out_se": 0.5}
     change("metrics/generator.json", **unseen)
     card = json.loads(Path("cards/generator.json").read_text())
@@ -165,7 +165,7 @@ def test_held_out_images_are_the_reference_of_the_headline_where_they_are_enough
         baselines=card["baselines"] | {"train": trained},
     )
     (line,) = [line for line in headlines(read_inputs()) if line.title == name]
-    assert line.value == 9.25 and "the real ones of the test split, which no training saw" in line.sentence
+    assert line.number.value == 9.25 and "the real ones of the test split, which no training saw" in line.sentence
     assert "40 real images of the train split, of the same classes, score 8.25 ± 0.50" in line.sentence
     assert "too small" not in line.sentence
     assert [value for value, _ in page().rows["fd_held_out_debiased"]] == [9.25, 0.5, 8.25, 0.5]
@@ -221,20 +221,7 @@ def test_without_a_generator_the_tokenizers_own_images_are_the_headline(
     assert [value for value, _ in fd] == [
         *(OWN["fd"], OWN["fd_se"], FLOOR["fd"], FLOOR["fd_se"], HALVES["fd"], HALVES["fd_se"])
     ]
-    assert "noise floor" in html and "Below each dot stands" in found.text
-
-
-def test_without_a_generator_the_decoders_images_have_the_chart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    project(told=True)
-    charts = [attributes.get("class") for _, attributes in page().tags].count("floor")
-    without_generator()
-    found = page()
-    assert found.faults == [] and "Below each dot stands" in found.text
-    assert charts == 1
-    assert [attributes.get("class") for _, attributes in found.tags].count("floor") == 2  # embeddings, and captions
+    assert "noise floor" in html
 
 
 def test_only_inceptions_distance_is_called_fid(made: Path) -> None:
@@ -251,17 +238,8 @@ def test_counts_stand_above_the_scores(made: Path) -> None:
     assert "n = 40" in text and "n = 260" in text and "n = 38" in text and "n = 719 and 720" in text
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"fd_debiased": 9.0}, "further from the reference, by 7.6 ± 1.2"),
-        ({"fd_debiased": 2.0}, "the difference, 0.6 ± 1.2, is within two standard errors"),
-        ({"fd_debiased": -3.0}, "nearer to the reference, by \N{MINUS SIGN}4.4 ± 1.2"),
-    ],
-)
-def test_headline_compares_with_unseen_real_images(made: Path, changes: dict[str, float], says: str) -> None:
-    change("metrics/generator.json", **changes)
-    assert says in page().text
+def test_headline_compares_with_unseen_real_images(made: Path) -> None:
+    assert "38 real images of the test split, of the same classes, score 1.4 ± 1.2." in page().text
 
 
 def test_scores_of_too_few_images_say_so_in_place_of_an_error(made: Path) -> None:
@@ -381,8 +359,7 @@ def test_stages_that_had_nothing_to_do_are_pale(made: Path) -> None:
     assert pale() - before == {"train_clip"}
 
 
-def test_codes_have_their_scores_and_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both splits as shares of 4 codes, sorted; a continuous tokenizer has none of it."""
+def test_codes_have_their_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     train, scored = np.array([10, 0, 70, 20]), np.array([0, 0, 5, 5])
     scores = {**TOKENIZER, "rfid": 3.5, "ms_ssim": 0.97, "lpips": 0.25, **code_scores(train, scored, 16, 64)}
@@ -393,15 +370,11 @@ def test_codes_have_their_scores_and_a_curve(tmp_path: Path, monkeypatch: pytest
     assert found.rows["codebook_usage"][0][0] == 0.75 and found.rows["dead_codes_scored"][0][0] == 2
     for text in ("Codes of the train split", "Codes of the test split", "4 in the codebook", "LPIPS", "MS-SSIM"):
         assert text in found.text
-    assert "codes, the most frequent first" in found.text and "encoded into codes" in found.text
-    points = read_codes(Path("samples/reconstructions/codes.tsv"))
-    assert (points.train, points.scored) == ([70, 20, 10, 0], [5, 5, 0, 0])
-    for of, shares in ((points.train, [2.8, 0.8, 0.4, 0]), (points.scored, [2, 2, 0, 0])):
-        np.testing.assert_allclose(codes_drawn(of), list(enumerate(shares, 1)))
+    assert "encoded into codes" in found.text
 
 
 def test_a_tokenizer_without_codes_has_none_on_the_page(made: Path) -> None:
-    assert "codebook" not in page().text and "most frequent" not in page().text
+    assert "codebook" not in page().text
 
 
 def test_samples_shown_are_counted(made: Path) -> None:
@@ -420,14 +393,6 @@ def test_a_class_without_images_has_no_column(made: Path) -> None:
     change("metrics/generator.json", n=5)
     text = page().text
     assert "their first 5 images" in text and "the first 2 of 3 classes" in text
-
-
-def test_a_strip_is_shown_where_there_is_one(made: Path) -> None:
-    assert "From noise to image" not in page().text
-    grid(Path("samples/generator/strip.png"), 16, 8)
-    change("samples/generator/manifest.json", files={"strip.png": ""})
-    change("cards/generator.json", samples=manifest_hash(Path("samples/generator")))
-    assert "From noise to image" in page().text
 
 
 def test_data_card_counts(made: Path) -> None:

@@ -164,25 +164,13 @@ def test_classes_of_one_sample_have_no_diversity_and_the_card_says_so(clone):
     assert found == Measurement(notes=["diversity is left out: no two samples are of one class"])
 
 
-def test_beside_a_class_that_held_out_images_lack_stand_the_other_classes(clone):
+def test_a_class_that_held_out_images_lack_has_no_floor_and_the_card_says_so(clone):
     write(["even"] * 8 + ["odd"] * 8 + ["rare"] * 8, "balanced")
-    scores, card = score()
-    floor, beside = card["baselines"]["held_out"]["in_domain"], card["baselines"]["left_out"]["held_out"]
-    assert beside["classes"] == ["rare"] and beside["fraction"] == pytest.approx(1 / 3)
-    there = ImageShards.open_parts(["one"], "test").labels
-    assert floor["n"] == 2 * min(8, there.count("even"), there.count("odd")) and "fd_se" in floor
-    assert beside["samples"]["in_domain"]["n"] == 16
-    assert beside["samples"]["in_domain"]["fd_debiased"] != scores["fd_debiased"]
-    of_floor, of_pairs = (
-        next(n for n in card["notes"] if n.startswith(name)) for name in ("in_domain: ", "diversity:")
-    )
-    assert "the split test has no or too few images of rare, of which a fraction of 0.33" in of_floor
-    assert f"{beside['samples']['in_domain']['fd_debiased']:.4g}" in of_floor
-    assert "no two images of the split test are of rare, so that of real images is of the other classes" in of_pairs
+    _, card = score()
+    assert card["baselines"]["held_out"] == {"in_domain": {}}
+    assert any("no noise floor: the split test has too few images" in note for note in card["notes"])
+    assert any(note.startswith("diversity: no two images of the split test are of rare") for note in card["notes"])
     assert card["protocol"]["diversity"]["pairs"] == 12 and np.isfinite(card["baselines"]["diversity"]["diversity"])
     write(["rare"] * 8, {"rare": 8})
     scores, card = score()
-    assert "diversity" in scores and "diversity" not in card["baselines"] and "left_out" not in card["baselines"]
-    assert card["baselines"]["held_out"] == {"in_domain": {}}
-    assert any(note.startswith("diversity stands alone") for note in card["notes"])
-    assert any(note.startswith("no noise floor") for note in card["notes"])
+    assert "diversity" in scores and "diversity" not in card["baselines"]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from PIL import Image
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.check.check import read_params
@@ -220,17 +219,6 @@ def test_batches_of_another_device_are_not_taken(model: Path) -> None:
     here.mkdir()
     there = KeptBatches.place(state, "NVIDIA H100")
     assert there != here and not here.exists() and there == KeptBatches.place(state, "NVIDIA H100")
-
-
-def test_a_strip_that_cannot_be_drawn_is_refused_before_anything_is_sampled(
-    model: Path, batches_seen: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(DiTSampler, "trajectory")
-    with pytest.raises(DarkroomError, match=r"`sample_generator\.common\.strip` draws images on their way"):
-        shards(strip=2)
-    assert not batches_seen
-    shards()
-    assert batches_seen
 
 
 RANK = """
@@ -473,16 +461,3 @@ def test_the_npz_holds_the_images_of_the_shards(model: Path) -> None:
     assert path.read_bytes() == first
     shards(images=6)
     assert not path.exists()
-
-
-def test_the_strip_ends_with_the_images(model: Path) -> None:
-    shards(images=23, strip=3)
-    strip = np.asarray(Image.open("samples/generator/strip.png")).transpose(2, 0, 1)
-    grid = np.asarray(Image.open("samples/generator/grid.png")).transpose(2, 0, 1)
-    side = 96 + 2  # of 16 pixels, drawn at 96
-    assert strip.shape == (3, 3 * side + 2, 8 * side + 2) and manifest()["files"]["strip.png"]
-    for number in range(3):
-        row = strip[:, 2 + number * side :][:, : side - 2]
-        last = row[:, :, 2 + 7 * side :][:, :, : side - 2]
-        np.testing.assert_array_equal(last, grid[:, 2:side, 2 + number * side :][:, :, : side - 2])
-        assert (row[:, :, 2:side] != last).any()

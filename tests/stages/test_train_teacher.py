@@ -52,13 +52,13 @@ def clone(tmp_path, monkeypatch):
     shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
     make_data(3)
 
-    def params(kind="kl", network="none", target="labels", **changes):
+    def params(kind="kl", network="none", **changes):
         values = read_params(ROOT / "params.yaml")
         values["run"] |= {"device": "cpu", "grid_every": 0}
         values["train_tokenizer"] |= {"kind": kind, **changes}
         if network != "none":
             values["train_tokenizer"][kind]["perceptual"] = {"network": network, "weight": 0.5}
-        values["train_teacher"] |= {"target": target, "model": {"channels": [4], "layers": 1}}
+        values["train_teacher"] |= {"model": {"channels": [4], "layers": 1}}
         values["train_teacher"]["training"] |= TRAINING
         Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
         return validate(schema("train_teacher"), given("train_teacher"))
@@ -109,11 +109,9 @@ def test_what_a_loss_asks_for_is_trained(clone, kind):
 
 def test_one_class_that_a_loss_should_learn_from_is_told_before_any_work(clone):
     make_data(1)
-    with pytest.raises(DarkroomError, match=r"^all images have the label .*`train_teacher.target` to rotation") as told:
+    with pytest.raises(DarkroomError, match=r"^all images have the label .*which need no labels") as told:
         train_teacher.run(clone(network="teacher"))
     assert "\n" not in str(told.value) and not [*Path(".darkroom").rglob("images-*")]
-    train_teacher.run(clone(network="teacher", target="rotation"))
-    assert json.loads(Path("models/teacher/manifest.json").read_text())["trained"]
 
 
 def test_the_dry_run_says_that_nothing_is_trained(clone, tmp_path):

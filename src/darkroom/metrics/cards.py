@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.score import TOO_FEW, count_blocks
 from darkroom.metrics.table import formulas
 
@@ -78,16 +77,6 @@ def score_card(
         "formulas": formulas(scores),
         "notes": [*notes, *more_notes],
     }
-
-
-def require_new(card: Mapping[str, Any], where: object) -> None:
-    """Check that a card has the parts above; cards of before had everything in one level.
-
-    Raises:
-        ArtifactError: it has not.
-    """
-    if card and "protocol" not in card:
-        raise ArtifactError(f"{where} is an older card, without `protocol`: make it again (`dvc repro`).")
 
 
 LIBRARIES = ("numpy", "torch", "torch-fidelity", "torchmetrics")

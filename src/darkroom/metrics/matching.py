@@ -90,14 +90,6 @@ def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
-def _counts(numbers: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return the images of each class, float64, of both; None: there are none, or one that is wanted has no class."""
-    if not len(wanted) or not len(numbers) or (wanted < 0).any():
-        return None
-    classes = int(max(wanted.max(), numbers.max())) + 1
-    return count_classes(numbers, classes).double(), count_classes(wanted, classes).double()
-
-
 def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> tuple[list[int], bool]:
     """Return drawn rows of real images that are as many as the samples and of their classes, or as many as there are.
 
@@ -112,10 +104,11 @@ def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> t
     Returns:
         the rows, and whether their classes are those of the samples, and not chance.
     """
-    chance, counts = (drawn(len(numbers), len(wanted)), False), _counts(numbers, wanted)
-    if counts is None:
+    chance = drawn(len(numbers), len(wanted)), False
+    if not len(wanted) or not len(numbers) or (wanted < 0).any():
         return chance
-    there, asked = counts
+    classes = int(max(wanted.max(), numbers.max())) + 1
+    there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
     fraction = min(1.0, float((there / asked)[asked > 0].min()))
     if fraction < 1 and distribution == FREQUENCY:
         return chance
@@ -124,30 +117,6 @@ def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> t
     of_rows = numbers.numpy()[mixed]
     keep = (of_rows >= 0) & (_rank(of_rows) < quota.numpy()[np.maximum(of_rows, 0)])
     return mixed[keep].tolist(), True
-
-
-def left_out(numbers: Tensor, wanted: Tensor, distribution: Distribution, least: int) -> list[int]:
-    """Return the classes without which real images are alike to samples in `least` images or more, the rarest first.
-
-    Of a class that has no real image no number is alike. Such classes are left out, and where the others are fewer than
-    `least` alike, so is one class after another, that with the fewest real images for those asked first; where no
-    choice gives `least` images, that one is made which gives most. By frequency, and where a sample has no class, no
-    class is left out: any drawn images serve. The first three arguments are those of `alike_rows`.
-    """
-    if distribution == FREQUENCY or (counts := _counts(numbers, wanted)) is None:
-        return []
-    there, asked = counts
-    shown = asked.nonzero().flatten()
-    rarest = shown[torch.argsort((there / asked)[shown], stable=True)]
-    best, most = 0, 0
-    for count in range(len(rarest)):
-        kept = rarest[count:]
-        alike = int(asked[kept].sum() * min(1.0, float(there[kept[0]] / asked[kept[0]])) + 1e-9)
-        if alike > most:
-            best, most = count, alike
-        if alike >= least:
-            break
-    return rarest[:best].tolist()
 
 
 def _whole(counts: Tensor) -> Tensor:

@@ -132,7 +132,6 @@ class Nearest:
             self._compare()
 
     def _compare(self) -> None:
-        """Compare the held vectors, and keep the nearest ones of each image."""
         held, self._held = self._held, []
         for group in torch.cat(held).split(_ROWS) if held else ():
             block = (group - self._centre).to(self._device)

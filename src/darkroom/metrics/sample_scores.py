@@ -34,7 +34,6 @@ _NETWORKS = {
     "inception": "the Inception network",
     "dinov2": "DINOv2",
     "clip": "CLIP",
-    "tokenizer": "the tokenizer's encoder",
 }
 
 

@@ -1,14 +1,11 @@
-"""Line charts, of codes too, and error bars as SVG. Colours come from the style sheet of the page, by class."""
+"""Line charts as SVG. Colours come from the style sheet of the page, by class."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import numpy as np
 from markupsafe import Markup, escape
 
-from darkroom.artifacts.manifest import ArtifactError
 from darkroom.report.numbers import MINUS, fixed
 
 Points = Sequence[tuple[float, float]]
@@ -107,8 +104,6 @@ def line_chart(
     log: bool = True,
     names: Mapping[str, str] | None = None,
     dots: Collection[str] = ("val",),
-    y_range: tuple[float, float] | None = None,
-    x_label: str = "images seen",
 ) -> Markup:
     """Return lines over images seen; of a series with a single point, or among `dots`, the points as dots.
 
@@ -122,8 +117,6 @@ def line_chart(
         log: whether the vertical axis may be logarithmic: it is where positive values differ by more than ten times.
         names: the names of classes in the key; by default the class itself.
         dots: classes whose points are also drawn as dots.
-        y_range: the ends of a linear vertical axis; None: derived from the values.
-        x_label: the label of the horizontal axis.
 
     Returns:
         SVG, or an empty text where no series has a point.
@@ -134,7 +127,7 @@ def line_chart(
     values = [value for points in drawn.values() for _, value in points]
     dotted = {name for name, points in drawn.items() if name in dots or len(points) == 1}
     x = Axis(0, max(at for points in drawn.values() for at, _ in points) or 1, _LEFT, width - _RIGHT)
-    y = Axis(*y_range, height - _BOTTOM, _TOP) if y_range else _vertical(values, height, log)
+    y = _vertical(values, height, log)
     label = f"{y_label}{' (log)' if y.log else ''}"
     key = ""
     if len(drawn) > 1:
@@ -153,9 +146,7 @@ def line_chart(
         parts.append(f'<path class="mark" d="M{_px(x(tick))} {_px(y.start)}v4"/>')
         parts.append(f'<text class="tick mid" x="{_px(x(tick))}" y="{_px(y.start + 18)}">{short(tick)}</text>')
     parts.append(f'<path class="axis" d="M{_px(x.start)} {_px(y.start)}H{_px(x.end)}"/>')
-    parts.append(
-        f'<text class="label mid" x="{_px((x.start + x.end) / 2)}" y="{_px(height - 4)}">{escape(x_label)}</text>'
-    )
+    parts.append(f'<text class="label mid" x="{_px((x.start + x.end) / 2)}" y="{_px(height - 4)}">images seen</text>')
     for name, points in reversed(drawn.items()):
         places = [(_px(x(at)), _px(y(value))) for at, value in points]
         line = "M" + "L".join(f"{a} {b}" for a, b in places)
@@ -163,87 +154,3 @@ def line_chart(
         parts += [f'<circle cx="{a}" cy="{b}" r="3"/>' for a, b in places if name in dotted]
         parts.append("</g>")
     return Markup("".join([*parts, key, "</svg>"]))
-
-
-def error_bars(rows: Sequence[tuple[str, float, float, bool]], title: str, width: float = 460.0) -> Markup:
-    """Return values with bars of one standard error to each side, one below the other, on one axis from 0 or below.
-
-    Args:
-        rows: (name, value, standard error, whether it is of real images), at least one.
-        title: a description of the chart for screen readers.
-        width: px.
-    """
-    pitch, top, left = 30.0, 8.0, 150.0
-    base = top + pitch * len(rows)
-    low, high = min(0.0, *(v - e for _, v, e, _ in rows)), max(0.0, *(v + e for _, v, e, _ in rows))
-    room = (high - low) * 0.03 or 1.0
-    x = Axis(low - (room if low else 0), high + room, left, width - _RIGHT)
-    parts = [f'<svg class="chart" role="img" viewBox="0 0 {_px(width)} {_px(base + 26)}" aria-label="{escape(title)}">']
-    for tick in x.ticks(5):
-        parts.append(f'<path class="rule" d="M{_px(x(tick))} {_px(top)}V{_px(base)}"/>')
-        parts.append(f'<text class="tick mid" x="{_px(x(tick))}" y="{_px(base + 18)}">{short(tick)}</text>')
-    for at, (name, value, error, real) in enumerate(rows):
-        y = top + pitch * (at + 0.5)
-        parts.append(f'<g class="{"real" if real else "run"}">')
-        parts.append(f'<text class="label end" x="{_px(left - 12)}" y="{_px(y + 4)}">{escape(name)}</text>')
-        parts.append(f'<path class="line" d="M{_px(x(value - error))} {_px(y)}H{_px(x(value + error))}"/>')
-        parts.append(f'<circle cx="{_px(x(value))}" cy="{_px(y)}" r="4.5"/></g>')
-    return Markup("".join([*parts, "</svg>"]))
-
-
-_POINTS = 256  # maximum number of points of a curve
-
-
-@dataclass(frozen=True)
-class CodeCounts:
-    """The number of occurrences of each code in the train split and in the reconstructed split."""
-
-    train: list[int]
-    scored: list[int]
-
-
-def read_codes(path: Path) -> CodeCounts | None:
-    """Return the table that `score_tokenizer` wrote; None where the tokenizer has no codes.
-
-    Raises:
-        ArtifactError: missing, or not a table of codes; the message names the file.
-    """
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(path, sep="\t")
-        train, scored = (table[name].astype(int).tolist() for name in ("train", "scored"))
-        return CodeCounts(train, scored) if len(table) else None
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path} is missing: run the stage that writes it (`dvc repro`).") from error
-    except (KeyError, ValueError) as error:
-        raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {path.parent}`.") from error
-
-
-def drawn(counts: CodeCounts, split: str) -> Markup:
-    """Return a chart of the frequency of each code relative to a uniform distribution, in descending order.
-
-    Each split is sorted by itself. A fully and uniformly used codebook is a line at 1.
-
-    Args:
-        counts: the counts of the codes.
-        split: the name of the reconstructed split.
-    """
-    return line_chart(
-        {"train": _falling(counts.train), "run": _falling(counts.scored)},
-        "how often each code occurs, the most frequent first",
-        "share, 1 = even",
-        width=460.0,
-        height=200.0,
-        names={"train": "train split", "run": f"{split} split"},
-        dots=(),
-        x_label="codes, the most frequent first",
-    )
-
-
-def _falling(counts: Sequence[int]) -> list[tuple[float, float]]:
-    """Return points (rank, frequency times the number of codes), at most `_POINTS` evenly spaced ones."""
-    falling = np.sort(np.array(counts, dtype=np.float64))[::-1]
-    falling *= len(falling) / max(1.0, falling.sum())
-    chosen = np.unique(np.linspace(0, len(falling) - 1, min(_POINTS, len(falling))).round().astype(int))
-    return [(float(rank + 1), float(falling[rank])) for rank in chosen]

@@ -10,7 +10,7 @@ from darkroom.metrics.table import of_group
 from darkroom.report.metadata import PriorFacts, Samples, Scores, typed
 from darkroom.report.numbers import number, written
 from darkroom.report.pictures import Picture, read_png
-from darkroom.report.scores import Row, Scored, read_scored, require_explained, value_of
+from darkroom.report.scores import Row, Scored, read_scored, value_of
 
 PRIOR, SAMPLES = Path("models/prior"), Path("samples")
 GRID = "grid.png"
@@ -57,7 +57,7 @@ def read_prior() -> PriorScored | None:
     """Return the scores in the manifest of the prior; None where no prior was trained.
 
     Raises:
-        ArtifactError: the manifest is missing or damaged, or the page cannot explain a score.
+        ArtifactError: the manifest is missing or damaged.
     """
     metadata = typed(PriorFacts, read_manifest(PRIOR, "prior"), PRIOR)
     if not metadata.trained or not metadata.scores:
@@ -65,7 +65,6 @@ def read_prior() -> PriorScored | None:
     found = dict(metadata.scores)
     split, images = typed(str, found.pop("split", None), PRIOR), typed(int, found.pop("images", None), PRIOR)
     scores = typed(Scores, found, PRIOR)
-    require_explained(sorted(set(scores) - {*of_group("prior"), "cosine_se"}), f"{PRIOR} holds the score")
     return PriorScored(split, images, scores)
 
 

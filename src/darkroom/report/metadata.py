@@ -72,8 +72,6 @@ class NearestFacts(Metadata):
     """samples/nearest/NAME: how many images of each set, scores of the samples and of held-out ones.
 
     held_out: `split` and `images` of the real images that no training saw.
-
-    nearer: in each space, in which fraction of pairs a sample lies nearer to the train split than a held-out image.
     columns: the classes of the columns of the pictures of real images beside samples.
     originals: the split of the real images, where they are those of the samples' captions; they stand in no column.
     neighbours: rows of samples above their neighbours.
@@ -84,7 +82,6 @@ class NearestFacts(Metadata):
     train: int = 0
     scores: Scores = {}
     floor: Scores = {}
-    nearer: Scores = {}
     columns: list[str] = []
     originals: str = ""
     neighbours: int = 0
@@ -126,19 +123,11 @@ class LabelBaselines(Metadata):
     held_out_confident: float | None = None
 
 
-class LeftOut(Metadata):
-    """Classes that a noise floor leaves out, and scores of the samples of the others."""
-
-    classes: list[str]
-    samples: dict[str, Scores]
-
-
 class Baselines(Metadata):
     """What is known without the model.
 
     held_out: the noise floor by extractor: what held-out real images of the same number and classes score, and `n`.
     train: where held-out images are a reference too, what as many training images score against them.
-    left_out: where one of these two leaves classes out, by its name, what the samples of the other classes score.
     label_accuracy: what they and a constant answer get.
     diversity: that of held-out real images, and `n`, their pairs.
     scene_reader: scores of `originals` and `renders`.
@@ -147,7 +136,6 @@ class Baselines(Metadata):
 
     held_out: dict[str, Scores] = {}
     train: dict[str, Scores] = {}
-    left_out: dict[str, LeftOut] = {}
     label_accuracy: LabelBaselines | None = None
     diversity: Scores = {}
     scene_reader: dict[str, Scores] = {}

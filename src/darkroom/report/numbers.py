@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,15 +23,6 @@ class Number:
     se: float | None = None
     se_text: str = ""
     few: str = ""
-
-    @property
-    def pieces(self) -> dict[str, str]:
-        """The digits before the decimal point and what follows them, of the value and of its error."""
-        found = dict[str, str]()
-        for name, text in (("", self.text), ("se_", self.se_text)):
-            whole, point, rest = text.partition(".")
-            found |= {f"{name}whole": whole, f"{name}fraction": point + rest}
-        return found
 
 
 def _decimals(scale: float, significant: int) -> int:
@@ -59,13 +50,6 @@ def number(value: float, se: float | None = None) -> Number:
 def percent(fraction: float) -> str:
     """Return a fraction in [0, 1] as a percentage with one decimal."""
     return f"{fixed(100 * fraction, 1)}%"
-
-
-def widths(numbers: Iterable[Number]) -> dict[str, int]:
-    """Return the maximum lengths before and after the decimal point, of values and errors, to align a table."""
-    found = [one.pieces for one in numbers]
-    names = ("whole", "fraction", "se_whole", "se_fraction")
-    return {name: max((len(pieces[name]) for pieces in found), default=0) for name in names}
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -6,30 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from darkroom.data.catalog import class_warnings
 from darkroom.metrics import table
 from darkroom.metrics.labels import LITTLE
-from darkroom.metrics.sample_scores import held_out_names, score_names
-from darkroom.report.charts import drawn as draw_codes
-from darkroom.report.charts import error_bars
+from darkroom.metrics.sample_scores import ALONE, held_out_names, score_names
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
 from darkroom.report.metadata import Samples
 from darkroom.report.numbers import (
-    Number,
     damage_rows,
     flat,
     number,
     passed_over_rows,
     percent,
     range_of,
-    widths,
     written,
 )
-from darkroom.report.scores import ClipScored, Row, Scored, debiased, distance_rows, distance_title, rows, value_of
+from darkroom.report.scores import ClipScored, Row, Scored, rows, value_of
 from darkroom.report.trainings import drawn
 from darkroom.terminal.numbers import bytes_of, counted
 
@@ -53,23 +48,12 @@ _EXTRACTORS = {
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of the table of scores with equal counts, their heading, and a chart of the distances."""
+    """Rows of the table of scores with equal counts, and their heading."""
 
     title: str
     counts: tuple[str, ...]
     rows: Sequence[Row]
     aside: str = ""
-    distance: str = ""
-    chart: Markup | None = None
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """The characters that its numbers need on each side of the decimal point."""
-        return widths(_cells(self.rows))
-
-
-def _cells(rows: Sequence[Row]) -> list[Number]:
-    return [cell for row in rows for cell in row.cells if cell]
 
 
 def conditioned_images(inputs: Inputs) -> Iterator[tuple[str, Conditioned]]:
@@ -83,27 +67,14 @@ def conditioned_images(inputs: Inputs) -> Iterator[tuple[str, Conditioned]]:
         yield "Images of captions", inputs.text
 
 
-def _bars(row: Row, where: str, others: dict[str, Row | None]) -> Markup | None:
-    """Return the chart of a distance with the `others`, each above its noise floor; None where a run has no error."""
-    named: list[tuple[str, Number | None, bool]] = []
-    for name, each in {"generated": row, **others}.items():
-        if each is None or each.run.se is None:
-            return None
-        named += [(name, each.run, False), ("real, as many", each.beside[0], True)]
-    named.append(("halves of real", row.beside[1], True))
-    found = [(name, one.value, one.se, real) for name, one, real in named if one and one.se is not None]
-    return error_bars(found, f"{row.title} in the {where}, with standard errors")
-
-
 def groups(inputs: Inputs) -> Iterator[Group]:
     """Yield the groups of the table: one for each extractor, one for the labels, one for the reconstructions."""
-    others = {name.removeprefix("Images "): each.scored for name, each in conditioned_images(inputs)}
     if inputs.generator is not None:
-        yield from generated(inputs, inputs.generator, "Generated images", others)
+        yield from generated(inputs, inputs.generator, "Generated images")
     if inputs.own is not None:
-        yield from generated(inputs, inputs.own.scored, "The tokenizer's own images", {})
+        yield from generated(inputs, inputs.own.scored, "The tokenizer's own images")
     for title, each in conditioned_images(inputs):
-        yield from generated(inputs, each.scored, title, None if inputs.generator else {})
+        yield from generated(inputs, each.scored, title)
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.split} split"
     found = inputs.tokenizer.scores
@@ -146,7 +117,6 @@ def pair_groups(inputs: Inputs) -> list[Group]:
 
 
 def _notes(inputs: Inputs) -> list[str]:
-    """Return the notes of the cards, each note once; notes on conditioned images name them."""
     plain = [inputs.generator, inputs.own.scored if inputs.own else None, inputs.tokenizer]
     notes = [note for each in plain if each for note in each.card.notes]
     return list(
@@ -156,35 +126,23 @@ def _notes(inputs: Inputs) -> list[str]:
     )
 
 
-def _beside_floor(name: str, extractor: str, made: Scored) -> Row | None:
-    """Return a distance of some images, beside it what as many real images score; None where it was not measured."""
-    unseen = score_names(extractor, made.card.baselines.held_out.get(extractor, {}))
-    run = value_of(name, made.scores)
-    return None if run is None else Row(name, run, (value_of(name, unseen), None))
-
-
-def generated(inputs: Inputs, made: Scored, title: str, others: dict[str, Scored] | None = None) -> Iterator[Group]:
-    """Yield the groups of generated images: one for each extractor, one for each group of metrics.
-
-    The distances have a chart, together with those of `others`; None: no chart.
-    """
+def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
+    """Yield the groups of generated images: one for each extractor, one for each group of metrics."""
     scores, n = made.scores, f"n = {made.card.n_fake:,}"
     for extractor, floor in inputs.reference.extractors.items():
         unseen = made.card.baselines.held_out.get(extractor, {})
-        found = distance_rows(extractor, scores, unseen, floor.halves)
+        of_halves = score_names(extractor, floor.halves)
+        names = {*of_halves, *ALONE.get(extractor, ())}
+        found = rows(scores, names, score_names(extractor, unseen), of_halves)
         name = _EXTRACTORS[extractor]
-        chart, best = None, next((row for row in found if row.name == debiased(extractor)), None)
-        if best is not None and others is not None:
-            chart = _bars(best, name, {of: _beside_floor(best.name, extractor, each) for of, each in others.items()})
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
-        distance = f"{distance_title(extractor)} in the {name}"
         # The two halves are the even and the odd rows of the stored features.
         of_unseen = f"n = {unseen['n']:,.0f}" if unseen else "too few"
         counts = (n, of_unseen, f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
-        yield Group(f"{title}, {name}", counts, found, aside, distance, chart)
+        yield Group(f"{title}, {name}", counts, found, aside)
         if trained := made.card.baselines.train.get(extractor):
             real = score_names(extractor, held_out_names(trained))
-            against = [replace(row, beside=(value_of(row.name, real), None)) for row in rows(scores, real)]
+            against = rows(scores, real, real)
             split = inputs.reference.held_out
             aside = f"as reference, which no training saw; beside it images of the {inputs.reference.split} split"
             yield Group(f"{title}, {name}, the {split} split", (n, f"n = {trained['n']:,.0f}", ""), against, aside)
@@ -228,7 +186,6 @@ _ASKED = {
 
 
 def _columns(samples: Samples) -> list[str]:
-    """Return the classes of the columns of a grid, from the left: the first ten that have images; none of one."""
     found = [name for name in samples.classes if samples.counts.get(name)]
     return found[:10] if len(found) > 1 else []
 
@@ -246,12 +203,10 @@ def _grids(inputs: Inputs) -> dict[str, Any]:
         "asked": _ASKED.get(samples.condition, "" if columns else f"All of the class {there}"),
         "own_columns": _columns(own.samples) if own else [],
         "triples": inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
-        "codes": draw_codes(inputs.codes, inputs.reconstructions.split) if inputs.codes else None,
     }
 
 
 def _tables(inputs: Inputs) -> dict[str, Any]:
-    """Return the tables of scores for the template, their columns, and what their rows mean."""
     scored, pairs = list(groups(inputs)), pair_groups(inputs)
     shown = [row for group in (*scored, *pairs) for row in group.rows]
     names = {row.name for row in shown}
@@ -263,7 +218,6 @@ def _tables(inputs: Inputs) -> dict[str, Any]:
         # Without generated images there is no distance, and so no noise floor.
         "columns": 3 if any(cell for group in scored for row in group.rows for cell in row.cells[1:]) else 1,
         "pair_columns": {at: PAIR_COLUMNS[at] for at in columns_used},
-        "whole": widths(_cells(shown))["whole"],
         # By title: a score of two splits is explained once.
         "meanings": {score.title or name: score.meaning for name, score in table.scores().items() if name in names},
         "notes": _notes(inputs),
@@ -294,18 +248,16 @@ def render(title: str, inputs: Inputs) -> str:
     environment.filters |= {"written": written, "bytes": bytes_of, "range": range_of}
     environment.filters |= {"sampling": sampling, "percent": percent, "counted": counted}
     counts, evaluator = inputs.catalog.counts, {"by_class": {}} | (inputs.reference.evaluator or {})
-    train = counts["train"]
     always = ALWAYS if inputs.generator else ALWAYS - {"generator"}
     return environment.get_template("page.html").render(
         title=title,
         inputs=inputs,
         headlines=headlines(inputs),
-        copies={_COPIES[name]: found for name, found in inputs.copies.items()},
+        copies={_COPIES[name]: found for name, found in inputs.nearest.items() if found.facts.images},
         conditioned=dict(conditioned_images(inputs)),
         evaluator=evaluator,
         never=[name for name, of in evaluator["by_class"].items() if not of["accuracy"]],
         little=LITTLE,
-        commonest=max(train.values(), default=0) / max(1, sum(train.values())),
         splits=_SPLITS,
         damage=damage_rows(inputs.catalog),
         passed_over=passed_over_rows(inputs.catalog),

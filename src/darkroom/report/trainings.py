@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -25,11 +24,17 @@ _TITLES = {
 }
 # The classes of lines in the style sheet, each with a colour and a dash pattern.
 _BANDS = {"0_25": "band-1", "25_50": "band-2", "50_75": "band-3", "75_100": "band-4"}
-_DISTANCES = {"fd": "biased", "fd_debiased": "debiased"}
-_FOUND = {"zero_shot_accuracy": "band-1", "image_to_text_r1": "band-2", "text_to_image_r1": "band-4"}
-_CALLED = {"band-1": "class", "band-2": "caption", "band-4": "image"}
-_COSINES = {"cosine": "band-1", "cosine_text": "band-2", "cosine_other": "band-4"}
-_NEAR = {"band-1": "made", "band-2": "of the text", "band-4": "of another image"}
+# By score: the class of its line, and its name in the key.
+_DISTANCES = {"fd": ("biased", "fd"), "fd_debiased": ("debiased", "fd_debiased")}
+_FRACTIONS = {
+    "label_accuracy": ("accuracy", "label accuracy"),
+    "zero_shot_accuracy": ("band-1", "class found"),
+    "image_to_text_r1": ("band-2", "caption found"),
+    "text_to_image_r1": ("band-4", "image found"),
+    "cosine": ("band-1", "made"),
+    "cosine_text": ("band-2", "of the text"),
+    "cosine_other": ("band-4", "of another image"),
+}
 
 
 @dataclass(frozen=True)
@@ -41,9 +46,6 @@ class Drawn:
     learning_rate: Markup
     bands: Markup
     scores: tuple[Markup, ...]
-    labelled: bool  # whether a label accuracy is among them
-    found: Markup  # the retrieval scores of CLIP
-    cosines: Markup  # the cosines of the prior's embeddings
     points: tuple[int, int]
     lowest: tuple[Number, float] | None  # the lowest validation loss, and the images seen when it was found
     bands_missing: bool
@@ -61,10 +63,6 @@ def drawn(training: Training) -> Drawn:
     """Return the charts of a training."""
     title, lowest = title_of(training.name), training.val.lowest
     curves = [training.train, training.val, *training.bands.values(), *training.scores.values()]
-    names = {label: name for name, label in _DISTANCES.items()}
-    distances = _scores(training, _DISTANCES, "Fréchet distance", names=names)
-    labels, width = {"label_accuracy": "accuracy"}, _NARROW if distances else _WIDE
-    accuracy = _scores(training, labels, "label accuracy", y_range=(0.0, 1.0), width=width, x_ticks=3)
     rate = {"rate": training.learning_rate.points}
     return Drawn(
         title=title,
@@ -83,10 +81,7 @@ def drawn(training: Training) -> Drawn:
             names={name: f"t {band.replace('_', '–')}%" for band, name in _BANDS.items()},
             dots=(),
         ),
-        scores=tuple(chart for chart in (distances, accuracy) if chart),
-        labelled=bool(accuracy),
-        found=_scores(training, _FOUND, "fraction found", names=_CALLED, y_range=(0.0, 1.0)),
-        cosines=_scores(training, _COSINES, "cosine with the embedding of the image", "cosine", names=_NEAR, log=False),
+        scores=tuple(filter(None, (_scores(training, styles) for styles in (_DISTANCES, _FRACTIONS)))),
         points=(len(training.train.points), len(training.val.points)),
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
@@ -100,8 +95,16 @@ def _with_keys(sentence: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
-def _scores(training: Training, labels: Mapping[str, str], what: str, axis: str = "", **style: Any) -> Markup:
-    """Return a chart of the scores that `labels` names, each with the name of its line."""
-    lines = {label: training.scores[name].points for name, label in labels.items()}
-    usual: dict[str, Any] = {"width": _WIDE, "height": _HEIGHT, "dots": labels.values()}
-    return line_chart(lines, f"{title_of(training.name)}: {what} while training", axis or what, **usual | style)
+def _scores(training: Training, styles: Mapping[str, tuple[str, str]]) -> Markup:
+    """Return a chart of those of some scores that were logged."""
+    names = {style: name for score, (style, name) in styles.items() if training.scores[score].points}
+    return line_chart(
+        {style: training.scores[score].points for score, (style, _) in styles.items() if training.scores[score].points},
+        f"{title_of(training.name)}: scores while training",
+        "Fréchet distance" if styles is _DISTANCES else "score",
+        _WIDE,
+        _HEIGHT,
+        log=styles is _DISTANCES,
+        names=names,
+        dots=names,
+    )

@@ -52,7 +52,6 @@ def _count_long_of_clip(clip: Given, parts: list[str]) -> None:
 
 
 def _count_long_of_generator(generator: Given, parts: list[str]) -> None:
-    """Print how many captions the transformer would not read to their ends, where it reads captions."""
     context = generator["dit"]["model"]["context_length"]
     if context is not None and (found := long_captions(captions_of(parts), context)):
         said = said_of(found, context, "`train_generator.dit.model.context_length`")
@@ -60,7 +59,6 @@ def _count_long_of_generator(generator: Given, parts: list[str]) -> None:
 
 
 def _require_captions(manifest: Mapping[str, Any]) -> None:
-    """Check, before any training, that a generator has captions to read."""
     if not manifest["captions"]["train"]:
         raise DarkroomError(
             "`train_generator.dit.model.condition` is caption, and no image of the train split has one: give the "

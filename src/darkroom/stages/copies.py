@@ -230,7 +230,6 @@ def originals(captions: Sequence[str], images: ImageShards) -> list[int] | None:
 
 
 def _taken(rows: NDArray[np.int64], count: int) -> list[int]:
-    """Return some of these rows, drawn at random."""
     return [int(rows[at]) for at in drawn(len(rows), count)]
 
 

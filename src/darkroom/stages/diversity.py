@@ -127,15 +127,16 @@ class Diversity:
         baseline: dict[str, float] = {"n": len(others)}
         # Classes of the samples of which no two held-out images are.
         without = set(classes) - set(classes_of(of_real, others))
-        kept = torch.tensor([name not in without for name in classes])
-        notes: list[str] = []
+        notes = []
+        if without:
+            notes.append(
+                f"diversity: no two images of the split {self.held_out} are of {listed(sorted(map(str, without)))}, so "
+                "that of real images, if any, is of the other classes"
+            )
         for name, measure in measures.items():
-            values = distances_of(measure, made, chosen, name)
-            scores |= mean_and_error(name, values.tolist())
+            scores |= mean_and_error(name, distances_of(measure, made, chosen, name).tolist())
             if len(others):
                 baseline |= weighted_mean_and_error(name, distances_of(measure, real, others, f"{name}, real"), weights)
-            if without:
-                notes.append(_of_others(name, sorted(map(str, without)), self.held_out, values[kept]))
         return Measurement(scores, protocol, notes, {"diversity": baseline} if len(others) else {})
 
 
@@ -157,14 +158,3 @@ def distances_of(measure: Measure, images: ImageShards, chosen: Pairs, work: str
             yield measure(one, other)
 
     return torch.cat(list(with_progress(groups(), len(chosen), work, "pairs")))
-
-
-def _of_others(name: str, without: Sequence[str], split: str, values: Tensor) -> str:
-    """Return a note on classes of which no two held-out images are."""
-    if not len(values):
-        return f"{name} stands alone: no two images of the split {split} are of a class of the samples"
-    found = mean_and_error(name, values.tolist())
-    return (
-        f"{name}: no two images of the split {split} are of {listed(without)}, so that of real images is of the other "
-        f"classes, in which the samples have {found[name]:.4g} ± {found[f'{name}_se']:.2g}"
-    )

@@ -25,18 +25,13 @@ def opened(folder: Path, settings: Imported) -> ClipRetrieval | Dalle2:
     return ClipRetrieval(folder, settings.subfolders, settings.metadata, settings.column)
 
 
-def _write_none(part: str, splits: Mapping[str, ImageShards]) -> None:
-    """Write a manifest without embeddings."""
-    write_embeddings(OUT / part, part, splits, lambda *_: {}, [], clip="", normalised=True, dim=0, store=[])
-    print("there is no CLIP (`train_clip.source` is none): no embeddings")
-
-
 def run(params: EmbedParams, part: str) -> None:
     """Embed the splits of a part that `store` names; row i of a shard is row i of the image shard's index."""
     require_writable(OUT / part)
     splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
     if read_manifest(CLIP_FOLDER, CLIP)["weights"] is None:
-        _write_none(part, splits)
+        write_embeddings(OUT / part, part, splits, lambda *_: {}, [], clip="", normalised=True, dim=0, store=[])
+        print("there is no CLIP (`train_clip.source` is none): no embeddings")
         return
     _embed(params, part, splits)
 

@@ -20,7 +20,7 @@ from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.terminal.terminal import with_progress
 
-GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
+GRID, NPZ = "grid.png", "samples.npz"
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
 _GROUPS = 8, 8  # of the grid with captions: images in a row, and rows
 CAPTIONED = math.prod(_GROUPS)
@@ -28,12 +28,10 @@ CAPTIONED = math.prod(_GROUPS)
 Images = NDArray[np.uint8]  # (N, C, H, W)
 
 
-class Shown:
+class _Shown:
     """The images of the grid: the first ones of the first classes, a class a column; of fewer than two the first ones.
 
-    Args:
-        labels: the class number of each image, (N,); None: they have no classes.
-        captions: of each image, written below the first ones, which then stand in no column; None: none.
+    With captions, which are written below them, they stand in no column.
     """
 
     def __init__(self, labels: NDArray[np.int64] | None, captions: Sequence[str] | None = None) -> None:
@@ -45,7 +43,7 @@ class Shown:
         self._columns: dict[int | None, list[Images]] = {label: [] for label in found}
 
     def add(self, image: Images, label: int | None) -> None:
-        """Take the next image, (C, H, W), with the number of its class."""
+        """Keep the next image, (C, H, W), if it is shown."""
         column = self._columns.get(None if None in self._columns else label)
         if column is not None and len(column) < self._most:
             column.append(image.copy())  # else the batch that it lies in would stay in memory
@@ -70,22 +68,14 @@ def save_captioned(path: Path, images: Sequence[Images], captions: Sequence[str]
     save_png(path, captioned_grid(groups, captions[: len(groups)], _GROUPS[0]))
 
 
-def numbered(
+def _numbered(
     batches: Iterable[Images],
     classes: Sequence[str],
     labels: NDArray[np.int64] | None,
-    also: Sequence[Callable[[Images, int | None], None]] = (),
-    captions: Sequence[str] | None = None,
+    captions: Sequence[str] | None,
+    also: Sequence[Callable[[Images, int | None], None]],
 ) -> Iterator[Sample]:
-    """Yield images, uint8 (n, C, H, W) in batches, as samples with their classes.
-
-    Args:
-        batches: the images.
-        classes: the names of the classes.
-        labels: the class number of each image, (N,); None: they have no classes.
-        also: called with each image, (C, H, W), and its class number.
-        captions: of each image; None: none.
-    """
+    """Yield images, (n, C, H, W) in batches, as samples; `also` are called with each and its class number."""
     number = 0
     for batch in batches:
         for image in batch:
@@ -108,7 +98,6 @@ def write_generated(
     labels: NDArray[np.int64] | None = None,
     captions: Sequence[str] | None = None,
     npz: bool = False,
-    strip: Images | None = None,
     **metadata: Any,
 ) -> None:
     """Write images with their classes as shards of PNG, a grid, and a manifest with `metadata`.
@@ -123,23 +112,20 @@ def write_generated(
         labels: the class number of each image, (N,); None: they have no classes.
         captions: what each image was made of, also below those in the grid; None: no texts.
         npz: whether they are also written as one `.npz` file.
-        strip: rows of images that are written beside the grid, (rows, columns, C, H, W); None: none.
         metadata: further entries of the manifest.
     """
     channels, height, width = image_shape
-    shown = Shown(labels, captions)
+    shown = _Shown(labels, captions)
     with atomic_folder(out) as folder, ExitStack() as stack:
         also: list[Callable[[Images, int | None], None]] = [shown.add]
         if npz:
             writer = stack.enter_context(NpzWriter(folder / NPZ, images, (channels, height, width)))
             also.append(lambda image, label: writer.add(image))
-        samples = numbered(with_progress(batches, images, "made"), classes, labels, also, captions)
+        samples = _numbered(with_progress(batches, images, "made"), classes, labels, captions, also)
         shards = write_shards(folder, samples, shard_size, "png")
         stack.close()
         shown.save(folder / GRID)
-        if strip is not None:
-            save_png(folder / STRIP, contact_sheet(np.concatenate(list(strip)), strip.shape[1]))
-        files = {name: sha256_file(folder / name) for name in (GRID, STRIP, NPZ) if (folder / name).is_file()}
+        files = {name: sha256_file(folder / name) for name in (GRID, NPZ) if (folder / name).is_file()}
         counts = [] if labels is None else np.bincount(labels, minlength=len(classes)).tolist()
         write_manifest(
             folder,

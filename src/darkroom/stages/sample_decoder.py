@@ -23,7 +23,6 @@ OUT = Path("samples/decoder")
 def _pictures(
     folder: Path, section: SampleDecoder, decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Condition
 ) -> None:
-    """Write the further pictures that the section asks for, of the first rows."""
     from darkroom.data.grid import contact_sheet, save_png
     from darkroom.models.decoder.variations import COLUMNS, inpainted, interpolations, variations
 

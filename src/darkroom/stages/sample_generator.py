@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from darkroom.models.generators.sampler import KeptBatches, Sampler
 
 OUT, MODEL, FEW = Path("samples/generator"), Path("models/generator"), Path("models/distilled")
-_TIMES = 8  # columns of the strip
 # Keys of earlier versions: in the manifest they stay null, so that equal samples keep equal bytes.
 _REMOVED = ("sigma_rel", "average_images", "weaker_sigma_rel", "weaker_images")
 
@@ -67,11 +66,6 @@ def _generate(params: Params) -> None:
     manifest = generator_manifest(MODEL)
     few = None if params.train_distilled.kind == "none" else FEW
     sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device, few)
-    if settings.strip and not hasattr(sampler, "trajectory"):
-        raise DarkroomError(
-            "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "
-            "such steps: set it to 0."
-        )
     condition = manifest.get("condition", "class")
     if condition == "class":
         classes = distribution(settings.labels, manifest.get("class_counts"))
@@ -101,7 +95,6 @@ def _generate(params: Params) -> None:
             labels=labels,
             captions=None if asked.caption is None else asked.caption(numbers),
             npz=settings.npz,
-            strip=_strip(sampler, settings, sampling, asked, labels),
             model=manifest_hash(MODEL),
             images_seen=_seen(manifest, few),
             distribution=_distribution(settings, condition, manifest["classes"], labels),
@@ -135,7 +128,6 @@ def _seen(manifest: Mapping[str, Any], distilled: Path | None) -> int | None:
 
 
 def _name(device: torch.device) -> str:
-    """Return the kind of device: its type, of a GPU by CUDA its name."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
@@ -190,28 +182,3 @@ def _sample(
     images_left = sum(min(settings.batch, settings.images - start) for start in starts)
     for start, images in zip(starts, with_progress(made, images_left, "sampled"), strict=True):
         batches.keep(start, images)
-
-
-def _strip(
-    sampler: Any, settings: Common, sampling: Any, asked: Asked, labels: NDArray[np.int64] | None
-) -> NDArray[np.uint8] | None:
-    """Return what is predicted on the way of the first image of each of the first classes, (rows, times, C, H, W).
-
-    Without classes it is that of the first images.
-    """
-    if not settings.strip:
-        return None
-    from darkroom.models.generators.sampler import placed
-
-    if labels is None:
-        chosen = np.arange(min(settings.strip, settings.images))
-    else:
-        chosen = np.unique(labels, return_index=True)[1][: settings.strip]
-    rows: dict[int, NDArray[np.uint8]] = {}
-    for start in np.unique(chosen - chosen % settings.batch):  # in their own batches: the last column is their image
-        numbers = np.arange(start, start + settings.batch)
-        mine = chosen[chosen // settings.batch == start // settings.batch]
-        of = placed(asked, numbers, sampler.device)
-        found = sampler.trajectory(numbers.tolist(), of, settings.seed, sampling, (mine - start).tolist(), _TIMES)
-        rows |= dict(zip(mine.tolist(), found.cpu().numpy(), strict=True))
-    return np.stack([rows[number] for number in chosen.tolist()])

@@ -57,6 +57,5 @@ def run(params: ScoreParams) -> None:
 
 
 def _write_table(lines: list[str]) -> None:
-    """Write the table of bits per dim, a line for each timestep."""
     with atomic_folder(BITS) as folder:
         write_bytes(folder / TABLE, "".join(f"{line}\n" for line in ["\t".join(_COLUMNS), *lines]).encode())

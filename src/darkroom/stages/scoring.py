@@ -14,7 +14,7 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artif
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics import table
-from darkroom.metrics.baselines import Floor, floor_baselines, noise_floor, notes_on_classes
+from darkroom.metrics.baselines import floor_baselines, noise_floor, notes_on_classes
 from darkroom.metrics.batches import Views
 from darkroom.metrics.cards import score_card
 from darkroom.metrics.labels import label_notes, require_known
@@ -42,7 +42,7 @@ class Compared(NamedTuple):
 
     real: Reference
     found: Measurement  # scores and notes
-    floors: dict[str, Floor]  # by the split of the real images that are scored: held_out, train
+    floors: dict[str, dict[str, float]]  # by the split of the real images that are scored: held_out, train
     facts: dict[str, Any]
 
 
@@ -134,15 +134,12 @@ def _compare(samples: Samples, extractor: Extractor, manifest: Mapping[str, Any]
     real = whole.matched(distribution)
     scores = score_names(name, measure(samples, real, table.FEATURE_METRICS).scores)
 
-    def floor(of: Reference, matched: Reference) -> Floor:
-        return noise_floor(of, matched, distribution, numbers, blocks, samples.seen)
-
-    floors = {"held_out": floor(whole, real)}
+    floors = {"held_out": noise_floor(whole, real, distribution, numbers, blocks)}
     of_held_out = manifest.get("condition", "class") not in ("class", "none")  # made of held-out images
     if not of_held_out and (unseen := held_out_reference(whole, distribution)) is not None:
         against = unseen.matched(distribution)
         scores |= score_names(name, held_out_names(measure(samples, against, DISTANCE_METRICS).scores))
-        floors["train"] = floor(unseen, against)
+        floors["train"] = noise_floor(unseen, against, distribution, numbers, blocks)
     facts = {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": len(real.kid_features)}
     facts |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen), "resize": extractor.resize}
     notes = notes_on_classes(whole, distribution, len(samples.seen), floors["held_out"], split)

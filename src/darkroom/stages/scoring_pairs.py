@@ -63,7 +63,6 @@ def _distances(pairs: Pairs, measures: Mapping[str, Measure]) -> dict[str, float
 
 
 def _captions(pairs: Pairs, where: Path) -> list[str] | None:
-    """Return the caption of each sample, None where no sample has one."""
     captions = [caption for caption in pairs.samples.captions if caption is not None]
     if captions and len(captions) < len(pairs.samples):
         key = pairs.samples.keys[pairs.samples.captions.index(None)]

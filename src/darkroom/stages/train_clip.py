@@ -30,7 +30,6 @@ Prompts = Mapping[str, Sequence[str]]
 
 
 def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.device) -> None:
-    """Score the weights as they were written, and write how it was done."""
     from darkroom.data.reader import ImageShards
     from darkroom.metrics.cards import library_versions
     from darkroom.metrics.pair_scores import ERROR, RETRIEVAL
@@ -63,7 +62,6 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
 
 
 def _write_none() -> None:
-    """Write that there is no CLIP: no embeddings are then made, no decoder and no prior trained."""
     write_curves(CURVES, [])
     with atomic_folder(OUT) as folder:
         write_manifest(folder, KIND, source="none", weights=None, files={})

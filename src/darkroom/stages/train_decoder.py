@@ -95,7 +95,6 @@ def run(params: Params, name: str, train: Train | None = None) -> None:
 
 
 def _idle(settings: UNet, parts: Sequence[str]) -> str | None:
-    """Return why a U-Net is left out; None: it is not."""
     if not settings.trained and (settings.weights == NO_FILE or settings.calls is not None):
         return "`trained` is false"
     return NO_CLIP if _lacks_clip(settings, parts) else None
@@ -137,7 +136,6 @@ def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> 
 
 
 def _lacks_clip(settings: UNet, parts: Sequence[str]) -> bool:
-    """Return whether a U-Net is conditioned on CLIP and there is none."""
     if settings.clip != NO_FILE:
         return read_manifest(Path(settings.clip), CLIP)["weights"] is None
     if settings.embeddings == NO_FILE:

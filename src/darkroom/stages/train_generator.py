@@ -100,7 +100,6 @@ def _open(params: Params, device: torch.device) -> Job:
 
 
 def _import(params: Params, catalog: Catalog, shape: Sequence[int], tokenizer: str) -> Job:
-    """Return published weights as the generator of latents of a shape."""
     chosen = params.train_generator.chosen
     imported: Any = GENERATORS.load("imported", params.train_generator.kind)(chosen, tuple(shape), [*catalog.classes])
     parameters = sum(p.numel() for p in imported.model.parameters())

@@ -27,25 +27,23 @@ def run(params: TeacherParams, train: Train | None = None) -> None:
 def _open(params: TeacherParams, device: torch.device) -> Job:
     from darkroom.data.catalog import load_selection
     from darkroom.data.reader import ImageShards
-    from darkroom.models.evaluators.teacher import TURNS, NamedImages, Teacher, TeacherRecipe, class_names
+    from darkroom.models.evaluators.teacher import NamedImages, Teacher, TeacherRecipe, class_names
     from darkroom.rng import derive
-    from darkroom.training.data import Images
     from darkroom.training.loop import seeded
 
     settings = params.train_teacher
-    labelled, seed = settings.target == "labels", settings.training.seed
+    seed = settings.training.seed
     selection = load_selection()
     shards = [ImageShards.open_parts(list(selection.parts), split) for split in ("train", "val")]
-    names = class_names(*shards) if labelled else [f"{90 * turn} degrees" for turn in range(TURNS)]
-    train_set, val_set = (NamedImages(split, names, seed) if labelled else Images(split, seed) for split in shards)
+    names = class_names(*shards)
+    train_set, val_set = (NamedImages(split, names, seed) for split in shards)
     with seeded(derive(seed, "teacher/weights")):
         model = Teacher(selection.spec.shape[0], len(names), settings.model.channels, settings.model.layers)
-    recipe = TeacherRecipe(model, settings.target, settings.augment, seed, train_set, val_set)
+    recipe = TeacherRecipe(model, settings.augment, seed, train_set, val_set)
     print(f"{sum(p.numel() for p in recipe.model.parameters()):,} parameters, {len(train_set):,} images")
     metadata = {
         "trained": True,
         "image_shape": list(selection.spec.shape),
-        "target": settings.target,
         "classes": names,
         "selection": selection.fingerprint,
     }

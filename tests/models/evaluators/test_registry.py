@@ -5,15 +5,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import PICKLE, save_clip
 from darkroom.models.clip.network import MEAN, STD, Contrastive
 from darkroom.models.evaluators.clip_features import PUBLISHED
 from darkroom.models.evaluators.registry import EXTRACTORS, RESIZE, Source, open_extractor
 from darkroom.models.evaluators.settings import cache, fits
-from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
-from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.params.reference_stats import ReferenceStats
 from models.clip.clips import SIZE
 
@@ -22,7 +19,7 @@ IMAGES = torch.randint(0, 256, (3, 3, 20, 20), dtype=torch.uint8, generator=torc
 
 def test_each_has_a_text_on_its_resize_and_unknown_ones_are_refused() -> None:
     assert RESIZE.keys() == EXTRACTORS.keys()
-    with pytest.raises(DarkroomError, match="no extractor `resnet`: choose one of in_domain, tokenizer, inception"):
+    with pytest.raises(DarkroomError, match="no extractor `resnet`: choose one of in_domain, inception"):
         open_extractor("resnet", Source())
 
 
@@ -43,23 +40,6 @@ def test_clip_sees_images_as_cmmd_does(tmp_path: Path) -> None:
         open_extractor("clip", Source(tmp_path / "nowhere.pt"))
     for words in (str(tmp_path / "nowhere.pt"), PUBLISHED.url, PUBLISHED.sha256, "`reference_stats.clip.weights`"):
         assert words in str(error.value)
-
-
-def test_the_means_of_a_tokenizer(tmp_path: Path) -> None:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        settings = KL(channels=[8, 8], latent_channels=2, layers_per_block=1, norm_groups=4)
-        tokenizer = KLAutoencoder(build(settings, 3, 16)).eval()
-    tokenizer.save_pretrained(tmp_path)
-    write_manifest(tmp_path, "tokenizer", tokenizer_kind="kl", image_shape=[3, 16, 16], files=file_hashes(tmp_path))
-    found = open_extractor("tokenizer", Source(tmp_path))
-    images = IMAGES[:, :, :16, :16]
-    assert (found.sha256, found.resize) == (manifest_hash(tmp_path), "none")
-    with torch.inference_mode():
-        assert torch.equal(found.network.features(images), tokenizer.encode(images)[0].flatten(1))
-    assert found.network.features(images).shape == (3, found.dim)
-    with pytest.raises(DarkroomError, match="takes images of shape"):
-        found.network.features(IMAGES)
 
 
 def test_a_missing_file_is_named_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.settings import TeacherAugment
-from darkroom.models.evaluators.teacher import NamedImages, Teacher, TeacherRecipe, class_names, shifted, turned
+from darkroom.models.evaluators.teacher import NamedImages, Teacher, TeacherRecipe, class_names, shifted
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch
 from helpers import run, training
@@ -40,23 +40,14 @@ class Bars:
         return [str(row) for row in rows]
 
 
-class Upright(Bars):
-    """The same image 32 times, without labels."""
-
-    def __getitems__(self, rows, positions=None):
-        return {"images": super().__getitems__([4 * row for row in rows], positions)["images"]}
-
-
-def recipe(target="labels", hook=None, shift=1):
+def recipe(hook=None, shift=1):
     torch.manual_seed(0)
     model = Teacher(in_channels=1, classes=4, channels=[8, 8], layers=1)
-    rows = Bars if target == "labels" else Upright
-    return TeacherRecipe(model, target, TeacherAugment(shift=shift, contrast=0.2), 5, rows(hook), rows())
+    return TeacherRecipe(model, TeacherAugment(shift=shift, contrast=0.2), 5, Bars(hook), Bars())
 
 
-@pytest.mark.parametrize("target", ["labels", "rotation"])
-def test_it_learns_what_it_is_asked(tmp_path, target):
-    trainer = train(recipe(target), training(images=640, learning_rate=0.02), run(), places(tmp_path))
+def test_it_learns_what_it_is_asked(tmp_path):
+    trainer = train(recipe(), training(images=640, learning_rate=0.02), run(), places(tmp_path))
     assert trainer.records[0]["train/accuracy"] < 0.8 and trainer.records[-1]["val/accuracy"] == 1
 
 
@@ -70,9 +61,8 @@ def test_a_stopped_training_continues_bit_for_bit(tmp_path, images):
     assert weights(resumed) == weights(whole) and curves(tmp_path / "curves") == curves(tmp_path / "whole" / "curves")
 
 
-@pytest.mark.parametrize("target", ["labels", "rotation"])
-def test_an_image_is_put_through_the_same_in_any_company(target):
-    made, seen = recipe(target, shift=3), []
+def test_an_image_is_put_through_the_same_in_any_company():
+    made, seen = recipe(shift=3), []
     made.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     images = torch.randint(0, 256, (6, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     for places_ in ([0, 1, 2, 3, 4, 5], [4]):
@@ -95,12 +85,6 @@ def test_an_image_is_shifted_and_its_edge_repeated():
     assert both[1, 0].tolist() == [[2, 2, 2], [5, 5, 5], [8, 8, 8]]
 
 
-def test_an_image_is_turned_by_its_quarters():
-    image = torch.arange(4.0).view(1, 1, 2, 2).expand(4, 1, 2, 2)
-    found = turned(image, torch.arange(4))[:, 0].tolist()
-    assert found == [np.rot90([[0, 1], [2, 3]], quarter).tolist() for quarter in range(4)]
-
-
 def shards(*labels):
     column = pa.chunked_array([pa.array(labels, pa.string())])
     return SimpleNamespace(label_column=column, keys_of=lambda rows: [f"key{row}" for row in rows])
@@ -113,12 +97,12 @@ def test_the_classes_are_those_of_both_splits_in_order():
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        (("a", None), r"1 of 4 images have no label, first key1: set"),
+        (("a", None), r"1 of 4 images have no label, first key1: choose"),
         (("a", "a"), r"all images have the label \['a'\]"),
     ],
 )
 def test_labels_that_teach_nothing_are_told(labels, told):
-    with pytest.raises(DarkroomError, match=f"{told}.*`train_teacher.target` to rotation"):
+    with pytest.raises(DarkroomError, match=f"{told}.*which need no labels"):
         class_names(shards("a", "a"), shards(*labels))
 
 

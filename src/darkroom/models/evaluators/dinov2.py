@@ -117,24 +117,21 @@ class Dinov2(nn.Module):
         return self.tokens((x - mean) / std)[:, 0]
 
 
-def open_dinov2(
-    weights: Path, sha256: str | None, keys: Keys = KEYS, size: str = "l", download: bool = True
-) -> tuple[Dinov2, str]:
+def open_dinov2(weights: Path, sha256: str | None, keys: Keys = KEYS, download: bool = True) -> tuple[Dinov2, str]:
     """Return DINOv2 with checked weights, in evaluation mode, on the CPU, and the SHA-256 of its file.
 
     Args:
-        weights: a published file, without registers; `data/none`: that of `size`, from torch hub's cache.
+        weights: a published file, without registers; `data/none`: that of ViT-L/14, from torch hub's cache.
         sha256: the SHA-256 that the file must have; None: any.
         keys: for messages.
-        size: l (ViT-L/14) or b (ViT-B/14), where no file is given.
         download: whether the file is downloaded into the cache.
 
     Raises:
         DarkroomError: there is no file and no internet, the hash differs, or the file is another network's.
     """
-    state, found, path = read_published(weights, sha256, PUBLISHED[size], keys, download)
+    state, found, path = read_published(weights, sha256, PUBLISHED["l"], keys, download)
     try:
         network = Dinov2.of(state)
     except (RuntimeError, KeyError, ValueError) as error:
-        raise other_file(path, PUBLISHED[size], keys, error) from error
+        raise other_file(path, PUBLISHED["l"], keys, error) from error
     return network.eval(), found

@@ -31,7 +31,6 @@ Make = Callable[[Sequence[int]], Iterable[Images]]
 
 
 def _own(starts: Sequence[int], rank: int, count: int) -> list[int]:
-    """Return where the batches of one of `count` processes start: one after the other."""
     return [starts[int(number)] for number in np.array_split(np.arange(len(starts)), count)[rank]]
 
 

@@ -83,10 +83,5 @@ def extract_views(network: FeatureNetwork, images: Iterable[Images], batch: int,
 
 
 def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:
-    """Return the features of all images as one tensor (N, D) float32 on the CPU; see `stream_views`.
-
-    Raises:
-        DarkroomError: there is no image.
-    """
-    features = batched(network.to(device).eval().features, images, batch, device)
-    return Views.joined(map(Views, features)).pool
+    """Return the features alone that `extract_views` returns, (N, D) float32 on the CPU."""
+    return extract_views(network, images, batch, device).pool

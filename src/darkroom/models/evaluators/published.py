@@ -59,7 +59,6 @@ def of_section(section: str, name: str) -> Keys:
 
 
 def _download(source: Published, sha256: str, keys: Keys) -> None:
-    """Download the published file into a temporary sibling, check it, and rename it."""
     path = source.cached
     print(f"downloading {source.url} to {path}", file=sys.stderr, flush=True)
     try:

@@ -19,7 +19,6 @@ TENSORFLOW = "TensorFlow 1 bilinear to 299 px, align_corners=False, no half-pixe
 PILLOW = "Pillow bicubic to 299 px, antialias, each channel in float32, clamped to 0..255, not rounded"
 RESIZE = {
     "in_domain": NONE,
-    "tokenizer": NONE,
     "inception": TENSORFLOW,
     "dinov2": "torch bicubic to 224 px, antialias, in float32, not rounded",
     "clip": "torch bicubic to the network's input, no antialias, in float32, not rounded",
@@ -30,10 +29,9 @@ RESIZE = {
 class Source:
     """Where an extractor comes from.
 
-    weights: a file, or of in_domain and tokenizer a folder; `data/none`: the published file.
+    weights: a file, or of in_domain a folder; `data/none`: the published file.
     sha256: the hash that a file must have; None: any.
     pillow: whether Inception sees images as clean-fid resizes them.
-    size: of DINOv2 where no file is given, l or b.
     download: whether a published file is downloaded.
     keys: how messages name these; None: as `reference_stats` in params.yaml.
     """
@@ -41,19 +39,12 @@ class Source:
     weights: Path = field(default_factory=lambda: Path(NO_FILE))
     sha256: str | None = None
     pillow: bool = False
-    size: str = "l"
     download: bool = True
     keys: Keys | None = None
 
 
 def _in_domain(source: Source, keys: Keys) -> tuple[Any, str]:
     return Classifier.from_pretrained(source.weights), sha256_file(source.weights / WEIGHTS)
-
-
-def _tokenizer(source: Source, keys: Keys) -> tuple[Any, str]:
-    from darkroom.models.evaluators.tokenizer_features import open_tokenizer_features
-
-    return open_tokenizer_features(source.weights)
 
 
 def _inception(source: Source, keys: Keys) -> tuple[Any, str]:
@@ -66,7 +57,7 @@ def _inception(source: Source, keys: Keys) -> tuple[Any, str]:
 def _dinov2(source: Source, keys: Keys) -> tuple[Any, str]:
     from darkroom.models.evaluators.dinov2 import open_dinov2
 
-    return open_dinov2(source.weights, source.sha256, keys, source.size, source.download)
+    return open_dinov2(source.weights, source.sha256, keys, source.download)
 
 
 def _clip(source: Source, keys: Keys) -> tuple[Any, str]:
@@ -78,7 +69,6 @@ def _clip(source: Source, keys: Keys) -> tuple[Any, str]:
 # From where it comes to the network and the hash of its weights.
 EXTRACTORS: dict[str, Callable[[Source, Keys], tuple[Any, str]]] = {
     "in_domain": _in_domain,
-    "tokenizer": _tokenizer,
     "inception": _inception,
     "dinov2": _dinov2,
     "clip": _clip,

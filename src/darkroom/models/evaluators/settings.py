@@ -90,8 +90,6 @@ class TeacherTraining(Training):
 class TrainTeacher(Section):
     """The teacher and its training."""
 
-    target: Literal["labels", "rotation"] = "labels"
-    """labels, or rotation: classify quarter turns, for data without labels or of one class."""
     model: TeacherModel = TeacherModel()
     """Size of the classifier."""
     augment: TeacherAugment = TeacherAugment()

@@ -1,6 +1,6 @@
 """The teacher: a small classifier whose features the perceptual losses compare. It is never an evaluator.
 
-`train_teacher` trains it on the parts that the tokenizer is trained on, by labels or by image rotations. It differs
+`train_teacher` trains it on the parts that the tokenizer is trained on, by labels. It differs
 from the extractor in architecture, seed and augmentation, so that a perceptual loss does not optimise the features that
 the scores compare.
 """
@@ -107,8 +107,7 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
     return Teacher.from_pretrained(folder)
 
 
-TURNS = 4
-_ELSE = "set `train_teacher.target` to rotation, which needs no labels"
+_ELSE = "choose lpips or vgg16 as `perceptual.network` of the tokenizer, which need no labels"
 
 
 def class_names(*splits: ImageShards) -> list[str]:
@@ -154,34 +153,18 @@ def shifted(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
     return images[number, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def turned(images: Tensor, turns: Tensor) -> Tensor:
-    """Return images (N, C, H, H) rotated by `turns` quarter turns, integers (N,) from 0 to 3."""
-    all_turns = torch.stack([images.rot90(quarter, (2, 3)) for quarter in range(TURNS)])  # (4, N, C, H, H)
-    return all_turns[turns, torch.arange(len(images), device=images.device)]
-
-
 class TeacherRecipe(Recipe):
-    """L = cross-entropy of the classes, or of the quarter turns of each image.
-
-    Turns: Gidaris et al., "Unsupervised representation learning by predicting image rotations", 2018, arXiv 1803.07728;
-    one turn of an image at a time, by its position, and not all four in a batch.
+    """L = cross-entropy of the classes.
 
     Args:
-        target: labels or rotation.
         augment: the augmentation of training images: shift and contrast.
-        train, val: datasets with `images` and, for the target labels, `labels`.
+        train, val: datasets with `images` and `labels`.
     """
 
     def __init__(
-        self,
-        model: Teacher,
-        target: str,
-        augment: TeacherAugment,
-        seed: int,
-        train: IndexedDataset,
-        val: IndexedDataset,
+        self, model: Teacher, augment: TeacherAugment, seed: int, train: IndexedDataset, val: IndexedDataset
     ) -> None:
-        self.model, self.target, self.augment, self.seed = model, target, augment, seed
+        self.model, self.augment, self.seed = model, augment, seed
         self.train, self.val = train, val
         self.modules: dict[str, nn.Module] = {"teacher": model}
         self.phases = (Phase("teacher", self.loss),)
@@ -189,19 +172,14 @@ class TeacherRecipe(Recipe):
     def loss(self, batch: Batch) -> Losses:
         """Return the cross-entropy and the accuracy."""
         numbers = random_numbers(self.seed, "teacher/augment", batch.positions.tolist(), 0, 4)[1]
-        down, right, contrast, turn = to_device(numbers.astype(np.float32), batch.data["images"].device).T
+        down, right, contrast, _ = to_device(numbers.astype(np.float32), batch.data["images"].device).T
         reach = self.augment.shift
         offsets = [(each * (2 * reach + 1)).floor().long().clamp(max=2 * reach) - reach for each in (down, right)]
         x = shifted(to_network(batch.data["images"]), *offsets)
         factor = 1 + self.augment.contrast * (2 * contrast - 1)
-        found = self._scores(batch, x * factor[:, None, None, None], (turn * TURNS).long().clamp(max=TURNS - 1))
+        found = class_scores(self.modules["teacher"](x * factor[:, None, None, None]), batch.data["labels"])
         return {name: values.mean() for name, values in found.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return cross-entropy and accuracy of each image, (N,), not augmented; its rotation follows from its row."""
-        x = to_network(batch.data["images"])
-        return self._scores(batch, x, to_device(batch.positions % TURNS, x.device))
-
-    def _scores(self, batch: Batch, x: Tensor, turns: Tensor) -> dict[str, Tensor]:
-        x, labels = (turned(x, turns), turns) if self.target == "rotation" else (x, batch.data["labels"])
-        return class_scores(self.modules["teacher"](x), labels)
+        """Return cross-entropy and accuracy of each image, (N,), not augmented."""
+        return class_scores(self.modules["teacher"](to_network(batch.data["images"])), batch.data["labels"])

@@ -144,8 +144,6 @@ class Common(Section):
     """Images in a shard."""
     npz: bool = False
     """Also write samples.npz, which ADM's evaluator reads: arr_0, uint8 (N, H, W, C), grey as three channels."""
-    strip: Annotated[int, Field(ge=0)] = 0
-    """Images, of as many classes, in strip.png: what is predicted of them at 8 times of their sampling; 0: none."""
 
     @model_validator(mode="before")
     @classmethod
@@ -182,7 +180,7 @@ class Common(Section):
 
     def protocol(self) -> dict[str, Any]:
         """Return what the pixels of the samples depend on, for their manifest, without where conditions come from."""
-        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "strip", "split", "captions"})
+        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "split", "captions"})
 
 
 _sections: dict[str, Any] = {kind: (GENERATORS.load("sampling", kind) | None, None) for kind in GENERATORS}

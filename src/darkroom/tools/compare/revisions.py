@@ -62,7 +62,6 @@ def commit_of(revision: str) -> str:
 
 
 def _texts(folder: str, commit: str | None) -> dict[str, str]:
-    """Return the texts of FOLDER/*.json by name without suffix."""
     if commit is None:
         return {path.stem: path.read_text() for path in sorted(Path(folder).glob("*.json"))}
     listed = (git("ls-tree", "--name-only", commit, f"{folder}/") or "").splitlines()

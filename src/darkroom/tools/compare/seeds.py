@@ -65,7 +65,6 @@ def _completed(params: Mapping[str, Any]) -> dict[str, Keys]:
 
 
 def _params(revision: str) -> Any:
-    """Return what stands in params.yaml of a revision."""
     text = (
         Path("params.yaml").read_text()
         if revision == WORKSPACE
@@ -125,7 +124,6 @@ def _mean(name: str, together: dict[str, Results], trainings: int) -> Results:
 
 
 def _between(score: str, runs: list[dict[str, float]]) -> float:
-    """Return the standard error of the mean of a score over runs."""
     shared = score in known() and known()[score].paired  # of the same test images in all runs: their choice is no noise
     within = [0.0 if shared else standard_error(score, each) or 0.0 for each in runs]
     return max(statistics.stdev(each[score] for each in runs), statistics.fmean(within)) / math.sqrt(len(runs))

@@ -1,7 +1,6 @@
 """The tables that `darkroom scores` and `darkroom compare` print."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +9,6 @@ import pandas as pd
 from typer import Argument, Option
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.sample_scores import DISTANCES, SPACES
-from darkroom.report.numbers import fixed, percent
 from darkroom.report.scores import too_few
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
@@ -23,11 +20,7 @@ _NOTES = {
     True: "±: one standard error, of several runs what shows between them. Below Student's t of the difference's, 95%, "
     "it is within noise.",
 }
-_WHOLE = "fd_debiased"  # the score of likeness and variety together
 _NAMED = 4  # of what differs between two protocols
-_DISTANCES = {score.name for score in DISTANCES}
-_FALL = THRESHOLD * math.sqrt(2)  # of C_T, each of whose values has a standard deviation of 1
-_NEAR = -3.0  # C_T below which images lie nearer to training images than held-out ones do
 _ENOUGH = 3  # training seeds of which a verdict is one of the method
 
 
@@ -66,9 +59,9 @@ def table(
     text = f"{_text(frame, markdown)}\n\n{_NOTES[max(each.runs for each in found) > 1]}\n" if rows else ""
     equal = sum(row.verdict == EQUAL for row in every)
     same = f"{equal} scores are equal in both: `--all` shows them." if equal and not everything else ""
-    apart = "" if everything else _apart(every, new == WORKSPACE)
+    apart = "" if everything else _apart(every)
     trained = _trained(*found) if rows else ""
-    note = f"{same}{apart}{conflicts(rows)}{more_copies(found[0], found[1], rows)}{trained}{_alone(*found)}"
+    note = f"{same}{apart}{trained}{_alone(*found)}"
     note += "".join(map(_outdated, found))
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
@@ -100,24 +93,7 @@ def _text(frame: pd.DataFrame, markdown: bool) -> str:
     return frame.to_markdown(index=False) if markdown else frame.to_string(index=False)
 
 
-def conflicts(rows: Sequence[Row]) -> str:
-    """Return a line for each file of whose scores some are better and some worse: which to believe; empty for none."""
-    lines = []
-    for file in dict.fromkeys(row.file for row in rows):
-        of_file = [row for row in rows if row.file == file]
-        words = {row.verdict.partition(" ")[0].rstrip(",") for row in of_file}
-        whole = next((row for row in of_file if row.name == _WHOLE), None)
-        if whole and {"better", "worse"} <= words:
-            lines.append(
-                f"\n{file}: some scores are better and some worse. Believe `{_WHOLE}` first ({whole.verdict}): it "
-                "weighs likeness and variety together, and stronger guidance trades recall and diversity for precision "
-                "and label accuracy."
-            )
-    return "".join(lines)
-
-
-def _apart(rows: Sequence[Row], here: bool) -> str:
-    """Return a line for each file with scores that do not compare."""
+def _apart(rows: Sequence[Row]) -> str:
     files = {row.file: [each for each in rows if each.file == row.file and each.differing] for row in rows}
     lines = []
     for file, apart in files.items():
@@ -129,16 +105,10 @@ def _apart(rows: Sequence[Row], here: bool) -> str:
                 f"\n{file}: {many} not compare, since these differ: {', '.join(why[:_NAMED])}{more}. "
                 "`--all` shows them."
             )
-    if here and rows and all(row.differing for row in rows):
-        lines.append(
-            "\nIs it other data, or another evaluator? Then commit what you have, and compare later changes with it: "
-            "`git add params.yaml dvc.lock metrics cards && git commit`."
-        )
     return "".join(lines)
 
 
 def _trained(old: Results, new: Results) -> str:
-    """Return what is to be said where too few trainings differ in their seeds."""
     if min(old.trainings, new.trainings) >= _ENOUGH:
         return ""
     return (
@@ -149,7 +119,6 @@ def _trained(old: Results, new: Results) -> str:
 
 
 def _alone(old: Results, new: Results) -> str:
-    """Return a line for each file of metrics that holds scores in one of two revisions alone."""
     files = {each.name: [name for name, scores in each.metrics.items() if scores] for each in (old, new)}
     lines = [
         f"\n{one.name} alone has scores of: {', '.join(names)}."
@@ -160,7 +129,6 @@ def _alone(old: Results, new: Results) -> str:
 
 
 def _outdated(results: Results) -> str:
-    """Return a line for each file that is not of params.yaml."""
     return "".join(f"\nmetrics/{file}.json {state}." for file, state in results.outdated.items())
 
 
@@ -174,48 +142,8 @@ def stale() -> bool:
 
 
 def _age(*revisions: str) -> str:
-    """Return what is to be said of scores of a working tree that is out of date."""
     if WORKSPACE in revisions and not any(Path("models").glob("*")):
         return "\nNothing was trained in this clone, its scores came with it: run `snakemake --cores all` first."
     if WORKSPACE not in revisions or not stale():
         return ""
     return "\nThe working tree is out of date: its scores are older than its parameters, code or data (`dvc status`)."
-
-
-def more_copies(old: Results, new: Results, rows: Iterable[Row]) -> str:
-    """Return a line for each file whose distance is better in one revision, which copies more; empty for none.
-
-    More copies: a share that is higher by two standard errors, or a C_T below -3 that is lower by two of them. `rows`
-    are those of `compare`.
-    """
-    better: dict[str, dict[bool, list[str]]] = {}
-    for row in rows:
-        word = row.verdict.partition(" ")[0].rstrip(",")
-        if row.name in _DISTANCES and word in ("better", "worse"):
-            better.setdefault(row.file, {}).setdefault(word == "better", []).append(row.name)
-    lines = []
-    for file, found in better.items():
-        for newer, names in found.items():
-            one, other = (new, old) if newer else (old, new)
-            if copied := _more(other.metrics[file], one.metrics[file], other.name, one.name):
-                lines.append(
-                    f"\nWarning: {file}.{names[0]} is better in {one.name}, which copies more training images: "
-                    f"{'; '.join(copied)}. A copier has the best distance from what it was trained on: look at the "
-                    "pairs on the page (Memorisation)."
-                )
-    return "".join(lines)
-
-
-def _more(less: Mapping[str, float], more: Mapping[str, float], lesser: str, greater: str) -> list[str]:
-    """Return the numbers of copies that are higher in `more`, with those of both."""
-    found = []
-    for space in SPACES:
-        name = f"copies_{space}"
-        if name in less and name in more:
-            error = math.hypot(less[f"{name}_se"], more[f"{name}_se"])
-            if more[name] - less[name] > THRESHOLD * error:
-                found.append(f"{name} {percent(more[name])} in {greater}, {percent(less[name])} in {lesser}")
-        name = f"ct_{space}"
-        if name in less and name in more and more[name] < min(_NEAR, less[name] - _FALL):
-            found.append(f"{name} {fixed(more[name], 1)} in {greater}, {fixed(less[name], 1)} in {lesser}")
-    return found

@@ -102,7 +102,6 @@ def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
 
 
 def _classes(distribution: object) -> str:
-    """Return a distribution of classes in a word."""
     if isinstance(distribution, Mapping):
         return ", ".join(f"{count} of {name}" for name, count in sorted(distribution.items()))
     return str(distribution or "none")

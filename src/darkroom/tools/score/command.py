@@ -1,15 +1,14 @@
-"""`darkroom score`: two sets of images in, a page and a JSON file with scores and their card out."""
+"""`darkroom score`: two sets of images in, a JSON file with scores and their card out."""
 
 import hashlib
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.atomic import write_bytes, write_json
-from darkroom.artifacts.manifest import NAME as MANIFEST
+from darkroom.artifacts.atomic import write_json
+from darkroom.artifacts.manifest import open_artifact
 from darkroom.device import set_up_device
 from darkroom.environment import choose_device
 from darkroom.errors import DarkroomError
@@ -21,7 +20,7 @@ from darkroom.models.evaluators.load import Extractor
 from darkroom.models.evaluators.published import Keys
 from darkroom.models.evaluators.registry import Source, open_extractor
 from darkroom.params.section import NO_FILE
-from darkroom.report.numbers import Number, number
+from darkroom.report.numbers import number
 from darkroom.report.scores import error_of
 from darkroom.terminal.numbers import aligned
 from darkroom.tools.cores import core_count
@@ -37,17 +36,16 @@ from darkroom.tools.score.measure import (
     reference_of,
     see,
 )
+from darkroom.tools.score.nearest import draw_nearest
 from darkroom.tools.score.options import Request
-from darkroom.tools.score.page import NEIGHBOURS, Head, Neighbours, Row, neighbours, page
 from darkroom.tools.score.sides import Side, fitting, open_side
 
 _NAMED = ("inception", "dinov2", "clip")
-_FOLDERS = {"extractor": "in_domain", "tokenizer": "tokenizer"}  # by the kind in their manifest
-_KEYS = Keys("`--weights`", "its hash", "name by `--extractor` a folder models/extractor or models/tokenizer")
+_KEYS = Keys("`--weights`", "its hash", "name by `--extractor` a folder models/extractor")
 
 
 def score(request: Request) -> str:
-    """Write `scores.json` and `index.html` into a folder, and return a table for the terminal.
+    """Write `scores.json` and `nearest.png` into a folder, and return a table for the terminal.
 
     Raises:
         DarkroomError: images, statistics or weights are missing, damaged, or do not fit each other; names the file.
@@ -65,9 +63,6 @@ def score(request: Request) -> str:
     convention = CONVENTIONS[request.convention]
     name, extractor, shape = _extractor(request, convention)
     real = fitting(made, real, name, extractor, shape)
-    for side in (made, real):
-        if side.images is not None:
-            side.images.check()
     device = set_up_device(request.threads or core_count(), request.device)
     samples = see(images, extractor, request.batch, device, str(made.path))
     reference = None if real.images is None else see(real.images, extractor, request.batch, device, str(real.path))
@@ -76,56 +71,42 @@ def score(request: Request) -> str:
     compared = reference_of(name, reference, real.pool, real.spatial)
     seen = Samples(name, samples, BLOCKS, images=lambda _: images.batches(request.batch), device=device)
     scores = measure(seen, compared, metrics) | {"n": len(samples)}
-    floor, pictures, copied = None, None, None
+    against = " and ".join([*(["statistics"] if real.pool else []), *([f"{len(reference):,}"] if reference else [])])
+    columns, floor, copied, near = [("samples", f"{len(samples):,}", against, scores)], None, None, ""
     if reference is not None and real.images is not None:
         seconds = 2 * (time.monotonic() - began)
         print(f"scores of real images, and of as many samples, about {seconds:,.0f} s", flush=True)
-        floor = noise_floor(name, samples, reference, metrics)
+        if floor := noise_floor(name, samples, reference, metrics):
+            for title, of in (("samples", floor["samples"]), ("real images", floor["real"])):
+                columns.append((title, f"{of['n']:,}", f"{of['n_reference']:,}", of))
         print(f"the nearest of {len(reference):,} reference images", flush=True)
-        pictures = neighbours(images, samples.pool, real.images, reference.pool)
+        picture = request.out / "nearest.png"
+        medians = draw_nearest(picture, images, samples.pool, real.images, reference.pool)
+        near = (
+            f"\nmedian distance to the nearest of the reference images: {medians[0]:.4g}, of these to another of them "
+            f"{medians[1]:.4g}; the nearest: {picture}"
+        )
         known_images = set(reference.images)
         copied = sum(image in known_images for image in samples.images)
     card = _card(request, name, extractor, convention, scores, (samples, reference), (made, real), copied)
-    result = {"scores": scores, "floor": floor, "copies": copied, "card": card}
-    write_json(request.out / "scores.json", result)
-    against = [*(["statistics"] if real.pool else []), *([f"{len(reference):,}"] if reference else [])]
-    heads, columns = [Head("samples", f"{len(samples):,}", " and ".join(against))], [scores]
-    for title, of in (("samples", "samples"), ("real images", "real")):
-        if floor is not None:
-            heads.append(Head(title, f"{floor[of]['n']:,}", f"{floor[of]['n_reference']:,}"))
-            columns.append(floor[of])
-    rows = [(one, [_number(one.name, column) for column in columns]) for one in known().values() if one.name in scores]
-    write_bytes(request.out / "index.html", page(request, heads, rows, result, pictures).encode())
-    return "\n".join([*_lines(heads, rows, card["notes"], pictures), str(request.out / "index.html")])
+    write_json(request.out / "scores.json", {"scores": scores, "floor": floor, "copies": copied, "card": card})
+    titles, counts, others, values = zip(*columns, strict=True)
+    lines = [["", *titles], ["images", *counts], ["against", *others]]
+    lines += [[one, *(_cell(one, of) for of in values)] for one in known() if one in scores]
+    text = [*aligned(lines), *(f"note: {note}" for note in card["notes"])]
+    return "\n".join(text) + near
 
 
-def _lines(heads: Sequence[Head], rows: Sequence[Row], notes: Sequence[str], pictures: Neighbours | None) -> list[str]:
-    """Return the table, the notes and the median distances for the terminal."""
-    lines = [["", *(head.title for head in heads)], ["images", *(head.made for head in heads)]]
-    lines.append(["against", *(head.real for head in heads)])
-    lines += [[one.name, *map(_cell, cells)] for one, cells in rows]
-    text = [*aligned(lines), *(f"note: {note}" for note in notes)]
-    if pictures is not None:
-        text.append(
-            f"median distance to the nearest of the reference images: {pictures.samples:.4g}, of these to another of "
-            f"them {pictures.reference:.4g}; each with its {NEIGHBOURS} nearest on the page"
-        )
-    return text
-
-
-def _number(name: str, scores: Mapping[str, float]) -> Number | None:
-    return number(scores[name], scores.get(error_of(name))) if name in scores else None
-
-
-def _cell(one: Number | None) -> str:
-    if one is None:
+def _cell(name: str, scores: Mapping[str, float]) -> str:
+    if name not in scores:
         return ""
+    one = number(scores[name], scores.get(error_of(name)))
     return one.text if one.se is None else f"{one.text} ± {one.se_text}"
 
 
 def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor, list[int] | None]:
-    """Return the name of the extractor, of a folder that of its kind, the extractor, and the shape of its images."""
-    source = Source(request.weights, None, convention.pillow, "l", request.download, _KEYS)
+    """Return the name of the extractor, of a folder in_domain, the extractor, and the shape of its images."""
+    source = Source(request.weights, None, convention.pillow, request.download, _KEYS)
     if request.extractor in _NAMED:
         if convention.name != "darkroom" and request.extractor != "inception":
             raise DarkroomError(f"--protocol {convention.name} is one of Inception, not of {request.extractor}.")
@@ -133,19 +114,12 @@ def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor
     folder = Path(request.extractor)
     if not folder.is_dir():
         raise DarkroomError(
-            f"--extractor is {request.extractor}, which is neither {', '.join(_NAMED)} nor a folder as "
-            "models/extractor or models/tokenizer."
+            f"--extractor is {request.extractor}: give {', '.join(_NAMED)}, or a folder as models/extractor."
         )
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        kind, shape = str(manifest["kind"]), manifest.get("image_shape")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DarkroomError(f"--extractor names {folder}, which holds no whole {MANIFEST} ({error}).") from error
-    if kind not in _FOLDERS:
-        raise DarkroomError(f"--extractor names {folder}, a {kind}: an extractor or a tokenizer is needed.")
     if convention.name != "darkroom" or request.weights != Path(NO_FILE):
         raise DarkroomError(f"--extractor names {folder}: it has weights of its own, and no --protocol.")
-    return _FOLDERS[kind], open_extractor(_FOLDERS[kind], replace(source, weights=folder)), shape
+    shape = open_artifact(folder, "extractor").get("image_shape")
+    return "in_domain", open_extractor("in_domain", replace(source, weights=folder)), shape
 
 
 def _card(

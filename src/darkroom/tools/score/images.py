@@ -1,6 +1,6 @@
 """The images that a person names, in a folder of files or in tars, all of one size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -16,15 +16,12 @@ from darkroom.data.images import ImageSpec, to_array
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tars import DamagedTarError, members
 from darkroom.errors import DarkroomError
-from darkroom.terminal.terminal import each_with_progress
 
 Pixels = NDArray[np.uint8]
 
 ENDINGS = frozenset(ending for kind in FORMATS.values() for ending in kind.extensions)
 _MAX_PIXELS = 100_000_000  # of an image: 10,000 x 10,000
 _MANY = 20  # image files beside tars that are a set of their own
-_CHEAP = 2**30  # bytes of image files that are decoded once more, before a network runs, to find damaged ones
-_NAMED = 3  # damaged files in a message
 CHANNELS = {1: "grey", 3: "colour", 4: "transparent"}
 
 
@@ -37,13 +34,21 @@ def size_text(shape: Sequence[int]) -> str:
 class Images:
     """A set of images of one shape, in a fixed order.
 
-    shape: (C, H, W), C of 1, 3 or 4.
+    Args:
+        shape: (C, H, W), C of 1, 3 or 4.
+        count: of all images.
+        name: what an image is called in messages, from its number.
+        read: yields images, uint8 (C, H, W), of ascending numbers; raises a DarkroomError where one cannot be used.
     """
 
-    shape: tuple[int, ...]
-
-    def __init__(self, count: int) -> None:
-        self._rows: Sequence[int] = range(count)
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        count: int,
+        name: Callable[[int], str],
+        read: Callable[[Sequence[int]], Iterator[Pixels]],
+    ) -> None:
+        self.shape, self._rows, self._name, self._read = shape, list(range(count)), name, read
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -67,15 +72,6 @@ class Images:
         while group := list(islice(pixels, size)):
             yield np.stack(group)
 
-    def check(self) -> None:
-        """Raise a DarkroomError where images are damaged, as far as that is cheap to know."""
-
-    def _name(self, number: int) -> str:
-        raise NotImplementedError
-
-    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
-        raise NotImplementedError
-
 
 class Entry(NamedTuple):
     """An image file: its name for messages, the file that it lies in, and where; a size of None: all of the file."""
@@ -93,7 +89,7 @@ class Entry(NamedTuple):
 
 
 def decode(entry: Entry, size: int | None = None) -> Pixels:
-    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, 3 of all others; see `Files` for `size`.
+    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, else 3; `size`: see `of_entries`.
 
     Raises:
         DarkroomError: it cannot be read, is damaged, or has more than 8 bits a channel; names the file.
@@ -124,69 +120,40 @@ def prepared(image: Image.Image, size: int) -> Pixels:
     return to_array(prepare(image, how, ""))
 
 
-class Files(Images):
-    """Images in files or in tars, in the order of `entries`.
+def of_entries(entries: Sequence[Entry], size: int | None = None) -> Images:
+    """Return the images of `entries`, at least one, in files or in tars.
 
-    Args:
-        entries: at least one.
-        size: all become RGB of so many pixels a side; None: they stay, and all must have the shape of the first.
+    With `size` all become RGB of so many pixels a side; without, all must have the shape of the first.
     """
+    shape = decode(entries[0]).shape if size is None else (3, size, size)
 
-    def __init__(self, entries: Sequence[Entry], size: int | None = None) -> None:
-        super().__init__(len(entries))
-        self._entries, self._size = entries, size
-        self.shape = decode(entries[0]).shape if size is None else (3, size, size)
+    def read(numbers: Sequence[int]) -> Iterator[Pixels]:
+        for entry in (entries[number] for number in numbers):
+            pixels = decode(entry, size)
+            if pixels.shape != shape:
+                raise DarkroomError(
+                    f"{entry.name} is of {size_text(pixels.shape)} and {entries[0].name} of {size_text(shape)}: a set "
+                    "is of one size and of one kind of colour, so give --size N, which crops and resizes all images to "
+                    "N x N pixels of RGB, or convert them."
+                )
+            yield pixels
 
-    def check(self) -> None:
-        """Decode all images, unless that takes long: then damage is found when an image is scored.
-
-        Raises:
-            DarkroomError: some cannot be used; says how many and names the first ones.
-        """
-        files = {self._entries[row].path for row in self._rows}
-        if sum(path.stat().st_size for path in files if path.is_file()) > _CHEAP:
-            return
-        found = []
-        for row in each_with_progress(self._rows, len(self), "reading images"):
-            try:
-                self._one(row)
-            except DarkroomError as error:
-                found.append(error)
-        if found:
-            named = "; ".join(str(error).split(": a set is of")[0].rstrip(".") for error in found[:_NAMED])
-            rest = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            raise DarkroomError(
-                f"{len(found)} of {len(self)} images cannot be used: {named}{rest}: mend them or take them away; "
-                "--size N makes images of several sizes and colours one set."
-            )
-
-    def _name(self, number: int) -> str:
-        return self._entries[number].name
-
-    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
-        return map(self._one, numbers)
-
-    def _one(self, number: int) -> Pixels:
-        entry = self._entries[number]
-        pixels = decode(entry, self._size)
-        if pixels.shape != self.shape:
-            raise DarkroomError(
-                f"{entry.name} is of {size_text(pixels.shape)} and {self._name(0)} of {size_text(self.shape)}: a set "
-                "is of one size and of one kind of colour, so give --size N, which crops and resizes all images to N x "
-                "N pixels of RGB, or convert them."
-            )
-        return pixels
+    return Images(shape, len(entries), lambda number: entries[number].name, read)
 
 
-def in_folder(folder: Path, size: int | None = None) -> Files:
-    """Return the images below a folder, by their paths, or those in the tars below it; see `Files` for `size`.
+def in_folder(folder: Path, size: int | None = None) -> Images:
+    """Return the images below a folder, by their paths, or those in the tars below it; see `of_entries` for `size`.
 
     Beside tars a few pictures are no images of the set, as the grid beside Darkroom's samples.
 
     Raises:
         DarkroomError: there is no image, there are tars beside many image files, or a tar is damaged or hostile.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(path, folder))
+
+    def hidden(path: Path) -> bool:
+        return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not hidden(path))
     pictures = [Entry(str(path), path) for path in paths if path.suffix.lower()[1:] in ENDINGS]
     tars = [path for path in paths if path.suffix == ".tar"]
     entries = [entry for path in tars for entry in in_tar(path)] or pictures
@@ -197,11 +164,7 @@ def in_folder(folder: Path, size: int | None = None) -> Files:
         )
     if not entries:
         raise DarkroomError(f"{folder} holds no image: none of its files ends as {', '.join(sorted(ENDINGS))}, or tar.")
-    return Files(entries, size)
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return of_entries(entries, size)
 
 
 def in_tar(path: Path) -> list[Entry]:

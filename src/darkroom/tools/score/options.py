@@ -21,9 +21,7 @@ class Request:
 
     samples: Annotated[Path, Argument(help="a folder of images or of tars, a tar, or an .npz with arr_0")]
     against: Annotated[Path, Option(metavar="REFERENCE", help="the same, or an .npz with mu and sigma")]
-    extractor: Annotated[
-        str, Option(help="inception, dinov2, clip, or a folder as models/extractor or models/tokenizer")
-    ] = "inception"
+    extractor: Annotated[str, Option(help="inception, dinov2, clip, or a folder as models/extractor")] = "inception"
     weights: Annotated[
         Path,
         Option(
@@ -37,7 +35,7 @@ class Request:
         Literal["darkroom", "torch-fidelity", "clean-fid", "adm", "edm", "dit"],
         Option("--protocol", "--convention", help="whose resize of images, splits and subsets"),
     ] = "darkroom"
-    out: Annotated[Path, Option(metavar="FOLDER", help="of scores.json and index.html")] = Path("score")
+    out: Annotated[Path, Option(metavar="FOLDER", help="of scores.json and nearest.png")] = Path("score")
     limit: Annotated[int | None, Option(metavar="N", min=20, help="at most N images of each, drawn at random")] = None
     size: Annotated[
         int | None,

@@ -16,12 +16,12 @@ from typing import IO, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
+from darkroom.data.images import to_pil
 from darkroom.errors import DarkroomError
 from darkroom.metrics.moments import Moments
 from darkroom.models.evaluators.load import Extractor
-from darkroom.tools.score.images import CHANNELS, Files, Images, Pixels, in_folder, in_tar, prepared, size_text
+from darkroom.tools.score.images import CHANNELS, Images, Pixels, in_folder, in_tar, of_entries, prepared, size_text
 
 _STATISTICS = {"mu": "sigma", "mu_s": "sigma_s"}
 _NEGATIVE = 1e-4  # of the largest eigenvalue: below minus this it is no rounding, also in float32
@@ -56,46 +56,36 @@ def _images(path: Path) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.d
         yield file, shape, fortran, dtype
 
 
-class Stored(Images):
-    """Images in an .npz, `arr_0`, uint8 (N, H, W, C), read piece by piece: the file may be larger than the memory.
+def stored(path: Path, size: int | None = None) -> Images:
+    """Return the images in an .npz, `arr_0`, uint8 (N, H, W, C), read piece by piece: it may be larger than the memory.
 
-    Damage is found when the archive is read, by its checksum. `size`: see `Files`.
+    Damage is found when the archive is read, by its checksum. `size`: see `of_entries`.
     """
+    with _images(path) as (_, shape, fortran, dtype):
+        pass
+    if dtype != np.uint8 or len(shape) != 4 or shape[3] not in CHANNELS or fortran:
+        raise DarkroomError(
+            f"{path} holds `arr_0` of {dtype} {shape}, and images are uint8 (N, H, W, C) with C of 1, 3 or 4."
+        )
+    count, height, width, channels = shape
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        self._path, self._size = path, size
-        with _images(path) as (_, shape, fortran, dtype):
-            pass
-        if dtype != np.uint8 or len(shape) != 4 or shape[3] not in CHANNELS or fortran:
-            raise DarkroomError(
-                f"{path} holds `arr_0` of {dtype} {shape}, and images are uint8 (N, H, W, C) with C of 1, 3 or 4."
-            )
-        super().__init__(shape[0])
-        self._count, self._stored = shape[0], shape[1:]
-        self.shape = (shape[3], shape[1], shape[2]) if size is None else (3, size, size)
-
-    def _name(self, number: int) -> str:
-        return f"{self._path}, image {number}"
-
-    def _read(self, numbers: Sequence[int]) -> Iterator[Pixels]:
+    def read(numbers: Sequence[int]) -> Iterator[Pixels]:
         wanted = set(numbers)
-        with _images(self._path) as (file, *_):
-            for number in range(self._count):
-                data = file.read(math.prod(self._stored))
+        with _images(path) as (file, *_):
+            for number in range(count):
+                data = file.read(height * width * channels)
                 if number in wanted:
-                    pixels = np.frombuffer(data, np.uint8).reshape(self._stored)
-                    if self._size is None:
-                        yield pixels.transpose(2, 0, 1)
-                    else:
-                        yield prepared(
-                            Image.fromarray(pixels.squeeze(2) if self._stored[2] == 1 else pixels), self._size
-                        )
+                    pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
+                    yield pixels if size is None else prepared(to_pil(pixels), size)
+
+    shown = (channels, height, width) if size is None else (3, size, size)
+    return Images(shown, count, lambda number: f"{path}, image {number}", read)
 
 
-def read_npz(path: Path, size: int | None = None) -> tuple[Stored | None, dict[str, Moments]]:
+def read_npz(path: Path, size: int | None = None) -> tuple[Images | None, dict[str, Moments]]:
     """Return the images of an .npz, None where it holds none, and its statistics by the name of their mean.
 
-    `size`: see `Files`.
+    `size`: see `of_entries`.
 
     Raises:
         DarkroomError: it holds neither, is damaged, or holds statistics that no images have; names the file.
@@ -109,7 +99,7 @@ def read_npz(path: Path, size: int | None = None) -> tuple[Stored | None, dict[s
             "and `sigma`."
         )
     statistics = {name: _moments(path, name, *both) for name, both in found.items()}
-    return Stored(path, size) if "arr_0" in keys else None, statistics
+    return stored(path, size) if "arr_0" in keys else None, statistics
 
 
 def _moments(path: Path, name: str, mean: NDArray[Any], cov: NDArray[Any]) -> Moments:
@@ -164,7 +154,7 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
         entries = in_tar(path)
         if not entries:
             raise DarkroomError(f"{path} holds no image.")
-        side = Side(path, Files(entries, size))
+        side = Side(path, of_entries(entries, size))
     else:
         raise DarkroomError(f"{path} is neither a folder, nor a .tar, nor an .npz.")
     if limit is not None and side.images is not None:
