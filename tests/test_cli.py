@@ -103,6 +103,13 @@ def test_a_closed_output_ends_nothing(printing, monkeypatch):
     assert main(["times"]) == 0
 
 
+@pytest.mark.parametrize("text", ["x" * 1500, "a red circle " * 100])
+def test_a_long_argument_is_not_repeated_in_full(text, printing, capsys):
+    assert main(["compare", text]) == 1
+    printed = capsys.readouterr().err
+    assert f"{text[:200]}…" in printed and text[:201] not in printed
+
+
 def test_a_file_that_cannot_be_opened_is_named(printing, capsys):
     printing(lambda: Path("params.yaml/x").read_text())
     assert main(["times"]) == 1

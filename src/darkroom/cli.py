@@ -15,6 +15,8 @@ from typing import Any
 from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
 from darkroom.errors import DarkroomError
 
+_SHOWN = 200  # characters of an argument in an error
+
 
 def _stage(words: Sequence[str]) -> None:
     """Run the body of a stage, or print what it would do."""
@@ -76,8 +78,10 @@ def _require_root() -> None:
         raise DarkroomError(f"run this in the root of your clone: {(roots or [f'no folder here holds {DVC}'])[0]}.")
 
 
-def _failed(command: str, text: str) -> int:
-    """Print an error, and return the exit code."""
+def _failed(command: str, text: str, words: Sequence[str]) -> int:
+    """Print an error, in which long arguments are cut, and return the exit code."""
+    for word in words:
+        text = text.replace(word, word if len(word) <= _SHOWN else f"{word[:_SHOWN]}…")
     print(f"darkroom {command}: error: {text}", file=sys.stderr)
     return 1
 
@@ -93,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     command = words[0] if words else "--help"
     if any(re.fullmatch(r"(--[\w-]+=)?\s*", word) for word in words):
-        _failed(command, "an argument is empty: leave it out, or give it a value.")
+        _failed(command, "an argument is empty: leave it out, or give it a value.", words)
         sys.exit(2)
     # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
@@ -111,9 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         text = f"{error.name} is not installed for {sys.executable}: activate the environment that `make` set up "
         text += "(`source .venv/bin/activate`), then `dvc checkout` and try again."
-        return _failed(command, text)
+        return _failed(command, text, words)
     except DarkroomError as error:
-        return _failed(command, str(error))
+        return _failed(command, str(error), words)
     except OSError as error:
         if command in STAGES and not isinstance(error, BrokenPipeError):
             raise
@@ -122,5 +126,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # `| head` has seen enough
             return 1
         text = f"{error.filename}: {error.strerror}." if error.filename else f"{error}."
-        return _failed(command, text)
+        return _failed(command, text, words)
     return code
