@@ -82,6 +82,7 @@ REMOVED = (
     *("*training.min_improvement", "*training.decay_images", "*training.groups", "*.diffusion.direction_weight"),
     *("score_*.copies.pairs", "train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"),
     *(f"train_tokenizer.{kind}.grid_images" for kind in ("identity", "pretrained")),
+    *("train_decoder.unets.*.calls", "train_decoder.unets.*.teacher*"),
 )
 # Those of a source that went: what to do instead.
 _URLS = ("urls", "urls.*", "run.img2dataset")

@@ -35,17 +35,6 @@ def open_stage(folder: Path, weights: Literal["ema", "raw"] = "ema") -> CascadeS
     return CascadeStage(folder.name, network, objective, bounded, metadata)
 
 
-def _teacher(name: str, manifest: Mapping[str, Any], root: Path) -> str:
-    """Return the name of the U-Net that one distils, after checking that it is the one in `root`, if one is there."""
-    teacher: str = manifest["teacher"]
-    there = (root / teacher / "manifest.json").is_file()
-    if there and manifest["teacher_manifest"] != manifest_hash(root / teacher):
-        raise ArtifactError(
-            f"{root / name} is not distilled from {root / teacher}: run `dvc repro train_decoder@{name}`."
-        )
-    return teacher
-
-
 class Cascade:
     """The trained U-Nets, from the smallest images to the largest."""
 
@@ -54,17 +43,15 @@ class Cascade:
 
     @classmethod
     def open(cls, names: Sequence[str], weights: Literal["ema", "raw"], root: Path = DECODER_FOLDER) -> "Cascade":
-        """Open the U-Nets of some names; those that were not trained, or are distilled in another, are left out.
+        """Open the U-Nets of some names; those that were not trained are left out.
 
         Raises:
             ArtifactError: none is trained, two do not fit each other, or were trained with another CLIP or
-                tokenizer, or on embeddings normalised otherwise; or one was distilled from another U-Net than is there.
+                tokenizer, or on embeddings normalised otherwise.
         """
         hashes = [manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "" for name in names]
         manifests = {name: read_manifest(root / name, DECODER) for name in names}
-        there = {name: manifest for name, manifest in manifests.items() if manifest["trained"]}
-        replaced = {_teacher(name, manifest, root) for name, manifest in there.items() if "calls" in manifest}
-        stages = [open_stage(root / name, weights) for name in there if name not in replaced]
+        stages = [open_stage(root / name, weights) for name, manifest in manifests.items() if manifest["trained"]]
         stages.sort(key=lambda stage: stage.size)
         if not stages:
             raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")
@@ -140,10 +127,8 @@ class Cascade:
 
     @property
     def images_seen(self) -> int | None:
-        """Images that the first U-Net was trained on, its teacher's training included; None: not known."""
-        first = self.stages[0].metadata
-        seen: int | None = first.get("images_seen")
-        return seen if seen is None else seen + first.get("teacher_images_seen", 0)
+        """Images that the first U-Net was trained on; None: not known."""
+        return self.stages[0].metadata.get("images_seen")
 
     def to(self, device: torch.device) -> "Cascade":
         """Move the networks, and return this object."""

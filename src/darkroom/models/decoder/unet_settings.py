@@ -11,7 +11,6 @@ from darkroom.params.section import NO_FILE, Fraction, Overrides, Positive, Sect
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]
-Calls = Annotated[int, Field(ge=1, le=16)]
 _READERS = "model.image_tokens, model.image_to_time, model.image_map or model.text_tokens"  # of CLIP
 
 
@@ -145,8 +144,6 @@ class UNet(Section):
     """One U-Net of the cascade.
 
     weights: in place of `train_decoder.training.init.folder`, since each U-Net has weights of its own.
-    calls: with it, what the network is and predicts follows from the U-Net of `weights`: a section of these keys need
-        not say it (`TrainDecoder`), and where a stage sees this section alone, is not known from it.
     training: without `threads` and `processes`, which the stage needs before it knows which U-Net it trains.
     """
 
@@ -160,10 +157,6 @@ class UNet(Section):
     """models/clip: embeddings are computed while training, for collections too large to store them; data/none."""
     weights: str = NO_FILE
     """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
-    calls: Calls | None = None
-    """Distil the U-Net of `weights`, models/decoder/NAME, into so many calls, and draw with these; null: train anew."""
-    teacher: Drawing = Drawing()
-    """With `calls`: how the U-Net of `weights` draws, which is what is distilled."""
     trained: bool = True
     """false: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
     model: Model = Model()
@@ -194,19 +187,12 @@ class UNet(Section):
         """Whether it is conditioned on CLIP's embeddings at all."""
         return self.told_image or self.model.text_tokens
 
-    READ_WITH = {"teacher": ("calls",)}
-
     def _misfits(self) -> Iterator[str]:
         low, size = self.low_size, self.size
         if low is not None and self.low.blur and self.low.blur_kernel // 2 >= low:
             yield f"low.blur_kernel ({self.low.blur_kernel}) must be {2 * low - 1} at most, for low_size {low}"
-        if self.calls is None:
-            yield from self._unfit_sizes(low, size, self.low.crop)
-            yield from self._unfit_conditions()
-            return
-        for key in ("guidance", "solver", "steps"):
-            if getattr(self.grids, key) != Grids.model_fields[key].default:
-                yield f"grids.{key} has no effect with calls, in which the grids are drawn too: take it out"
+        yield from self._unfit_sizes(low, size, self.low.crop)
+        yield from self._unfit_conditions()
 
     def _unfit_sizes(self, low: int | None, size: int, crop: int | None) -> Iterator[str]:
         step = self.model.patch * 2 ** (len(self.model.channels) - 1)

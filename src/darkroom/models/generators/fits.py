@@ -7,7 +7,7 @@ from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.texts import read_texts
-from darkroom.diffusion.settings import Diffusion, require_distillable, require_sampling
+from darkroom.diffusion.settings import Diffusion, require_sampling
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import OF_ROWS, READ
@@ -92,11 +92,17 @@ _USES = {
 def _require_distillable(params: Any) -> None:
     """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
     source, how, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
-    if params.train_generator.dit.diffusion.objective != "flow":
-        refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
-    calls = "train_distilled.calls", params.train_distilled.calls
     diffusion, sampling = params.train_generator.dit.diffusion, params.sample_generator.dit
-    require_distillable(f"`{this}` is dit", calls, f"{how}.{{}}".format, sampling, source, diffusion)
+    if diffusion.objective != "flow":
+        refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
+    if diffusion.flow_target not in ("velocity", "x0"):
+        remedy = "which says nothing of data at pure noise, where the first call begins: set the latter to velocity"
+        refuse_both(params, this, f"{source}.flow_target", remedy)
+    if sampling.solver == "euler_maruyama":
+        remedy = "which adds noise on the way, so there is no one way to distil: set the latter to euler, heun or dpm"
+        refuse_both(params, this, f"{how}.solver", remedy)
+    if params.train_distilled.calls >= sampling.count:
+        refuse_both(params, "train_distilled.calls", f"{how}.steps", "which must be more: lower the former")
     _require_plain(params, {f"{how}.classifier": NO_FILE}, this, "what a classifier guides is not distilled")
     _require_plain(params, _CHOSEN, this, "and the averaged weights of the end are what is distilled")
 
