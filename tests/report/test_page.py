@@ -422,14 +422,6 @@ def test_a_class_without_images_has_no_column(made: Path) -> None:
     assert "their first 5 images" in text and "the first 2 of 3 classes" in text
 
 
-def test_a_strip_is_shown_where_there_is_one(made: Path) -> None:
-    assert "From noise to image" not in page().text
-    grid(Path("samples/generator/strip.png"), 16, 8)
-    change("samples/generator/manifest.json", files={"strip.png": ""})
-    change("cards/generator.json", samples=manifest_hash(Path("samples/generator")))
-    assert "From noise to image" in page().text
-
-
 def test_data_card_counts(made: Path) -> None:
     text, catalog = page().text, json.loads(Path("data/catalog/manifest.json").read_text())
     for split, images in catalog["images"].items():

@@ -94,16 +94,6 @@ def test_files_of_stable_diffusions_time_are_read(tmp_path):
     assert same(before, after)
 
 
-def test_a_dit_of_before_positions_were_saved_goes_on_with_its_own(tmp_path):
-    """Rows came before columns then, also where the grid that it begins on is another."""
-    before, after = dit(0), dit(1)
-    state = before.state_dict()
-    del state["positions"]
-    save_file(state, tmp_path / "model.safetensors")
-    initialise({"dit": after}, init(tmp_path))
-    assert torch.equal(after.positions, before.positions.roll(8, dims=1))
-
-
 def test_shards_of_the_hub_are_read_together(tmp_path):
     before, after = dit(0), dit(1)
     state = before.state_dict()

@@ -235,16 +235,6 @@ def unfit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, times
         yield f"{key}.{found.key} is {found.value}, and {other} is {found.bound}: {found.remedy}"
 
 
-def preview_sampling(diffusion: Diffusion, timesteps: float, steps: int | str, solver: str | None = None) -> Sampling:
-    """Return how previews while training are sampled: `steps`, or as many as a Gaussian noise schedule has.
-
-    solver: None: the first one of the objective.
-    """
-    if diffusion.objective == "gaussian" and isinstance(steps, int):
-        steps = min(steps, int(timesteps))
-    return Sampling.model_validate({"solver": solver or SOLVERS[diffusion.objective][0], "steps": steps})
-
-
 def require_sampling(
     key: Callable[[str], str],
     sampling: Sampling,

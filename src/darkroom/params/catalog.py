@@ -29,7 +29,6 @@ class Params(Section):
     parts: Parts
     catalog: Catalog
     train_tokenizer: Given
-    train_clip: Given | None = None
     train_generator: Given | None = None
 
 

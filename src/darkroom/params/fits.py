@@ -82,7 +82,10 @@ REMOVED = (
     *("*training.min_improvement", "*training.decay_images", "*training.groups", "*.diffusion.direction_weight"),
     *("score_*.copies.pairs", "train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"),
     *(f"train_tokenizer.{kind}.grid_images" for kind in ("identity", "pretrained")),
-    *("train_decoder.unets.*.calls", "train_decoder.unets.*.teacher*"),
+    *("train_decoder.unets.*.calls", "train_decoder.unets.*.teacher*", "train_prior.diffusion.normalise"),
+    *("sample_generator.common.strip", "train_tokenizer.evaluate*"),
+    *("train_generator.dit.model.value_residual", "train_generator.dit.model.shared_adaln"),
+    "sample_generator.common.captions*",
 )
 # Those of a source that went: what to do instead.
 _URLS = ("urls", "urls.*", "run.img2dataset")

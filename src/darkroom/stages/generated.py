@@ -20,7 +20,7 @@ from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.terminal.terminal import with_progress
 
-GRID, STRIP, NPZ = "grid.png", "strip.png", "samples.npz"
+GRID, NPZ = "grid.png", "samples.npz"
 _COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
 _GROUPS = 8, 8  # of the grid with captions: images in a row, and rows
 CAPTIONED = math.prod(_GROUPS)
@@ -108,7 +108,6 @@ def write_generated(
     labels: NDArray[np.int64] | None = None,
     captions: Sequence[str] | None = None,
     npz: bool = False,
-    strip: Images | None = None,
     **metadata: Any,
 ) -> None:
     """Write images with their classes as shards of PNG, a grid, and a manifest with `metadata`.
@@ -123,7 +122,6 @@ def write_generated(
         labels: the class number of each image, (N,); None: they have no classes.
         captions: what each image was made of, also below those in the grid; None: no texts.
         npz: whether they are also written as one `.npz` file.
-        strip: rows of images that are written beside the grid, (rows, columns, C, H, W); None: none.
         metadata: further entries of the manifest.
     """
     channels, height, width = image_shape
@@ -137,9 +135,7 @@ def write_generated(
         shards = write_shards(folder, samples, shard_size, "png")
         stack.close()
         shown.save(folder / GRID)
-        if strip is not None:
-            save_png(folder / STRIP, contact_sheet(np.concatenate(list(strip)), strip.shape[1]))
-        files = {name: sha256_file(folder / name) for name in (GRID, STRIP, NPZ) if (folder / name).is_file()}
+        files = {name: sha256_file(folder / name) for name in (GRID, NPZ) if (folder / name).is_file()}
         counts = [] if labels is None else np.bincount(labels, minlength=len(classes)).tolist()
         write_manifest(
             folder,

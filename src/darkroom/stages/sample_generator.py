@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from darkroom.artifacts.atomic import require_writable
-from darkroom.artifacts.manifest import manifest_hash, read_manifest, sha256_file
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.artifacts.models import DISTILLED, GENERATOR, generator_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import OF_ROWS
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from darkroom.models.generators.sampler import KeptBatches, Sampler
 
 OUT, MODEL, FEW = Path("samples/generator"), Path("models/generator"), Path("models/distilled")
-_TIMES = 8  # columns of the strip
 
 
 def run(params: Params) -> None:
@@ -65,16 +64,11 @@ def _generate(params: Params) -> None:
     manifest = generator_manifest(MODEL)
     few = None if params.train_distilled.kind == "none" else FEW
     sampler, sampling = open_generator(MODEL, manifest, params.sample_generator, settings, device, few)
-    if settings.strip and not hasattr(sampler, "trajectory"):
-        raise DarkroomError(
-            "`sample_generator.common.strip` draws images on their way from noise, and this kind of generator has no "
-            "such steps: set it to 0."
-        )
     condition = manifest.get("condition", "class")
     if condition == "class":
         classes = distribution(settings.labels, manifest.get("class_counts"))
         settings = settings.model_copy(update={"labels": classes})
-    asked = _asked(manifest, settings, device)
+    asked = _asked(manifest, settings)
     with open_state("sample_generator") as state:
         folder = KeptBatches.place(state, _name(device)) if processes is None or processes.first else None
         folder = folder if processes is None else processes.from_first(folder)
@@ -99,13 +93,12 @@ def _generate(params: Params) -> None:
             labels=labels,
             captions=None if asked.caption is None else asked.caption(numbers),
             npz=settings.npz,
-            strip=_strip(sampler, settings, sampling, asked, labels),
             model=manifest_hash(MODEL),
             images_seen=_seen(manifest, few),
             distribution=_distribution(settings, condition, manifest["classes"], labels),
             sampler={
                 **settings.protocol(),
-                **_read(condition, settings),
+                **({"split": settings.split} if condition in OF_ROWS else {}),
                 **sampling.model_dump(),
                 **({} if few is None else {"distilled": manifest_hash(few)}),
             },
@@ -138,16 +131,8 @@ def _name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _read(condition: str, settings: Common) -> dict[str, str]:
-    """Return where conditions are read, for the manifest: a split, or a file by its hash."""
-    if condition not in OF_ROWS:
-        return {}
-    captions = settings.captions
-    return {"captions": sha256_file(Path(captions.file))} if captions.given else {"split": settings.split}
-
-
-def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) -> Asked:
-    """Return what each image is asked to show: a class, nothing, a text of a file, or what is stored of a split."""
+def _asked(manifest: Mapping[str, Any], settings: Common) -> Asked:
+    """Return what each image is asked to show: a class, nothing, or what is stored of a split."""
     from darkroom.data.embeddings import EMBEDDING_PARTS
     from darkroom.models.generators.conditions import NOTHING, asked_classes, asked_stored, class_rule, open_stored
 
@@ -158,12 +143,6 @@ def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) 
         return asked_classes(class_rule(settings.labels, classes, manifest.get("class_counts"), key))
     if condition == "none":
         return NOTHING
-    if settings.captions.given:
-        from darkroom.models.generators.captions import asked_file  # CLIP, which stored embeddings do without
-
-        file = settings.captions.file
-        key = f"`sample_generator.common.captions.file` ({file})"
-        return asked_file(Path(file), key, Path(settings.captions.clip), manifest, device)
     if condition == "caption":
         from darkroom.data.reader import ImageShards
         from darkroom.models.generators.captions import asked_captions
@@ -187,28 +166,3 @@ def _sample(
     images_left = sum(min(settings.batch, settings.images - start) for start in starts)
     for start, images in zip(starts, with_progress(made, images_left, "sampled"), strict=True):
         batches.keep(start, images)
-
-
-def _strip(
-    sampler: Any, settings: Common, sampling: Any, asked: Asked, labels: NDArray[np.int64] | None
-) -> NDArray[np.uint8] | None:
-    """Return what is predicted on the way of the first image of each of the first classes, (rows, times, C, H, W).
-
-    Without classes it is that of the first images.
-    """
-    if not settings.strip:
-        return None
-    from darkroom.models.generators.sampler import placed
-
-    if labels is None:
-        chosen = np.arange(min(settings.strip, settings.images))
-    else:
-        chosen = np.unique(labels, return_index=True)[1][: settings.strip]
-    rows: dict[int, NDArray[np.uint8]] = {}
-    for start in np.unique(chosen - chosen % settings.batch):  # in their own batches: the last column is their image
-        numbers = np.arange(start, start + settings.batch)
-        mine = chosen[chosen // settings.batch == start // settings.batch]
-        of = placed(asked, numbers, sampler.device)
-        found = sampler.trajectory(numbers.tolist(), of, settings.seed, sampling, (mine - start).tolist(), _TIMES)
-        rows |= dict(zip(mine.tolist(), found.cpu().numpy(), strict=True))
-    return np.stack([rows[number] for number in chosen.tolist()])

@@ -114,9 +114,9 @@ def tokens_of(
     return rows
 
 
-def to_tensor(tokens: NDArray[np.uint16], device: torch.device | None = None) -> Tensor:
+def to_tensor(tokens: NDArray[np.uint16]) -> Tensor:
     """Return tokens as the input of the network, int64 (N, L)."""
-    return torch.from_numpy(tokens.astype(np.int64)).to(device or "cpu")
+    return torch.from_numpy(tokens.astype(np.int64))
 
 
 def encode(network: CLIP, tokens: Tensor) -> tuple[Tensor, Tensor]:

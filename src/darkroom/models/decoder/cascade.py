@@ -23,18 +23,6 @@ from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer, padde
 TOKENIZER = Path("models/tokenizer")
 
 
-def open_stage(folder: Path, weights: Literal["ema", "raw"] = "ema") -> CascadeStage:
-    """Return the trained U-Net in a folder, on the CPU.
-
-    Raises:
-        ArtifactError: it is missing or damaged.
-    """
-    metadata = open_artifact(folder, DECODER)
-    network = DecoderUNet.from_pretrained(folder if weights == "ema" else folder / "raw")
-    objective, bounded = stored_objective(metadata, "gaussian"), metadata["tokenizer"] is None
-    return CascadeStage(folder.name, network, objective, bounded, metadata)
-
-
 class Cascade:
     """The trained U-Nets, from the smallest images to the largest."""
 
@@ -51,7 +39,12 @@ class Cascade:
         """
         hashes = [manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "" for name in names]
         manifests = {name: read_manifest(root / name, DECODER) for name in names}
-        stages = [open_stage(root / name, weights) for name, manifest in manifests.items() if manifest["trained"]]
+        stages: list[CascadeStage] = []
+        for name in (name for name, manifest in manifests.items() if manifest["trained"]):
+            metadata = open_artifact(root / name, DECODER)
+            network = DecoderUNet.from_pretrained(root / name if weights == "ema" else root / name / "raw")
+            objective, bounded = stored_objective(metadata, "gaussian"), metadata["tokenizer"] is None
+            stages.append(CascadeStage(name, network, objective, bounded, metadata))
         stages.sort(key=lambda stage: stage.size)
         if not stages:
             raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")

@@ -58,18 +58,9 @@ class DecoderRecipe(Recipe):
         val: IndexedDataset,
         evaluation: UNetEvaluation | None = None,
     ) -> None:
-        """Take in the parts.
+        """Take in the untrained U-Net and its section, and `evaluation`, which scores while it trains.
 
-        Args:
-            model: the untrained U-Net.
-            settings: its section of params.yaml.
-            objective: what it predicts, and the loss of that.
-            space: makes x_0 of a batch, and images of x_0: of pixels or of latents.
-            conditioner: gives image embeddings and text encodings of a batch.
-            seed: the training's.
-            train: what is trained on.
-            val: what is validated on.
-            evaluation: scores while it trains; None: none.
+        `space` makes x_0 of a batch, and images of x_0; `conditioner` its image embeddings and text encodings.
         """
         self.model, self.settings, self.objective = model, settings, objective
         self.space, self.conditioner, self.seed = space, conditioner, seed

@@ -21,7 +21,6 @@ from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.diffusion.types import Objective, Threshold
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
 from darkroom.models.decoder.settings import UNetSampling
-from darkroom.models.decoder.unet_settings import Drawing
 from darkroom.rng import derive, normal
 
 
@@ -139,7 +138,11 @@ def sample_stage(
     config, objective = stage.network.config, stage.objective
     noise = partial(_noise, stage, request.numbers, seed, device)
     conditions = _conditions(stage, how, request, below, noise, device)
-    threshold = threshold_of(how) if stage.bounded else None
+    threshold: Threshold | None = None
+    if stage.bounded and how.threshold == "dynamic":
+        threshold = partial(dynamic_threshold, percentile=how.percentile)
+    elif stage.bounded and how.threshold == "clip":
+        threshold = clip_x0
     denoise = unet_denoiser(stage.network, objective, conditions, Guidance.of(how), threshold, config.self_condition)
     start = noise("start", stage.shape)
     seeds = [derive(seed, f"decoder/{stage.name}/steps", number) for number in request.numbers]
@@ -188,10 +191,3 @@ def _conditions(
             large = noised(large, noise("low", stage.shape), level)
         conditions = replace(conditions, low=large)
     return conditions
-
-
-def threshold_of(how: Drawing) -> Threshold | None:
-    """Return what keeps a predicted x0 in the range of pixels."""
-    if how.threshold == "dynamic":
-        return partial(dynamic_threshold, percentile=how.percentile)
-    return clip_x0 if how.threshold == "clip" else None

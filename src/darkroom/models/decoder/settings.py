@@ -5,12 +5,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from darkroom.diffusion.settings import Probability, Timesteps, unfit
-from darkroom.models.decoder.unet_settings import Drawing, UNet
+from darkroom.diffusion.settings import Probability, Sampling, Solver, Steps, Timesteps, unfit
+from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.kinds import merged, require_known
 from darkroom.params.run import Run
-from darkroom.params.section import NO_FILE, Fraction, Overrides, PartName, Positive, Rate, Section, Seed, Warmup
+from darkroom.params.section import (
+    NO_FILE,
+    Fraction,
+    Overrides,
+    PartName,
+    Positive,
+    Rate,
+    Section,
+    Seed,
+    Warmup,
+    Weight,
+)
 from darkroom.params.training import Evaluate, Optimizer, Training
 
 
@@ -102,9 +113,17 @@ class Params(Section):
         return None if any(unet.trained for unet in self.train_decoder.unets.values()) else "`trained` is false"
 
 
-class UNetSampling(Drawing):
+class UNetSampling(Sampling):
     """How a U-Net is sampled."""
 
+    solver: Solver = "dpm"
+    steps: Steps = 16
+    guidance: Weight = 2.0
+    """Scale of guidance, away from the network without its condition; 1: none."""
+    threshold: Literal["clip", "dynamic", "none"] = "clip"
+    """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
+    percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """dynamic: percentile of the pixels' absolute values, as a fraction."""
     embedding_noise: Probability = 0.0
     """Fraction of noise in the image embedding, at most what the U-Net was trained on."""
     low_noise: Probability = 0.1

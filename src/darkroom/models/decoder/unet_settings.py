@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps, preview_sampling
+from darkroom.diffusion.settings import SOLVERS, Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps
 from darkroom.params.kinds import OWN_TRAINING, require_known
-from darkroom.params.section import NO_FILE, Fraction, Overrides, Positive, Section, Weight
+from darkroom.params.section import NO_FILE, Fraction, Overrides, Positive, Section
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]
@@ -123,21 +123,11 @@ class Grids(Section):
     """Steps of the solver, of gaussian at most `timesteps`."""
 
     def sampling(self, diffusion: Diffusion, timesteps: float) -> Sampling:
-        """Return how they are sampled, guidance left aside."""
-        return preview_sampling(diffusion, timesteps, self.steps, self.solver)
-
-
-class Drawing(Sampling):
-    """Solver, guidance and threshold of a U-Net."""
-
-    solver: Solver = "dpm"
-    steps: Steps = 16
-    guidance: Weight = 2.0
-    """Scale of guidance, away from the network without its condition; 1: none."""
-    threshold: Literal["clip", "dynamic", "none"] = "clip"
-    """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
-    percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """dynamic: percentile of the pixels' absolute values, as a fraction."""
+        """Return how they are sampled, guidance left aside; of Gaussian diffusion in at most all timesteps."""
+        steps = self.steps
+        if diffusion.objective == "gaussian" and isinstance(steps, int):
+            steps = min(steps, int(timesteps))
+        return Sampling.model_validate({"solver": self.solver or SOLVERS[diffusion.objective][0], "steps": steps})
 
 
 class UNet(Section):

@@ -71,7 +71,7 @@ class Classifier(SavedNetwork):
         condition = self.time(timesteps)
         tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
         for block in self.blocks:
-            tokens, _ = block(tokens, condition)
+            tokens = block(tokens, condition)
         return self.head(self.norm(tokens).mean(1))
 
     def log_probability(self, x: Tensor, timesteps: Tensor, labels: Tensor) -> Tensor:

@@ -95,22 +95,6 @@ class ScoreParams(Section):
     score_generator: ScoreDiffusion
 
 
-class Captions(Section):
-    """Captions from a file, where the condition is a text, in place of those stored of `split`."""
-
-    file: str = NO_FILE
-    """Text file, UTF-8, a caption a line: image i is made of line i modulo their number; data/none: stored captions."""
-    clip: str = NO_FILE
-    """models/clip, which reads the captions of `file`; data/none: no file, or the generator reads them itself."""
-
-    READ_WITH = {"clip": ("file",)}
-
-    @property
-    def given(self) -> bool:
-        """Whether captions come from a file."""
-        return self.file != NO_FILE
-
-
 class Common(Section):
     """How many images of which weights, whatever the kind."""
 
@@ -126,8 +110,6 @@ class Common(Section):
     """Class of image i: frequency (as in training; null), balanced (i modulo their number), or numbers by class."""
     split: Literal["train", "val", "test"] = "test"
     """Split whose stored embeddings or captions images are made of, drawn, where the condition is read from them."""
-    captions: Captions = Captions()
-    """Captions from a file, where the condition is a text, in place of those stored of `split`."""
     batch: Positive = 125
     """Images in a forward pass, the last one padded."""
     weights: Literal["ema", "raw"] = "ema"
@@ -148,8 +130,6 @@ class Common(Section):
     """Images in a shard."""
     npz: bool = False
     """Also write samples.npz, which ADM's evaluator reads: arr_0, uint8 (N, H, W, C), grey as three channels."""
-    strip: Annotated[int, Field(ge=0)] = 0
-    """Images, of as many classes, in strip.png: what is predicted of them at 8 times of their sampling; 0: none."""
 
     @model_validator(mode="before")
     @classmethod
@@ -190,7 +170,7 @@ class Common(Section):
 
     def protocol(self) -> dict[str, Any]:
         """Return what the pixels of the samples depend on, for their manifest, without where conditions come from."""
-        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "strip", "split", "captions"})
+        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "split"})
 
 
 _sections: dict[str, Any] = {kind: (GENERATORS.load("sampling", kind) | None, None) for kind in GENERATORS}

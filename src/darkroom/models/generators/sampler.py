@@ -37,8 +37,6 @@ class Sampler(Protocol):
     classes: the number of classes.
     weaker: the network that guidance leads away from in place of the unconditional one; None: that one.
     classifier: the network whose gradient guides; None: none.
-
-    One that goes from noise to images in steps may have `trajectory`, see `DiTSampler`.
     """
 
     classes: int

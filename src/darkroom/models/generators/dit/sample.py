@@ -15,7 +15,7 @@ from darkroom.diffusion.gaussian import Gaussian
 from darkroom.diffusion.objectives import stored_objective
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import LatentScaler
-from darkroom.diffusion.types import Denoise, Denoised, LogProbability, Objective
+from darkroom.diffusion.types import Denoise, LogProbability, Objective
 from darkroom.models.generators.classifier import Classifier
 from darkroom.models.generators.conditions import Captioned, Condition, Embedded
 from darkroom.models.generators.dit.network import DiT
@@ -54,53 +54,11 @@ class DiTSampler:
 
     def __call__(self, numbers: Sequence[int], condition: Condition, seed: int, settings: DiTSampling) -> Tensor:
         """Return images, uint8 (N, C, H, W), from noise that follows from (seed, number)."""
-        noise, seeds = self._random(numbers, seed)
+        noise = torch.from_numpy(normal(seed, "sample/noise", numbers, self.tokenizer.latent_shape)).to(self.device)
+        seeds = [derive(seed, "sample/steps", number) for number in numbers]
         return self.tokenizer.decode(self.latents(noise, condition, seeds, settings))
 
-    def trajectory(
-        self,
-        numbers: Sequence[int],
-        condition: Condition,
-        seed: int,
-        settings: DiTSampling,
-        rows: Sequence[int],
-        times: int,
-    ) -> Tensor:
-        """Return the x0 that the network predicts on the way from noise, decoded, uint8 (len(rows), times, C, H, W).
-
-        The calls of the network are evenly spaced from the first one on; the last column is the image itself.
-
-        Args:
-            numbers: of the images, (N,).
-            condition: what they are asked to show, on the device.
-            seed: of all random numbers.
-            settings: solver, steps and guidance.
-            rows: which of the N are returned.
-            times: columns, 2 or more; where there are fewer calls some are repeated.
-        """
-        noise, seeds = self._random(numbers, seed)
-        found: list[Tensor] = []
-        chosen = torch.tensor(rows, device=self.device)
-        last = self.tokenizer.decode(
-            self.latents(noise, condition, seeds, settings, lambda x0: found.append(x0[chosen]))
-        )
-        calls = torch.linspace(0, len(found) - 1, times).round().long().tolist()[:-1]
-        columns = [self.tokenizer.decode(self.scaler.invert(found[call])) for call in calls]
-        return torch.stack([*columns, last[chosen]], dim=1)
-
-    def _random(self, numbers: Sequence[int], seed: int) -> tuple[Tensor, list[int]]:
-        """Return the noise of images, on the device, and the seeds of the noise of their steps."""
-        noise = torch.from_numpy(normal(seed, "sample/noise", numbers, self.tokenizer.latent_shape))
-        return noise.to(self.device), [derive(seed, "sample/steps", number) for number in numbers]
-
-    def latents(
-        self,
-        noise: Tensor,
-        condition: Condition,
-        seeds: Sequence[int],
-        settings: DiTSampling,
-        seen: Callable[[Tensor], None] | None = None,
-    ) -> Tensor:
+    def latents(self, noise: Tensor, condition: Condition, seeds: Sequence[int], settings: DiTSampling) -> Tensor:
         """Return latents as the tokenizer has them, float32 (N, C, H, W).
 
         Args:
@@ -108,7 +66,6 @@ class DiTSampler:
             condition: what the N are asked to show.
             seeds: of the noise that is added on the way, one an image.
             settings: solver, steps and guidance.
-            seen: called with the x0 that each call of the network predicts, as it is scaled, (N, C, H, W).
         """
         classifier: LogProbability | None = None
         if self.classifier is not None:
@@ -116,7 +73,6 @@ class DiTSampler:
             classifier = partial(self.classifier.log_probability, labels=condition)
         null, guidance = self.model.null_label, Guidance.of(settings)
         denoise = dit_denoiser(self.model, self.objective, condition, null, guidance, self.weaker, classifier)
-        denoise = denoise if seen is None else _watched(denoise, seen)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         latents = sample(denoise, noise, self.objective, settings, generators)
         return self.scaler.invert(latents)
@@ -138,17 +94,6 @@ class DiTSampler:
             return found.x0, log_variance(objective.variance, found.variance, steps, objective.schedule, x.ndim)
 
         return bits_per_dim(predict, x0, noise, objective.schedule)
-
-
-def _watched(denoise: Denoise, seen: Callable[[Tensor], None]) -> Denoise:
-    """Return a denoiser that calls `seen` with each x0."""
-
-    def watching(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
-        found = denoise(x, t, before)
-        seen(found.x0)
-        return found
-
-    return watching
 
 
 def dit_denoiser(
