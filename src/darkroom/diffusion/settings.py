@@ -149,6 +149,7 @@ class Sampling(Section):
     """Of the scale from noise to data: constant, or growing from 1: linear, or cosine (slower at first)."""
 
     READ_WITH: ClassVar = {
+        "spacing": ("solver", *SOLVERS["gaussian"]),
         "eta": ("solver", "ddim"),
         "diffusion_coefficient": ("solver", "euler_maruyama"),
         "diffusion_scale": ("solver", "euler_maruyama"),
@@ -157,14 +158,9 @@ class Sampling(Section):
     }
 
     def _misfits(self) -> Iterator[str]:
-        if self.spacing != "trailing" and self.solver not in SOLVERS["gaussian"]:
-            yield (
-                f"spacing is read with solver {' or '.join(SOLVERS['gaussian'])} only, and solver is {self.solver}: "
-                "set spacing to trailing"
-            )
         if isinstance(self.steps, str) and self.spaced:
             yield f"steps is {self.steps}, which says which timesteps, and spacing is {self.spacing}: take spacing out"
-        if self.spacing != "trailing" and self.steps == 1:
+        if self.spacing != "trailing" and self.steps == 1 and self.solver in SOLVERS["gaussian"]:
             yield (
                 f"spacing {self.spacing} has its only step at the least noise, and sampling begins with the most: set "
                 "it to trailing, or steps to 2 or more"

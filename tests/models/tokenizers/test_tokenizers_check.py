@@ -129,7 +129,6 @@ def test_published_weights_that_fit(published, attempt):
     [
         ({"ingest.channels": "RGBA"}, "vae takes images of 3 channels, and these have 4: set `ingest.channels`"),
         ({"ingest.channels": "L"}, "vae takes images of 3 channels, and these have 1"),
-        ({"train_tokenizer.pretrained.downsampling": 4}, "is 8 x 8 pixels: set `downsampling` to 8"),
         ({"ingest.image_size": 36}, "`ingest.image_size` is 36, and `train_tokenizer.kind` is"),
         (
             {"train_tokenizer.pretrained.folder": "gone"},

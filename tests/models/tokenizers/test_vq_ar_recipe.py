@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from darkroom.data.draw import drawn
-from darkroom.models.tokenizers.settings import SampleTokenizer
-from darkroom.models.tokenizers.vq_ar.generate import generate
+from darkroom.models.tokenizers.vq_ar.own_images import own_images
 from darkroom.models.tokenizers.vq_ar.recipe import VQARRecipe
+from darkroom.models.tokenizers.vq_ar.settings import GridSampling
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
 from helpers import run, training
@@ -292,8 +292,7 @@ def test_the_preview_shows_reconstructions_below_originals():
     images = pictures(len(made.val))[drawn(len(made.val), 10)]
     assert np.array_equal(shown[:10], images.numpy())
     assert np.array_equal(shown[10:20], made.model.reconstruct(images).numpy())
-    (own,) = generate(made.model, SampleTokenizer(images=10, batch=10, seed=0), torch.device("cpu"))
-    assert len(shown) == 30 and np.array_equal(shown[20:], own)
+    assert len(shown) == 30 and np.array_equal(shown[20:], own_images(made.model, GridSampling(), guided=True))
 
 
 def test_own_images_in_grids_are_sampled_as_the_section_says(monkeypatch):
@@ -303,7 +302,7 @@ def test_own_images_in_grids_are_sampled_as_the_section_says(monkeypatch):
         asked.append((how.images, how.min_p, how.temperature, how.guidance))
         yield np.zeros((how.images, *SHAPE), dtype=np.uint8)
 
-    monkeypatch.setattr("darkroom.models.tokenizers.vq_ar.recipe.generate", generate)
+    monkeypatch.setattr("darkroom.models.tokenizers.vq_ar.own_images.generate", generate)
     assert len(recipe().preview()) == 30
     genie2 = {"images": 64, "min_p": 0.25, "temperature": 1.5, "guidance": 3.0}
     made = recipe(grid_images=8, sampling=genie2, classes=True)

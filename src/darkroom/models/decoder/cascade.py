@@ -49,16 +49,10 @@ class Cascade:
         if not stages:
             raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")
         for below, above in pairwise(stages):
-            if above.metadata["low_size"] is None:
-                raise ArtifactError(
-                    f"the U-Nets `{below.name}` and `{above.name}` both start from noise alone: give the larger one a "
-                    "`low_size` in `train_decoder.unets`, or set `trained` to false for one of them."
-                )
             if above.metadata["low_size"] != below.size:
                 raise ArtifactError(
-                    f"the U-Net `{above.name}` enlarges images of {above.metadata['low_size']} pixels, and "
-                    f"`{below.name}` makes some of {below.size}: set "
-                    f"`train_decoder.unets.{above.name}.low_size` to {below.size}."
+                    f"the U-Net `{above.name}` has the low_size {above.metadata['low_size']}, and `{below.name}` makes "
+                    f"images of {below.size} pixels: set `train_decoder.unets.{above.name}.low_size` to {below.size}."
                 )
         for key, what in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
             found = {stage.metadata[key] for stage in stages if stage.metadata[key] is not None}
@@ -151,14 +145,9 @@ class Decoder:
     """A cascade, and the way from what it makes to images of the data's size."""
 
     def __init__(self, cascade: Cascade, sampling: Mapping[str, UNetSampling], seed: int, batch: int) -> None:
-        """Take in the cascade.
+        """Take in the cascade, on its device, and how each U-Net is sampled, by name.
 
-        Args:
-            cascade: on the device where it runs.
-            sampling: how each U-Net is sampled, by name.
-            seed: of all noise.
-            batch: images in a forward pass, always: the last batch is padded, so that an image's bits do not depend on
-                how many others are requested.
+        The last batch is padded to `batch` images, so an image's bits do not depend on how many others are requested.
         """
         self.cascade, self.sampling, self.seed, self.batch = cascade, dict(sampling), seed, batch
         self.metadata: Mapping[str, Any] = cascade.stages[-1].metadata

@@ -81,13 +81,7 @@ class Classifier(SavedNetwork):
 
 
 class ClassifierRecipe(Recipe):
-    """L = -log p(y | x_t), x_t as the generator's, t uniform over its times.
-
-    Args:
-        diffusion: that of the generator.
-        train, val: latents with `labels`.
-        scaler: of the latents, the generator's.
-    """
+    """L = -log p(y | x_t), x_t as the generator's, t uniform over its times; `diffusion` and `scaler` are its own."""
 
     def __init__(
         self,

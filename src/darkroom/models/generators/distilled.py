@@ -52,13 +52,6 @@ class DistilledRecipe(Recipe):
     2210.03142).
 
     ways: the times that the teacher passes in each call, (ceil(steps / K) + 1,) each.
-
-    Args:
-        teacher: the generator, with what guides it.
-        how: how the teacher draws.
-        calls: K.
-        training: its settings.
-        data: the latents and conditions that the generator was trained on.
     """
 
     def __init__(

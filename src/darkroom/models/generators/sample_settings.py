@@ -1,6 +1,5 @@
 """The sections that sampling and scoring a generator read."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -148,9 +147,7 @@ class Common(Section):
         if value in (None, "balanced", "frequency"):
             return value
         if not isinstance(value, Mapping) or not value:
-            near = difflib.get_close_matches(str(value), ["balanced", "frequency"], n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise ValueError(f"it is balanced, frequency, or a mapping from class names to numbers of images{hint}")
+            raise ValueError("it is balanced, frequency, or a mapping from class names to numbers of images")
         if all(type(name) is int for name in value):  # so YAML and `dvc exp run -S` read the names of digits
             value = {str(name): count for name, count in value.items()}
         for name, count in value.items():

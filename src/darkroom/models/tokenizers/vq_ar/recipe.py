@@ -11,9 +11,8 @@ from torch.nn import functional
 from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.protocol import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
-from darkroom.models.tokenizers.settings import SampleTokenizer
-from darkroom.models.tokenizers.vq_ar.generate import generate
 from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
+from darkroom.models.tokenizers.vq_ar.own_images import own_images
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
 from darkroom.rng import random_numbers
 from darkroom.training.recipe import Batch, Losses, Phase
@@ -62,16 +61,7 @@ class VQARRecipe(TokenizerRecipe):
 
     def preview(self) -> NDArray[np.uint8]:
         """Return rows of originals and their reconstructions, and rows of its own images, one class after the other."""
-        how = self.settings.sampling
-        request = SampleTokenizer(
-            images=how.images,
-            batch=how.images,
-            seed=0,
-            min_p=how.min_p,
-            temperature=how.temperature,
-            guidance=how.guidance if self.settings.label_dropout else 1.0,  # without, no class has no start token
-        )
-        (drawn,) = generate(self.model, request, self.model.codebook.device)
+        drawn = own_images(self.model, self.settings.sampling, guided=self.settings.label_dropout > 0)
         return np.concatenate([super().preview(), in_rows(self.columns, torch.from_numpy(drawn))])
 
     def _labels(self, batch: Batch, dropout: float) -> Tensor:
