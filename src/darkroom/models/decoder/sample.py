@@ -127,13 +127,7 @@ def sample_stage(
 ) -> Tensor:
     """Return x0 of a stage of the cascade, float32 (N, C, S, S).
 
-    Args:
-        stage: the U-Net.
-        how: how it is sampled.
-        request: the images.
-        below: the images to enlarge, of any size, where it enlarges.
-        seed: of all noise.
-        device: where the network is.
+    `below` are the images to enlarge, of any size, where it enlarges; all noise follows from the seed.
     """
     config, objective = stage.network.config, stage.objective
     noise = partial(_noise, stage, request.numbers, seed, device)
