@@ -37,7 +37,7 @@ class Half(str):
 
 ROOT = Path(__file__).resolve().parents[1]
 DIT, UNET = "train_generator.dit", "train_decoder.unets.base"
-MODERN: dict[str, Any] = {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True, "value_residual": True}
+MODERN: dict[str, Any] = {"norm": "rms", "mlp": "swiglu", "rope": True, "qk_norm": True}
 # Those of the tokenizer, which its own scores and those of a generator on its latents judge.
 LATENTS: dict[str, dict[str, dict[str, Any]]] = {
     "perceptual loss by the teacher": {"train_tokenizer.kl.perceptual": {"network": "teacher", "weight": 0.1}},

@@ -167,56 +167,6 @@ def test_too_many_fail_the_catalog_and_another_fraction_reads_nothing_again(
     assert {path: path.stat().st_mtime_ns for path in SHARDS.rglob("*")} == before
 
 
-@pytest.fixture
-def of_long_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], CatalogParams]:
-    """Images with captions of more than 8 tokens; returns what makes parameters of `catalog` from sections."""
-    monkeypatch.chdir(tmp_path)
-    mess = Mess(tmp_path / "people")
-    for number in range(12):
-        mess.add(f"{number}.png", png(number), caption=f"image {number} of a rather long row of images".encode())
-    mess.close()
-    take(mess.root)
-    values = {key: VALUES[key] for key in ("run", "catalog")} | {"train_tokenizer": {"parts": None}}
-    values["parts"] = {"mess": {"source": "folder", "path": str(mess.root)}}
-    return lambda more: CatalogParams.model_validate({**values, **more})
-
-
-@pytest.mark.parametrize(("long", "context", "stops"), [("stop", 8, True), ("truncate", 8, False), ("stop", 60, False)])
-def test_the_catalog_counts_captions_that_are_longer_than_clips_context(
-    long: str,
-    context: int,
-    stops: bool,
-    of_long_captions: Callable[[dict[str, Any]], CatalogParams],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    trained = {"model": {"context_length": context}}
-    params = of_long_captions({"train_clip": {"source": "trained", "long_captions": long, "trained": trained}})
-    if stops:
-        said = r"12 different captions have more than the 8 tokens .*: raise `train_clip\.trained\.model\.context"
-        with pytest.raises(DarkroomError, match=said):
-            catalog_stage.run(params)
-        assert not Path("data/catalog").exists()
-        return
-    catalog_stage.run(params)
-    assert ("12 different captions" in capsys.readouterr().out) is (long == "truncate")
-
-
-@pytest.mark.parametrize(
-    ("reads", "context", "said"), [(True, 8, True), (True, 60, False), (True, None, False), (False, 8, False)]
-)
-def test_the_catalog_counts_captions_that_the_transformer_does_not_read_to_their_ends(
-    reads: bool,
-    context: int | None,
-    said: bool,
-    of_long_captions: Callable[[dict[str, Any]], CatalogParams],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    generator = {"captions": "data/shards" if reads else "data/none", "dit": {"model": {"context_length": context}}}
-    catalog_stage.run(of_long_captions({"train_generator": generator}))
-    warned = "12 different captions have more than the 8 tokens of `train_generator.dit.model.context_length`"
-    assert (warned in capsys.readouterr().out) is said
-
-
 def test_no_change_of_the_fraction_is_a_parameter_of_ingest() -> None:
     stages = read_yaml(Path(__file__).parents[2] / "dvc.yaml")["stages"]
     assert "max_quarantined" in VALUES["catalog"] and "max_quarantined" not in VALUES["ingest"]

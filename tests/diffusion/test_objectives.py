@@ -107,7 +107,7 @@ def unet(objective):
 
 
 def prior(objective):
-    diffusion = PriorDiffusion(normalise="scale", text_dropout=0.1).model_copy(update=VARIANTS[objective])
+    diffusion = PriorDiffusion(text_dropout=0.1).model_copy(update=VARIANTS[objective])
     torch.manual_seed(0)
     network = filled(PriorNetwork(PriorConfig(8, None, 32, 1, 2)))
     network.set_scaler(EmbeddingScaler([0.0] * 8, [1.0] * 8))

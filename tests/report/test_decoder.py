@@ -77,11 +77,6 @@ def test_pictures_captions_and_samplers_are_shown(told: Path) -> None:
     assert "up: steps 8; the prior: solver ddim, steps 20." in found.text
 
 
-def test_what_is_distilled_is_said_to_draw_in_its_calls() -> None:
-    sampler = {"common": {"solver": "dpm", "steps": 16}, "unets": {"few": {"calls": 4}}}
-    assert sampling(sampler) == "solver dpm, steps 16; few: calls 4"
-
-
 def test_further_pictures_are_those_that_the_manifest_names(told: Path) -> None:
     change("samples/decoder/manifest.json", files={"grid.png": "", "inpainted.png": ""})
     change("cards/decoder.json", samples=manifest_hash(Path("samples/decoder")))

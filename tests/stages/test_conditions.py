@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 from torch.nn import functional
 
-from darkroom.artifacts.manifest import ArtifactError, sha256_file, write_manifest
+from darkroom.artifacts.manifest import ArtifactError, write_manifest
 from darkroom.check.check import validated
 from darkroom.cli import main
 from darkroom.data.catalog import load_catalog
@@ -101,32 +101,6 @@ def test_images_are_those_of_their_captions_in_any_request(clone):
     assert sample("tokens", split="train")[0].captions != sample("tokens")[0].captions
 
 
-def test_captions_come_from_a_file(clone, capsys):
-    """Image i is made of line i modulo their number; an image follows from its text, whatever else is in the file."""
-    train("tokens")
-    Path("texts").write_text("a ring\n\n  two red circles \nnoise\n")
-    given = {"file": "texts", "clip": "models/clip"}
-    images, manifest = sample("tokens", captions=given)
-    assert images.captions == 4 * ["a ring", "two red circles", "noise"] and set(images.labels) == {None}
-    assert manifest["sampler"]["captions"] == sha256_file(Path("texts")) and "split" not in manifest["sampler"]
-    twelve = np.concatenate(list(images.batches(12)))
-    seven = np.concatenate(list(sample("tokens", captions=given, images=7)[0].batches(12)))
-    np.testing.assert_array_equal(seven, twelve[:7])
-    Path("texts").write_text("a ring\na green square\n")
-    other = np.concatenate(list(sample("tokens", captions=given, images=7)[0].batches(12)))
-    assert (other == twelve[:7]).reshape(7, -1).all(axis=1).tolist() == [True] + 2 * [False] + [False] * 3 + [True]
-    shutil.rmtree("state")
-    train("text")
-    assert sample("text", captions=given)[0].captions[:2] == ["a ring", "a green square"]
-    Path("texts").write_text("word " * 100)
-    with pytest.raises(DarkroomError, match="word word"):
-        sample("text", captions=given)
-    shutil.rmtree("models/clip")
-    write_clip(seed=1)
-    with pytest.raises(ArtifactError, match="was trained with another CLIP than models/clip"):
-        sample("text", captions=given)
-
-
 def test_a_latent_has_the_tokens_of_its_own_image(clone):
     images, latents = (kind.open_parts(["one"], "train") for kind in (ImageShards, LatentShards))
     rows = [5, 0, *(row for row, text in enumerate(images.captions) if text is None)]
@@ -139,15 +113,11 @@ def test_a_latent_has_the_tokens_of_its_own_image(clone):
 
 
 def test_own_captions_need_no_clip(clone, capsys):
-    """Nor prior and decoder: of a file, from the command line; what is not known is noted."""
+    """Nor prior and decoder: from the command line and of a file; what is not known is noted."""
     for folder in ("models/clip", "data/embeddings"):
         shutil.rmtree(folder)
     trained = train("caption")
     assert trained["context_length"] == 5 and "clip" not in trained  # a blue square, with start and end
-    Path("texts").write_text("a ring\ntwo red circles\n")
-    images, manifest = sample("caption", captions={"file": "texts"})
-    assert images.captions == 6 * ["a ring", "two red circles"]
-    assert manifest["sampler"]["captions"] == sha256_file(Path("texts"))
     write_params("caption", {"captions": "data/shards"})
     alone = draw("--text", "a blue ring")
     Path("texts").write_text("a zebra\na blue ring\nunicorns\na ring of two red circles\n")
@@ -173,14 +143,13 @@ def test_a_checkpoint_is_sampled_where_a_stopped_training_left_no_generator(clon
 
 
 @pytest.mark.parametrize("context", [None, 4])
-def test_captions_that_are_cut_are_told_where_no_length_is_set(clone, monkeypatch, capsys, context):
-    """Of a length that is set `catalog` has told it before."""
+def test_captions_that_are_cut_are_told(clone, monkeypatch, capsys, context):
     of = Captions.of
     monkeypatch.setattr(Captions, "of", lambda images, length=None: replace(of(images, length), longer=3))
     shards = {split: LatentShards.open_parts(["one"], split) for split in ("train", "val")}
     GeneratorData.open("caption", Path("data/none"), Path("data/shards"), shards, None, load_catalog(), 0, context)
-    told = "3 of 4 different captions have more than 5 tokens, `train_generator.dit.model.context_length`: their ends"
-    assert capsys.readouterr().out == (f"{told} are not read.\n" if context is None else "")
+    told = f"3 of 4 different captions have more than {context or 5} tokens, `train_generator.dit.model.context_length`"
+    assert capsys.readouterr().out == f"{told}: their ends are not read.\n"
 
 
 def test_a_word_of_few_captions_is_named_with_their_number(clone, monkeypatch, capsys):
@@ -464,7 +433,6 @@ def fit(**changes: Any) -> None:
 
 
 KEY = "train_generator__dit__model__condition"
-CAPTIONS = "sample_generator__common__captions"
 STORED = {"train_generator__embeddings": "data/embeddings"}
 OWN = {"train_generator__captions": "data/shards"}
 
@@ -494,48 +462,12 @@ OWN = {"train_generator__captions": "data/shards"}
             ("sample_generator.dit.guidance", "train_generator.dit.diffusion.label_dropout"),
         ),
         (
-            {CAPTIONS: {"file": "README.md", "clip": "models/clip"}},
-            ("sample_generator.common.captions.file", "train_generator.dit.model.condition"),
-        ),
-        (
-            {
-                KEY: "image",
-                **STORED,
-                CAPTIONS: {"file": "README.md", "clip": "models/clip"},
-            },
-            ("sample_generator.common.captions.file", "train_generator.dit.model.condition` is image"),
-        ),
-        (
-            {KEY: "text", **STORED, CAPTIONS: {"file": "a", "clip": "data/none"}},
-            ("captions.clip` is data/none", "condition` is text"),
-        ),
-        (
-            {
-                KEY: "text",
-                **STORED,
-                CAPTIONS: {"file": "data/none/x", "clip": "models/clip"},
-            },
-            ("sample_generator.common.captions.file", "cannot be read"),
-        ),
-        (
-            {"train_generator__kind": "pretrained", CAPTIONS: {"file": "README.md", "clip": "models/clip"}},
-            ("sample_generator.common.captions.file", "`train_generator.kind` is pretrained"),
-        ),
-        (
             {"train_generator__dit__model__size": "XL"},
             ("`train_generator.dit.model`", "size is XL", "beside width, depth and heads"),
         ),
         ({"train_generator__dit__model__size": "S"}, ("size is S", "leave it out")),
-        (
-            {CAPTIONS: {"clip": "models/clip"}},
-            ("sample_generator.common.captions", "clip is read with file only"),
-        ),
         ({KEY: "caption"}, ("dit.model.condition is caption", "train_generator.captions is data/none")),
         ({KEY: "text", **STORED, **OWN}, ("train_generator.captions is data/shards", "model.condition is text")),
-        (
-            {KEY: "caption", **OWN, CAPTIONS: {"file": "README.md", "clip": "models/clip"}},
-            ("captions.clip` is models/clip", "condition` is caption"),
-        ),
         (
             {KEY: "caption", **OWN, "sample_generator__common__labels": "balanced"},
             ("sample_generator.common.labels", "condition` is caption"),
@@ -555,4 +487,4 @@ def test_what_fits_is_accepted():
     fit(**{KEY: "image", **STORED})
     fit(**{KEY: "tokens", **STORED, "embed_clip__encodings": True})
     fit(**{KEY: "none", "sample_generator__dit__guidance": 1.0})
-    fit(**{KEY: "caption", **OWN, "train_clip__source": "none", CAPTIONS: {"file": "README.md"}})
+    fit(**{KEY: "caption", **OWN, "train_clip__source": "none"})

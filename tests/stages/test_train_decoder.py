@@ -29,7 +29,6 @@ from darkroom.models.clip.network import Contrastive
 from darkroom.models.clip.settings import EmbedClip, EmbedParams
 from darkroom.models.decoder import variations as pictures
 from darkroom.models.decoder.data import embedded
-from darkroom.models.decoder.network import DecoderUNet
 from darkroom.models.decoder.opening import open_data
 from darkroom.models.decoder.settings import Params, SampleParams
 from darkroom.models.evaluators.evaluation import UNetEvaluation
@@ -216,49 +215,6 @@ def test_from_shards_to_samples_with_an_up_sampler(clone: Path) -> None:
     assert manifest["clip"] == load_clip().fingerprint and manifest["condition"] == "image"
     assert set(manifest["files"]) == {"grid.png", "variations.png", "interpolations.png", "inpainted.png"}
     assert (Path("curves/decoder/base/metrics.json")).is_file() or any(Path("curves/decoder/base").iterdir())
-
-
-def distilled(**changes: Any) -> Params:
-    """Return what the stage of a U-Net is given that distils base into two calls: it says nothing of the network."""
-    few = {"weights": "models/decoder/base", "calls": 2, "embeddings": "data/embeddings", "clip": "data/none"}
-    asked = params(diffusion={"objective": "flow"})
-    how = {"teacher": {"solver": "heun", "steps": 4, "guidance": 1.5}, "diffusion": {"embedding_noise": 0.0}}
-    unets = {"few": few | how | changes}
-    return Params(run=run(), train_decoder=asked.train_decoder.model_dump() | {"unets": unets})
-
-
-def test_what_is_distilled_draws_in_place_of_its_teacher(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_decoder.run(params(diffusion={"objective": "flow"}), "base")
-    train_decoder.run(distilled(), "few")
-    few, base = (read_manifest(Path("models/decoder") / name, "decoder") for name in ("few", "base"))
-    same = ("size", "low_size", "timesteps", "objective", "prediction", "clip", "normalised", "embedding_mean", "image")
-    assert all(few[name] == base[name] for name in same)
-    assert (few["calls"], few["teacher"], few["images_seen"]) == (2, "base", 16)
-    curves = {path.stem for path in Path("curves/decoder/few").rglob("*.tsv")}
-    assert {"loss", "loss_call_1", "loss_call_2"} <= curves
-    found = weights("few")
-    assert found != weights("base")
-    shutil.rmtree("state")
-    train_decoder.run(distilled(), "few")
-    assert weights("few") == found, "the same bits again"
-
-    calls = []
-    forward = DecoderUNet.forward
-    monkeypatch.setattr(
-        DecoderUNet, "forward", lambda self, x, *more: (calls.append(len(x)), forward(self, x, *more))[1]
-    )
-    pictures = {"variations": 0, "interpolations": 0, "inpainted": 0}
-    asked = sampling(("base", "few"), pictures=pictures, images=4, common={"solver": "dpm", "steps": 5})
-    sample_decoder.run(asked)
-    assert calls == [4, 4], "two calls, unguided"
-    there = read_manifest(Path("samples/decoder"), "samples")
-    assert there["sampler"]["unets"] == {"few": {"calls": 2}} and there["images_seen"] == 32
-
-    train_decoder.run(distilled(trained=False), "few")
-    assert not read_manifest(Path("models/decoder/few"), "decoder")["trained"]
-    calls.clear()
-    sample_decoder.run(asked)
-    assert calls == [8] * 5, "the teacher, guided, in all steps"
 
 
 def write_extractor() -> None:

@@ -270,8 +270,6 @@ def test_texts_of_a_person_are_yaml_and_markdown(monkeypatch):
         ("mlp", "swiglu"),
         ("rope", True),
         ("qk_norm", True),
-        ("value_residual", True),
-        ("shared_adaln", True),
         ("patch_bottleneck", 6),
         ("condition", "none"),
     ],

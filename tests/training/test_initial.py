@@ -92,16 +92,6 @@ def test_files_of_stable_diffusions_time_are_read(tmp_path):
     assert same(before, after)
 
 
-def test_a_dit_of_before_positions_were_saved_goes_on_with_its_own(tmp_path):
-    """Rows came before columns then, also where the grid that it begins on is another."""
-    before, after = dit(0), dit(1)
-    state = before.state_dict()
-    del state["positions"]
-    save_file(state, tmp_path / "model.safetensors")
-    initialise({"dit": after}, init(tmp_path))
-    assert torch.equal(after.positions, before.positions.roll(8, dims=1))
-
-
 @pytest.mark.parametrize("layout", ["files", "folders", "top", "one file", "one named file"])
 def test_several_modules_find_their_weights_by_name(tmp_path, layout):
     before, after = pair(0), pair(1)

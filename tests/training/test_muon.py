@@ -2,7 +2,6 @@
 
 import copy
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -378,8 +377,6 @@ def test_the_layers_of_our_networks_that_are_several_in_one_are_marked():
         3: {"blocks.qkv"},
         6: {"blocks.modulation.1"},
     }
-    shared = hidden_weights(DiT(replace(config, shared_adaln=True)))
-    assert sorted(shared.values())[-1] == 6 and list(shared.values()).count(6) == 1
 
 
 def test_layers_of_other_packages_that_are_several_in_one_are_marked():

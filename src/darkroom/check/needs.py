@@ -32,7 +32,7 @@ def needs(params: Any) -> Iterator[Need]:
     yield Need("reference_stats.split", params.reference_stats.split, 2 * SCORED)  # one half is scored by the other
     yield Need("reference_stats.held_out", params.reference_stats.held_out, SCORED)
     yield Need("score_tokenizer.split", params.score_tokenizer.split, SCORED)
-    if generator.generates and generator.chosen.condition in OF_ROWS and not common.captions.given:
+    if generator.generates and generator.chosen.condition in OF_ROWS:
         yield Need("sample_generator.common.split", common.split, 1, generator.chosen.condition in TEXTS)
     if generator.generates and bits.wanted:
         yield Need("score_generator.bits.split", bits.split, 1)

@@ -159,16 +159,6 @@ def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
     }
 
 
-def captions_of(parts: Sequence[str], root: Path = SHARDS) -> list[str]:
-    """Return the distinct captions of all parts and splits, in order."""
-    found: set[str] = set()
-    for part in parts:
-        manifest = read_manifest(root / part, SHARDS_KIND)
-        index = Index({root / part / split: manifest["splits"][split] for split in SPLITS}, IMAGES)
-        found.update(index.column("caption").drop_null().unique().to_pylist())
-    return sorted(found)
-
-
 def tar_sizes(manifest: Mapping[str, Any], splits: Iterable[str] = SPLITS) -> dict[str, int]:
     """Return the bytes of each tar of some splits of a part; one that is indexed in place may be in several splits."""
     return {

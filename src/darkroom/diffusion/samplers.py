@@ -85,29 +85,6 @@ def heun(objective: Objective, how: Sampling, generators: Generators | None) -> 
     return heun_along(times, torch.cat([times[:1], times[1:-1].repeat_interleave(2)]))
 
 
-def through(solver: str, objective: Flow | Gaussian, times: Tensor) -> Solver:
-    """Return a solver that adds no noise, through these times, falling, (K + 1,); of a Gaussian, -1 stands for data.
-
-    solver: euler; heun, of second order in each step that does not end at data; ddim; or dpm, of first order in the
-        first step and in the last.
-    """
-    if solver == "euler":
-        return euler_along(times)
-    if solver == "heun":
-        calls = times.repeat_interleave(2)[1:-1]
-        return heun_along(times, calls if times[-1] > 0 else calls[:-1])
-    alpha, sigma = levels_at(objective, times)
-    return ddim_along(times[:-1], alpha, sigma) if solver == "ddim" else multistep(times[:-1], alpha, sigma)
-
-
-def levels_at(objective: Flow | Gaussian, times: Tensor) -> tuple[Tensor, Tensor]:
-    """Return α and σ of times (N,), float64 (N,); of a Gaussian, those of the time -1 are 1 and 0: data."""
-    if isinstance(objective, Flow):
-        return objective.levels(times)
-    alpha, sigma = objective.levels(times.clamp(min=0))
-    return alpha.masked_fill(times.cpu() < 0, 1.0), sigma.masked_fill(times.cpu() < 0, 0.0)
-
-
 def euler_along(times: Tensor) -> Solver:
     """Return Euler's method through these times, forwards or backwards: x <- x + (t_next - t) v(x, t)."""
     widths = times.diff()
@@ -220,17 +197,6 @@ def ddim(objective: Gaussian, how: Sampling, generators: Generators | None) -> S
         return x
 
     return Solver(timesteps, step)
-
-
-def ddim_along(times: Tensor, alpha: Tensor, sigma: Tensor) -> Solver:
-    """Return DDIM's step without noise, α' x_0 + σ' ε, for times (K,) and the levels there and at the end, (K + 1,)."""
-    alpha, sigma = alpha.float(), sigma.float()
-
-    def step(found: Denoised, number: int, x: Tensor) -> Tensor:
-        x0 = found.x0.float()
-        return alpha[number + 1] * x0 + sigma[number + 1] * (x - alpha[number] * x0) / sigma[number]
-
-    return Solver(times, step)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ so narrow a one that the difference between images is a hundredth of their lengt
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,13 +48,10 @@ class EmbeddingScaler(Scaler):
     """Embeddings (N, D), one mean and std an element."""
 
     @classmethod
-    def of(cls, embeddings: NDArray[Any], how: Literal["standard", "scale"] = "standard") -> "EmbeddingScaler":
-        """Return the scaler of some image embeddings, (N, D), to five digits, so that all machines find the same.
+    def of(cls, embeddings: NDArray[Any]) -> "EmbeddingScaler":
+        """Return the scaler of some stored image embeddings, (N, D): mean and deviation of each element.
 
-        Args:
-            embeddings: as stored.
-            how: standard: mean and deviation of each element. scale: mean 0, and the root mean square of all elements
-                for each: embeddings keep their directions, as those of Ramesh et al., 2022, do.
+        To five digits, so that all machines find the same.
 
         Raises:
             DarkroomError: all are zero.
@@ -62,10 +59,7 @@ class EmbeddingScaler(Scaler):
         values = embeddings.astype(np.float64)
         if not values.any():
             raise DarkroomError("all image embeddings are zero: embed the images again (`dvc repro embed_clip`).")
-        mean, std = values.mean(axis=0), values.std(axis=0)
-        if how == "scale":
-            mean, std = np.zeros_like(mean), np.full_like(std, np.sqrt((values**2).mean()))
-        mean, std = ([float(f"{each:.5g}") for each in found] for found in (mean, std))
+        mean, std = ([float(f"{each:.5g}") for each in found] for found in (values.mean(axis=0), values.std(axis=0)))
         return cls(mean, std)
 
     @classmethod

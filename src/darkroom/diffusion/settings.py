@@ -30,11 +30,6 @@ SOLVERS: dict[str, tuple[str, ...]] = {
     "gaussian": ("ddim", "ddpm", "dpm"),
 }
 
-# Of each objective, the solvers without noise of their own, and the predictions that are bound at pure noise: what few
-# calls are distilled from.
-DETERMINISTIC: dict[str, tuple[str, ...]] = {"flow": ("euler", "heun", "dpm"), "gaussian": ("ddim", "dpm")}
-BOUND_TARGETS: dict[str, tuple[str, ...]] = {"flow": ("velocity", "x0"), "gaussian": ("x0", "v")}
-
 if TYPE_CHECKING:
     ObjectiveName = str
 else:
@@ -154,6 +149,7 @@ class Sampling(Section):
     """Of the scale from noise to data: constant, or growing from 1: linear, or cosine (slower at first)."""
 
     READ_WITH: ClassVar = {
+        "spacing": ("solver", *SOLVERS["gaussian"]),
         "eta": ("solver", "ddim"),
         "diffusion_coefficient": ("solver", "euler_maruyama"),
         "diffusion_scale": ("solver", "euler_maruyama"),
@@ -162,14 +158,9 @@ class Sampling(Section):
     }
 
     def _misfits(self) -> Iterator[str]:
-        if self.spacing != "trailing" and self.solver not in SOLVERS["gaussian"]:
-            yield (
-                f"spacing is read with solver {' or '.join(SOLVERS['gaussian'])} only, and solver is {self.solver}: "
-                "set spacing to trailing"
-            )
         if isinstance(self.steps, str) and self.spaced:
             yield f"steps is {self.steps}, which says which timesteps, and spacing is {self.spacing}: take spacing out"
-        if self.spacing != "trailing" and self.steps == 1:
+        if self.spacing != "trailing" and self.steps == 1 and self.solver in SOLVERS["gaussian"]:
             yield (
                 f"spacing {self.spacing} has its only step at the least noise, and sampling begins with the most: set "
                 "it to trailing, or steps to 2 or more"
@@ -240,16 +231,6 @@ def unfit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, times
         yield f"{key}.{found.key} is {found.value}, and {other} is {found.bound}: {found.remedy}"
 
 
-def preview_sampling(diffusion: Diffusion, timesteps: float, steps: int | str, solver: str | None = None) -> Sampling:
-    """Return how previews while training are sampled: `steps`, or as many as a Gaussian noise schedule has.
-
-    solver: None: the first one of the objective.
-    """
-    if diffusion.objective == "gaussian" and isinstance(steps, int):
-        steps = min(steps, int(timesteps))
-    return Sampling.model_validate({"solver": solver or SOLVERS[diffusion.objective][0], "steps": steps})
-
-
 def require_sampling(
     key: Callable[[str], str],
     sampling: Sampling,
@@ -272,43 +253,3 @@ def require_sampling(
         refuse(f"`{key(found.key)}` is {found.value}, and `{other}` is {found.bound}: {found.remedy}.")
     for name, dropout in dropouts.items():
         require_dropout(key("guidance"), sampling.guidance, name, dropout)
-
-
-def require_distillable(
-    this: str, calls: tuple[str, int], key: Callable[[str], str], sampling: Sampling, source: str, diffusion: Diffusion
-) -> None:
-    """Check that what one network draws can be distilled into few calls.
-
-    `this` asks for it, in words; `calls` are key and value of their number; the others are as of `require_sampling`.
-
-    Raises:
-        DarkroomError: nothing of its objective is distilled, its prediction says nothing at pure noise, its solver adds
-            noise, its steps are not of equal length, or it takes no more of them than there will be calls; names the
-            keys.
-    """
-    if diffusion.objective not in DETERMINISTIC:
-        refuse(
-            f"{this}, and `{source}.objective` is {diffusion.objective}, of which nothing is distilled: set the latter "
-            f"to {' or '.join(DETERMINISTIC)}."
-        )
-    target = "flow_target" if diffusion.objective == "flow" else "target"
-    bound, solvers = BOUND_TARGETS[diffusion.objective], DETERMINISTIC[diffusion.objective]
-    if (predicted := getattr(diffusion, target)) not in bound:
-        refuse(
-            f"{this}, and `{source}.{target}` is {predicted}, which says nothing of data at pure noise, where the "
-            f"first call begins: set the latter to {' or '.join(bound)}."
-        )
-    if sampling.solver not in solvers or sampling.eta:
-        name, known = ("eta", "0.0") if sampling.eta else ("solver", " or ".join(solvers))
-        refuse(
-            f"{this}, and `{key(name)}` is {getattr(sampling, name)}, which adds noise on the way, so there is no one "
-            f"way to distil: set the latter to {known}."
-        )
-    for what in ("spacing", "steps"):
-        if (value := getattr(sampling, what)) != "trailing" and isinstance(value, str):
-            refuse(
-                f"{this}, and `{key(what)}` is {value}: calls take the place of steps of equal length, so set the "
-                f"latter to {'trailing' if what == 'spacing' else 'a number'}."
-            )
-    if calls[1] >= sampling.count:
-        refuse(f"`{calls[0]}` is {calls[1]}, no fewer than `{key('steps')}` ({sampling.count}): lower the former.")

@@ -72,13 +72,7 @@ class Objective(Protocol):
     ) -> dict[str, Tensor]:
         """Return `loss`, which is trained, and its terms where it has several, (N,) each, float32.
 
-        Args:
-            output: of the network for x and t.
-            x0: the data.
-            noise: in x.
-            x: x_t.
-            t: its times.
-            threshold: applied to a predicted x0 where the loss needs one.
+        `output` is the network's for x = x_t and t; `threshold` is applied to a predicted x0 where the loss needs one.
         """
         ...
 
@@ -90,11 +84,7 @@ class Objective(Protocol):
         """Return x_0, and the velocity where there is one, with a gradient added to the score.
 
         The score of x_t = α x_0 + σ ε is -ε / σ = (α x_0 - x_t) / σ². With g more of it ε becomes ε - σ g, x_0 becomes
-        x_0 + σ² / α g, and the velocity α' x_0 + σ' ε becomes v + (α' σ² / α - σ σ') g.
-
-        Args:
-            found: of x_t.
-            gradient: g, (N, C, ...); where α is 0, x_t says nothing of any y, and it counts as 0.
-            t: the times, (N,).
+        x_0 + σ² / α g, and the velocity α' x_0 + σ' ε becomes v + (α' σ² / α - σ σ') g. Where α is 0, x_t says nothing
+        of any y, and g, (N, C, ...), counts as 0.
         """
         ...

@@ -84,7 +84,10 @@ _WIDTHS = "set `ema_decay` before the training, or keep weights on the way with 
 REMOVED = {
     **dict.fromkeys(("*training.min_improvement", "*training.decay_images", "*training.groups"), _NOTHING),
     **dict.fromkeys(("*.diffusion.direction_weight", "score_*.copies.pairs"), _NOTHING),
-    **dict.fromkeys(("sample_generator.common.strip", "train_teacher.target"), _NOTHING),
+    **dict.fromkeys(("sample_generator.common.strip", "train_teacher.target", "train_tokenizer.evaluate*"), _NOTHING),
+    **dict.fromkeys(("train_generator.dit.model.value_residual", "train_generator.dit.model.shared_adaln"), _NOTHING),
+    **dict.fromkeys(("train_decoder.unets.*.calls", "train_decoder.unets.*.teacher*"), _NOTHING),
+    **dict.fromkeys(("train_prior.diffusion.normalise", "sample_generator.common.captions*"), _NOTHING),
     **dict.fromkeys(("train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"), _NOTHING),
     **{f"train_tokenizer.{kind}.grid_images": _NOTHING for kind in ("identity", "pretrained")},
     **dict.fromkeys(("urls", "urls.*", "run.img2dataset"), f": take it out; {_IMG2DATASET}"),

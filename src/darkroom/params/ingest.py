@@ -121,7 +121,6 @@ class CatalogParams(Section):
     parts: Parts
     catalog: Catalog
     train_tokenizer: Given
-    train_clip: Given | None = None
     train_generator: Given | None = None
 
 

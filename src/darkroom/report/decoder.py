@@ -90,7 +90,7 @@ def pair_rows(scored: Scored) -> Iterator[Row]:
 
 
 # Settings of each network on the page; the protocol lists the rest.
-_SAMPLING = ("solver", "steps", "guidance", "calls")
+_SAMPLING = ("solver", "steps", "guidance")
 
 
 def sampling(sampler: Mapping[str, Any]) -> str:

@@ -5,12 +5,11 @@ from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.data.catalog import SELECTION, class_warnings, write_selection
-from darkroom.data.catalog_writer import PICTURES, captions_of, write_catalog, write_picture
+from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture
 from darkroom.data.damage import require_few
 from darkroom.data.layout import CATALOG, SHARDS
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.lengths import OPENAI, context_of, long_captions, said_of
-from darkroom.params.ingest import CatalogParams, Given
+from darkroom.params.ingest import CatalogParams
 from darkroom.params.section import NO_FILE
 
 
@@ -19,43 +18,15 @@ def run(params: CatalogParams) -> None:
     for path in (CATALOG, SELECTION, PICTURES):
         require_writable(path)
     require_few(params.parts, params.catalog.max_quarantined, SHARDS)
-    if params.train_clip is not None:
-        _count_long_of_clip(params.train_clip, list(params.parts))
     with atomic_folder(CATALOG) as folder:
         manifest = write_catalog(folder, list(params.parts))
         if params.train_generator is not None and params.train_generator["captions"] != NO_FILE:
             _require_captions(manifest)
-            _count_long_of_generator(params.train_generator, list(params.parts))
     with atomic_folder(SELECTION) as folder:
         write_selection(folder, params.train_tokenizer["parts"] or list(params.parts))
     with atomic_folder(PICTURES) as folder:
         write_picture(folder, CATALOG, params.catalog.grid_images)
     print(summary(manifest))
-
-
-def _count_long_of_clip(clip: Given, parts: list[str]) -> None:
-    """Print how many captions CLIP would truncate.
-
-    Raises:
-        DarkroomError: there are some, and `train_clip.long_captions` is stop.
-    """
-    context = context_of(clip["source"], clip.get(clip["source"]))
-    if context is None or (found := long_captions(captions_of(parts), context)) is None:
-        return
-    said = said_of(found, context, "CLIP's context")
-    if clip["long_captions"] != "truncate":
-        raise DarkroomError(
-            f"{said}: raise `train_clip.trained.model.context_length` ({OPENAI} at most), set "
-            "`train_clip.long_captions` to truncate, or `train_clip.source` to none."
-        )
-    print(f"warning: {said}: they are truncated")
-
-
-def _count_long_of_generator(generator: Given, parts: list[str]) -> None:
-    context = generator["dit"]["model"]["context_length"]
-    if context is not None and (found := long_captions(captions_of(parts), context)):
-        said = said_of(found, context, "`train_generator.dit.model.context_length`")
-        print(f"warning: {said}: their ends are not read")
 
 
 def _require_captions(manifest: Mapping[str, Any]) -> None:

@@ -37,13 +37,10 @@ def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.d
 
 
 def sampler_of(decoder: Decoder, section: Decoding, leaving_out: set[str]) -> dict[str, Any]:
-    """Return what a manifest says of how the decoder draws: the section, of the U-Nets that draw, and their calls."""
+    """Return what a manifest says of how the decoder draws: the section, with the U-Nets that draw."""
     said = section.model_dump(exclude=leaving_out)
     drawing = {stage.name for stage in decoder.cascade.stages}
     said["unets"] = {name: values for name, values in said["unets"].items() if name in drawing}
-    for stage in decoder.cascade.stages:
-        if stage.calls is not None:
-            said["unets"][stage.name] = said["unets"].get(stage.name, {}) | {"calls": stage.calls}
     return said
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from darkroom.artifacts.atomic import require_writable
-from darkroom.artifacts.manifest import manifest_hash, read_manifest, sha256_file
+from darkroom.artifacts.manifest import manifest_hash, read_manifest
 from darkroom.artifacts.models import DISTILLED, GENERATOR, generator_manifest
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import OF_ROWS
@@ -70,7 +70,7 @@ def _generate(params: Params) -> None:
     if condition == "class":
         classes = distribution(settings.labels, manifest.get("class_counts"))
         settings = settings.model_copy(update={"labels": classes})
-    asked = _asked(manifest, settings, device)
+    asked = _asked(manifest, settings)
     with open_state("sample_generator") as state:
         folder = KeptBatches.place(state, _name(device)) if processes is None or processes.first else None
         folder = folder if processes is None else processes.from_first(folder)
@@ -100,7 +100,7 @@ def _generate(params: Params) -> None:
             distribution=_distribution(settings, condition, manifest["classes"], labels),
             sampler={
                 **settings.protocol(),
-                **_read(condition, settings),
+                **({"split": settings.split} if condition in OF_ROWS else {}),
                 **sampling.model_dump(),
                 **dict.fromkeys(_REMOVED),
                 **({} if few is None else {"distilled": manifest_hash(few)}),
@@ -133,16 +133,8 @@ def _name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _read(condition: str, settings: Common) -> dict[str, str]:
-    """Return where conditions are read, for the manifest: a split, or a file by its hash."""
-    if condition not in OF_ROWS:
-        return {}
-    captions = settings.captions
-    return {"captions": sha256_file(Path(captions.file))} if captions.given else {"split": settings.split}
-
-
-def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) -> Asked:
-    """Return what each image is asked to show: a class, nothing, a text of a file, or what is stored of a split."""
+def _asked(manifest: Mapping[str, Any], settings: Common) -> Asked:
+    """Return what each image is asked to show: a class, nothing, or what is stored of a split."""
     from darkroom.data.embeddings import EMBEDDING_PARTS
     from darkroom.models.generators.conditions import NOTHING, asked_classes, asked_stored, class_rule, open_stored
 
@@ -153,12 +145,6 @@ def _asked(manifest: Mapping[str, Any], settings: Common, device: torch.device) 
         return asked_classes(class_rule(settings.labels, classes, manifest.get("class_counts"), key))
     if condition == "none":
         return NOTHING
-    if settings.captions.given:
-        from darkroom.models.generators.captions import asked_file  # CLIP, which stored embeddings do without
-
-        file = settings.captions.file
-        key = f"`sample_generator.common.captions.file` ({file})"
-        return asked_file(Path(file), key, Path(settings.captions.clip), manifest, device)
     if condition == "caption":
         from darkroom.data.reader import ImageShards
         from darkroom.models.generators.captions import asked_captions

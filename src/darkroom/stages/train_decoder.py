@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from darkroom.artifacts.manifest import manifest_hash, read_manifest
+from darkroom.artifacts.manifest import read_manifest
 from darkroom.artifacts.models import CLIP
 from darkroom.artifacts.models import DECODER as KIND
 from darkroom.data.catalog import Catalog, load_catalog
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from darkroom.models.decoder.opening import DecoderData
     from darkroom.models.decoder.recipe import DecoderRecipe
-    from darkroom.models.decoder.sample import CascadeStage
     from darkroom.models.evaluators.evaluation import UNetEvaluation
 
 
@@ -54,37 +53,8 @@ def build(params: Params, name: str, opened: DecoderData, evaluation: UNetEvalua
     )
 
 
-def _facts(params: Params, name: str, opened: DecoderData) -> dict[str, Any]:
-    """Return what a manifest says of a U-Net whether it was trained here or not."""
-    section = params.train_decoder
-    settings = section.unets[name]
-    return {
-        "trained": True,
-        "size": settings.size,
-        "low_size": settings.low_size,
-        "low_downsample": settings.low.downsample,
-        "timesteps": section.timesteps,
-        **settings.diffusion.prediction(),
-        **opened.metadata,
-    }
-
-
-def _facts_of_distilled(teacher: CascadeStage, folder: Path, settings: UNet, opened: DecoderData) -> dict[str, Any]:
-    """Return what the manifest of a U-Net says that is distilled from that in `folder`."""
-    same = ("size", "low_size", "low_downsample", "timesteps", "objective", "prediction")
-    return {
-        "trained": True,
-        **{name: teacher.metadata[name] for name in same},
-        **opened.metadata,
-        "calls": settings.calls,
-        "teacher": teacher.name,
-        "teacher_manifest": manifest_hash(folder),
-        "teacher_images_seen": teacher.metadata.get("images_seen", 0),
-    }
-
-
 def run(params: Params, name: str, train: Train | None = None) -> None:
-    """Train one U-Net of the cascade, or distil it from another, and write averaged weights, and raw ones in `raw/`.
+    """Train one U-Net of the cascade, and write averaged weights, and raw ones in `raw/`.
 
     One that is not to be trained is written with those that `weights` names, or with none.
     """
@@ -95,36 +65,32 @@ def run(params: Params, name: str, train: Train | None = None) -> None:
 
 
 def _idle(settings: UNet, parts: Sequence[str]) -> str | None:
-    if not settings.trained and (settings.weights == NO_FILE or settings.calls is not None):
+    if not settings.trained and settings.weights == NO_FILE:
         return "`trained` is false"
     return NO_CLIP if _lacks_clip(settings, parts) else None
 
 
 def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> Job:
-    from darkroom.models.decoder.cascade import open_stage
-    from darkroom.models.decoder.distilled import DistilledRecipe, like_teacher
     from darkroom.models.decoder.opening import open_data, weights_key
     from darkroom.models.evaluators.evaluation import UNetEvaluation
     from darkroom.training.initial import initial_manifest, initialise, require_same
 
     section = params.train_decoder
     settings, training = section.unets[name], section.training_of(name)
-    teacher = None
-    if settings.calls is not None:
-        teacher = open_stage(Path(settings.weights))
-        teacher.network.to(device)
-        section = like_teacher(section, name, teacher)
     opened = open_data(section, name, catalog, device)
     evaluation = UNetEvaluation.open(section.evaluate, catalog, len(opened.rows["val"]), device)
-    recipe: DecoderRecipe | DistilledRecipe
-    metadata = {"image": catalog.spec.metadata(), "catalog": catalog.fingerprint}
-    if teacher is None:
-        recipe = build(params, name, opened, evaluation)
-        metadata |= _facts(params, name, opened)
-    else:
-        recipe = DistilledRecipe(teacher, section.unets[name], opened, training.seed, evaluation)
-        metadata |= _facts_of_distilled(teacher, Path(settings.weights), settings, opened)
-        print(f"{recipe.calls.steps} steps of {settings.teacher.solver} into {settings.calls} calls")
+    metadata = {
+        "image": catalog.spec.metadata(),
+        "catalog": catalog.fingerprint,
+        "trained": True,
+        "size": settings.size,
+        "low_size": settings.low_size,
+        "low_downsample": settings.low.downsample,
+        "timesteps": section.timesteps,
+        **settings.diffusion.prediction(),
+        **opened.metadata,
+    }
+    recipe = build(params, name, opened, evaluation)
     model = recipe.model
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")
     if settings.trained:

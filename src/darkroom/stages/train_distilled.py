@@ -75,8 +75,9 @@ def _open(params: DistilledParams, device: torch.device) -> Job:
             f"data/embeddings was made by another CLIP than {MODEL} was trained with, or with others of "
             "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
         )
-    calls = f"{recipe.calls.steps} steps of {sampling.solver} into {settings.calls} call{'s' * (settings.calls > 1)}"
-    print(f"{calls}: {sum(p.numel() for p in recipe.model.parameters()):,} parameters")
+    steps, calls = sum(len(way) - 1 for way in recipe.ways), f"{settings.calls} call{'s' * (settings.calls > 1)}"
+    parameters = sum(p.numel() for p in recipe.model.parameters())
+    print(f"{steps} steps of {sampling.solver} into {calls}: {parameters:,} parameters")
     metadata = {
         "trained": True,
         **{name: manifest[name] for name in _KEPT if name in manifest},

@@ -60,7 +60,7 @@ def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.
     diffusion = settings.diffusion
     with seeded(derive(training.seed, "prior/weights")):
         model = PriorNetwork(PriorConfig(first.dim, first.encoding_shape, **settings.model.model_dump()))
-    model.set_scaler(EmbeddingScaler.of(first.__getitems__(spaced_rows(len(first)))["image"], diffusion.normalise))
+    model.set_scaler(EmbeddingScaler.of(first.__getitems__(spaced_rows(len(first)))["image"]))
     prior = Prior(model, objective_of(diffusion, diffusion.timesteps), first.normalised)
     recipe = PriorRecipe(
         prior, diffusion, training.seed, rows["train"], rows["val"], scorer if scorer.count > 1 else None

@@ -9,8 +9,6 @@ from torch import nn
 
 from darkroom.data.catalog import Selection, load_selection
 from darkroom.data.reader import ImageShards
-from darkroom.metrics.matching import BALANCED, FREQUENCY
-from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.models.tokenizers.recipe import TokenizerRecipe
@@ -29,13 +27,12 @@ def build(
     train_rows: IndexedDataset,
     val_rows: IndexedDataset,
     perceptual: nn.Module | None = None,
-    evaluation: Evaluation | None = None,
 ) -> TokenizerRecipe:
     """Return the recipe of the chosen kind with its untrained network, for images of shape (C, H, W)."""
     settings = params.train_tokenizer
     recipe: type[TokenizerRecipe] = TOKENIZERS.load("recipe", settings.kind)
     with seeded(derive(settings.own_training.seed, "tokenizer/weights")):
-        return recipe(settings.chosen, settings.own_training, image_shape, train_rows, val_rows, perceptual, evaluation)
+        return recipe(settings.chosen, settings.own_training, image_shape, train_rows, val_rows, perceptual)
 
 
 def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Module | None:
@@ -70,9 +67,7 @@ def _open(params: Params, device: torch.device) -> Job:
         LabelledImages(shards, classes, training.seed, *needing) if labelled else Images(shards, training.seed)
         for shards in splits.values()
     )
-    distribution = BALANCED if classes.classes else FREQUENCY
-    evaluation = Evaluation.open(settings.evaluate, selection.spec.shape, classes.classes, distribution)
-    recipe = build(params, selection.spec.shape, train_set, val_set, perceptual, evaluation)
+    recipe = build(params, selection.spec.shape, train_set, val_set, perceptual)
     parameters = sum(value.numel() for value in recipe.modules["tokenizer"].parameters())
     print(f"{settings.kind}: {parameters:,} parameters, {len(recipe.train):,} images")
     metadata = _metadata(params, selection, recipe.model) | ({"classes": [*classes.classes]} if labelled else {})

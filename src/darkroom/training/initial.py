@@ -26,14 +26,15 @@ from darkroom.training.state import root
 from darkroom.training.weight_files import PICKLES, Tensors, locate, read_weights, require_safetensors
 
 _BLOCK = 8 * 2**20  # bytes
+_LISTED = 30  # tensors that do not fit
 
 
 def _published(modules: Mapping[str, nn.Module], path: Path) -> Tensors | None:
     """Return what a file or folder of a format that only the first module knows holds, as MODULE/KEY; None: another.
 
-    Such a module has a method `own_weights(path)`, and `misfit(tensors)`, which says why they do not fit; `pickles` are
-    the endings of files that it opens behind URLs, by an unpickler that calls nothing. What the file holds of other
-    modules is named MODULE/KEY, and left out where there is no such module.
+    Such a module has a method `own_weights(path)`; `pickles` are the endings of files that it opens behind URLs, by an
+    unpickler that calls nothing. What the file holds of other modules is named MODULE/KEY, and left out where there is
+    no such module.
     """
     first = next(iter(modules))
     read = getattr(modules[first], "own_weights", None)
@@ -103,8 +104,8 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
         init: where the weights are, and which begin at random all the same.
 
     Raises:
-        DarkroomError: no weights there, a pickle, a hash that is wrong or not given, or weights that do not fit: all
-            that is missing, unexpected or of another shape, in one list.
+        DarkroomError: no weights there, a pickle, a hash that is wrong or not given, or weights that do not fit: the
+            tensors that are missing, unexpected or of another shape, in one list.
     """
     if init.url is None and init.folder == NO_FILE:
         return
@@ -115,23 +116,19 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
         source, path = init.url, fetched(init.url, init.sha256)
     else:
         source, path = init.folder, Path(init.folder)
-    published = _published(modules, path)
     own: dict[str, Tensor] = {
         f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
     }
-    given = published
+    given = _published(modules, path)
     if given is None:
         given = _given(modules, {first: path} if path.is_file() else locate(path, modules))
     found = _compare(own, given, init.skip)
-    if found.wrong and published is not None:
-        known = {name: value for name, value in given.items() if name not in found.random}
-        kept = {name.removeprefix(f"{first}/"): value for name, value in known.items() if name.startswith(f"{first}/")}
-        if reason := modules[first].misfit(kept):  # type: ignore[operator]
-            raise DarkroomError(f"{source} {reason}")
     if found.wrong:
+        more = len(found.wrong) - _LISTED
+        listed = [*found.wrong[:_LISTED], *([f"and {more:,} more"] if more > 0 else [])]
         raise DarkroomError(
             f"the weights of {source} do not fit:\n  "
-            + "\n  ".join(found.wrong)
+            + "\n  ".join(listed)
             + "\nChange the model's parameters, or name under `init.skip` in params.yaml, as globs over MODULE/KEY, "
             "what is to begin at random."
         )

@@ -9,7 +9,7 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -154,20 +154,3 @@ def _asked_for(text: str) -> str | None:
     if found is None and re.search(r"Unsupported (class|global)|Can only (build|create|call)", text):
         return "another class"
     return found[1] if found else None
-
-
-def misfits(
-    found: Mapping[str, int], config: object, keys: Mapping[str, str], shown: Mapping[str, str] | None = None
-) -> str | None:
-    """Return in one sentence which numbers of weights differ from a configuration's, and what to set; None: none.
-
-    `found` is what the weights have, by the names of the configuration; `keys` of params.yaml go by these names, and
-    `shown` are values of keys that are not these numbers.
-    """
-    wrong = [name for name, value in found.items() if value != getattr(config, name)]
-    if not wrong:
-        return None
-    has = ", ".join(f"{name} {found[name]:,}, and params.yaml makes it {getattr(config, name):,}" for name in wrong)
-    return (
-        f"has {has}: set {', '.join(f'{keys[name]} to {(shown or found).get(name, found[name])}' for name in wrong)}."
-    )

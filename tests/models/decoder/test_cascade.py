@@ -142,13 +142,13 @@ def test_refusals_name_the_unet(tmp_path: Path) -> None:
         Cascade.open(("base",), "ema", tmp_path)
     write(tmp_path, "small", unet(**TOLD))
     write(tmp_path, "far", unet(size=16, low=True), clip=None, low_size=4)
-    with pytest.raises(ArtifactError, match="`far` enlarges images of 4 pixels, and `small` makes some of 8"):
+    with pytest.raises(ArtifactError, match="`far` has the low_size 4, and `small` makes images of 8 pixels"):
         Cascade.open(("small", "far"), "ema", tmp_path)
     write(tmp_path, "near", unet(size=16, low=True, **TOLD), clip="d" * 64, low_size=8)
     with pytest.raises(ArtifactError, match="different CLIPs"):
         Cascade.open(("small", "near"), "ema", tmp_path)
     write(tmp_path, "large", unet(size=16, **TOLD))
-    with pytest.raises(ArtifactError, match="`small` and `large` both start from noise alone"):
+    with pytest.raises(ArtifactError, match="`large` has the low_size None, and `small` makes images of 8 pixels"):
         Cascade.open(("large", "small"), "ema", tmp_path)
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.lengths import OPENAI
 from darkroom.models.clip.network import tokens_of
+from darkroom.models.clip.settings import OPENAI
 from darkroom.models.generators.captions import Captions, cut, read
 from darkroom.models.generators.conditions import START, UNKNOWN, Captioned
 from darkroom.models.generators.dit.embeddings import CaptionEmbedding

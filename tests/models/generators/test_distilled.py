@@ -19,13 +19,13 @@ from darkroom.check.check import validated
 from darkroom.data.reader import ImageShards
 from darkroom.diffusion.denoiser import denoiser
 from darkroom.diffusion.flow import Flow
-from darkroom.diffusion.samplers import follow, sample, through, times_of
+from darkroom.diffusion.samplers import follow, sample, times_of
 from darkroom.diffusion.scalers import LatentScaler
 from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.types import Denoised
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.conditions import NOTHING, Captioned, Embedded, asked_classes, balanced, rows_of
-from darkroom.models.generators.distilled import DistilledRecipe
+from darkroom.models.generators.distilled import DistilledRecipe, through
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
@@ -154,8 +154,8 @@ def test_the_teacher_stays_as_it_is_and_nothing_drops() -> None:
 def test_targets_are_exact_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     made, given = recipe(DiTGenerated(steps=4)), batch(8)
     seen: list[torch.Tensor] = []
-    reached = made.calls.reached
-    monkeypatch.setattr(made.calls, "reached", lambda *of: (seen.append(reached(*of)), seen[-1])[1])
+    reached = made.reached
+    monkeypatch.setattr(made, "reached", lambda *of: (seen.append(reached(*of)), seen[-1])[1])
     made.loss(given)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         made.loss(given)
@@ -351,7 +351,7 @@ def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pyte
             },
             "what a classifier guides is not distilled",
         ),
-        ({("sample_generator", "dit", "steps"): 4}, "no fewer than `sample_generator.dit.steps`"),
+        ({("sample_generator", "dit", "steps"): 4}, "`sample_generator.dit.steps` is 4, which must be more"),
         ({("sample_generator", "common", "weights"): "raw"}, "the averaged weights of the end are what is distilled"),
         ({("train_generator", "dit", "diffusion", "flow_target"): "eps"}, "says nothing of data at pure noise"),
     ],

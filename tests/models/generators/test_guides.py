@@ -52,8 +52,8 @@ def test_what_fits_is_accepted(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "kind", "said"),
     [
-        ("weaker", "generator", "with `diffusion.path` vp, and the generator with linear"),
-        ("classifier", "classifier", "with `diffusion.path` vp, and the generator with linear"),
+        ("weaker", "generator", "with `path` vp, and the generator with linear"),
+        ("classifier", "classifier", "with `path` vp, and the generator with linear"),
         ("weaker", "teacher", "describes 'teacher'"),
         ("weaker", None, "which holds no manifest.json"),
     ],
@@ -73,13 +73,13 @@ def test_what_does_not_is_refused_by_folder_and_key(clone: Path, key: str, kind:
 @pytest.mark.parametrize(
     ("name", "other", "said"),
     [
-        ("tokenizer", "0" * 64, "on latents of another tokenizer"),
-        ("latent_shape", [4, 8, 8], "of the shape 4, 8, 8, and the generator's is 4, 4, 4"),
-        ("latent_mean", [1.0], "of another scale"),
-        ("latent_std", [2.0], "of another scale"),
-        ("classes", ["a", "c"], "on other classes than the generator (a, c, and a, b)"),
-        ("clip", "0" * 64, "on embeddings of another CLIP"),
-        ("objective", "gaussian", "with the objective gaussian, and the generator with flow"),
+        ("tokenizer", "0" * 64, "with `tokenizer` 000000"),
+        ("latent_shape", [4, 8, 8], "with `latent_shape` 4, 8, 8, and the generator with 4, 4, 4"),
+        ("latent_mean", [1.0], "with `latent_mean` 1.0"),
+        ("latent_std", [2.0], "with `latent_std` 2.0"),
+        ("classes", ["a", "c"], "with `classes` a, c, and the generator with a, b"),
+        ("clip", "0" * 64, "with `clip` 000000"),
+        ("objective", "gaussian", "with `objective` gaussian, and the generator with flow"),
     ],
 )
 def test_another_training_is_refused_by_what_differs(
@@ -108,7 +108,7 @@ def test_a_guided_variance_is_that_of_the_weaker_network_too(clone: Path) -> Non
         if not guided:
             require_guides("sample_generator.dit", sampling, ours)
             continue
-        with pytest.raises(DarkroomError, match=r"with `diffusion\.variance` fixed_small, and the generator with"):
+        with pytest.raises(DarkroomError, match=r"with `variance` fixed_small, and the generator with"):
             require_guides("sample_generator.dit", sampling, ours)
 
 

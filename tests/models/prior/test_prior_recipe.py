@@ -30,7 +30,6 @@ class Spy(PriorNetwork):
 
 def recipe(network=Spy, rows=None, scorer=None, **changes):
     told = {
-        "normalise": "scale",
         "schedule": "cosine",
         "timesteps": 50,
         "target": "x0",
@@ -135,17 +134,12 @@ def test_without_encodings_none_are_read():
     assert set(CaptionedEmbeddings(Embeddings(4, encoding=None)).__getitems__([0])) == {"image", "text"}
 
 
-def test_statistics_bring_each_element_or_all_together_to_unit_variance():
+def test_statistics_bring_each_element_to_unit_variance():
     embeddings = Embeddings(500, texts=50)
     embeddings.values["image"] = embeddings.values["image"] * np.linspace(0.5, 1, 8).astype(np.float16)
     embeddings.values["image"][:, 3] = 0.25
     image = torch.from_numpy(embeddings.values["image"]).float()
     network = PriorNetwork(PriorConfig(8, None, 16, 1, 2))
-    network.set_scaler(EmbeddingScaler.of(embeddings.values["image"], "scale"))
-    unit = network.to_unit(image)
-    assert unit.square().mean().item() == pytest.approx(1, abs=0.01)
-    assert torch.allclose(unit / unit.norm(dim=1, keepdim=True), image / image.norm(dim=1, keepdim=True), atol=1e-3)
-    assert torch.allclose(network.from_unit(unit), image, atol=1e-6)
     network.set_scaler(EmbeddingScaler.of(embeddings.values["image"]))
     unit = network.to_unit(image)
     varies = torch.arange(8) != 3

@@ -129,7 +129,6 @@ def test_published_weights_that_fit(published, attempt):
     [
         ({"ingest.channels": "RGBA"}, "vae takes images of 3 channels, and these have 4: set `ingest.channels`"),
         ({"ingest.channels": "L"}, "vae takes images of 3 channels, and these have 1"),
-        ({"train_tokenizer.pretrained.downsampling": 4}, "is 8 x 8 pixels: set `downsampling` to 8"),
         ({"ingest.image_size": 36}, "`ingest.image_size` is 36, and `train_tokenizer.kind` is"),
         (
             {"train_tokenizer.pretrained.folder": "gone"},
@@ -146,19 +145,6 @@ def test_published_weights_that_do_not_fit(published, changes, told):
 def test_published_weights_that_are_not_there(published):
     Path("vae/diffusion_pytorch_model.safetensors").rename("vae/diffusion_pytorch_model.bin")
     refused(published, "pretrained", "vae has no weights: put diffusion_pytorch_model.safetensors beside config.json")
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("{", "config.json in vae is no JSON"),
-        ("[]", "config.json in vae holds no JSON object"),
-        ('{"_class_name": "VQModel"}', "vae is a VQModel, and an AutoencoderKL"),
-    ],
-)
-def test_another_configuration(published, text, told):
-    Path("vae/config.json").write_text(text)
-    refused(published, "pretrained", f"`train_tokenizer.pretrained`: {told}")
 
 
 @pytest.mark.parametrize(
@@ -203,24 +189,6 @@ def test_scores_while_training_are_guided_by_a_model_that_knows_no_class(attempt
     assert "fit each other" in attempt("kl", **asked | {"train_generator.dit.sampling.guidance": 1.0}, **untrained)
     assert "fit each other" in attempt("kl", **asked | {"train_generator.evaluate.every": 0}, **untrained)
     assert "fit each other" in attempt("kl", **asked)
-
-
-def test_scores_while_training_need_a_tokenizer_that_draws_images_and_is_trained(attempt):
-    names = {"every": 640, "extractor": "models/extractor", "reference": "data/reference"}
-    asked = {f"train_tokenizer.evaluate.{name}": value for name, value in names.items()}
-    every = "`train_tokenizer.evaluate.every` is 640, and `train_tokenizer."
-    told = f"{every}kind` is kl, which draws no images: set the former to 0, or the latter to vq_ar."
-    refused(attempt, "kl", told, **asked)
-    unnamed = {**asked, "train_tokenizer.evaluate.reference": "data/none"}
-    refused(attempt, "vq_ar", "every is above 0, so reference must be named: data/reference", **unnamed)
-    given = {"train_tokenizer.vq_ar.trained": False, "train_tokenizer.training.init.url": "https://a.org/b.safetensors"}
-    refused(attempt, "vq_ar", f"{every}vq_ar.trained` is false: set the former to 0", **asked, **given)
-    untrained = {"train_tokenizer.vq_ar.label_dropout": 0.0, "sample_tokenizer.guidance": 1.0}
-    key, told = "train_tokenizer.vq_ar.sampling.guidance", "1.5, and `train_tokenizer.vq_ar.label_dropout` is 0"
-    refused(attempt, "vq_ar", f"`{key}` is {told}", **asked, **untrained)
-    assert "fit each other" in attempt("vq_ar", **asked, **untrained, **{key: 1.0})
-    assert "fit each other" in attempt("vq_ar", **asked)
-    assert "fit each other" in attempt("kl")
 
 
 def test_a_codebook_that_moves_by_more_than_averages_is_not_foreseen(attempt):

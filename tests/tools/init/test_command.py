@@ -224,11 +224,11 @@ def test_an_older_file_that_it_began_from_may_lack_a_key_that_dvc_reads(clone, q
     root = captioned(pictures("pictures", [f"{number}.png" for number in range(60)]))
     assert main(["init", str(root)]) == 0
     before = writing.BEFORE.read_text()
-    older = "".join(line for line in before.splitlines(keepends=True) if "context_length:  " not in line)
+    older = "".join(line for line in before.splitlines(keepends=True) if "  captions: data/none" not in line)
     assert older != before
     writing.BEFORE.write_text(older)
     assert main(["init", str(root), "--generator", "none"]) == 0
-    assert values()["train_generator"]["dit"]["model"]["context_length"] is None
+    assert values()["train_generator"]["captions"] == "data/none"
 
 
 @pytest.mark.parametrize("spoil", [_damaged, _transparent, _one_pixel, _twice, _unlabelled])

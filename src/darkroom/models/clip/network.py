@@ -114,9 +114,9 @@ def tokens_of(
     return rows
 
 
-def to_tensor(tokens: NDArray[np.uint16], device: torch.device | None = None) -> Tensor:
+def to_tensor(tokens: NDArray[np.uint16]) -> Tensor:
     """Return tokens as the input of the network, int64 (N, L)."""
-    return torch.from_numpy(tokens.astype(np.int64)).to(device or "cpu")
+    return torch.from_numpy(tokens.astype(np.int64))
 
 
 def encode(network: CLIP, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,13 +201,7 @@ class Clip:
     """
 
     def __init__(self, network: CLIP, fingerprint: str, truncate: bool = False) -> None:
-        """Freeze a network.
-
-        Args:
-            network: the network, converted to float32 in place.
-            fingerprint: the hash of the weights.
-            truncate: whether to truncate texts that are too long.
-        """
+        """Freeze a network, converted to float32 in place; `truncate`: whether to truncate texts that are too long."""
         self.network = network.float().eval().requires_grad_(False)
         self.fingerprint, self.truncate = fingerprint, truncate
         self.embed_dim: int = network.text_projection.shape[1]

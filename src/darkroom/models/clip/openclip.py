@@ -32,13 +32,9 @@ class OpenClip(Clip):
     def __init__(
         self, network: Any, config: dict[str, Any], truncate: bool = False, fingerprint: str | None = None
     ) -> None:
-        """Freeze a network.
+        """Freeze a network of open_clip's, converted to float32 in place.
 
-        Args:
-            network: open_clip's, converted to float32 in place.
-            config: `model_cfg` and `preprocess_cfg`.
-            truncate: whether to truncate texts that are too long.
-            fingerprint: the hash of weights and configuration, where it is known.
+        `fingerprint` is the hash of weights and configuration, where it is known.
 
         Raises:
             DarkroomError: its texts are no byte pairs of CLIP's, or its images are no squares.

@@ -70,7 +70,6 @@ class ClipRecipe(Recipe):
         equal_captions: positives: pairs with equal captions are positives of each other; negatives: they are negatives,
             as published.
         train, val: datasets with `images`, `tokens` and `captions`.
-        scorer: scores the validation images; None: no scores during training.
         merge: whether to compute each distinct caption of a micro-batch only once.
     """
 

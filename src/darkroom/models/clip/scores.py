@@ -129,17 +129,11 @@ Encode = Callable[[Tensor], Tensor]
 
 
 class Examples:
-    """Captioned images drawn of a split, their distinct captions, and prompts of classes.
+    """At most `most` captioned images drawn of a split, their distinct captions, and prompts of classes.
 
     every: the number of training images between two scores.
     count: the number of images.
-
-    Args:
-        images: the captioned images of the split.
-        prompts: the prompts of each class, see `prompts_of`.
-        most: the maximum number of images.
-        batch: the number of images, or texts, in a forward pass.
-        every: see above.
+    batch: the number of images, or texts, in a forward pass.
     """
 
     def __init__(

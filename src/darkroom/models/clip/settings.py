@@ -17,6 +17,7 @@ Name = Literal[
 ]  # OpenAI's
 
 RESNET_STEP = 32  # pixels, height and width, behind one place of the last level of CLIP's residual network
+OPENAI = 77  # tokens that OpenAI's networks read of a text
 HEAD = 64  # width of an attention head, which `clip.load` takes for granted
 
 # Pixels, height and width, of the input of OpenAI's networks; of the others 224.

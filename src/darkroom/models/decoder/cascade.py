@@ -23,29 +23,6 @@ from darkroom.models.tokenizers.protocol import Tokenizer, load_tokenizer, padde
 TOKENIZER = Path("models/tokenizer")
 
 
-def open_stage(folder: Path, weights: Literal["ema", "raw"] = "ema") -> CascadeStage:
-    """Return the trained U-Net in a folder, on the CPU.
-
-    Raises:
-        ArtifactError: it is missing or damaged.
-    """
-    metadata = open_artifact(folder, DECODER)
-    network = DecoderUNet.from_pretrained(folder if weights == "ema" else folder / "raw")
-    objective, bounded = stored_objective(metadata, "gaussian"), metadata["tokenizer"] is None
-    return CascadeStage(folder.name, network, objective, bounded, metadata)
-
-
-def _teacher(name: str, manifest: Mapping[str, Any], root: Path) -> str:
-    """Return the name of the U-Net that one distils, after checking that it is the one in `root`, if one is there."""
-    teacher: str = manifest["teacher"]
-    there = (root / teacher / "manifest.json").is_file()
-    if there and manifest["teacher_manifest"] != manifest_hash(root / teacher):
-        raise ArtifactError(
-            f"{root / name} is not distilled from {root / teacher}: run `dvc repro train_decoder@{name}`."
-        )
-    return teacher
-
-
 class Cascade:
     """The trained U-Nets, from the smallest images to the largest."""
 
@@ -54,31 +31,28 @@ class Cascade:
 
     @classmethod
     def open(cls, names: Sequence[str], weights: Literal["ema", "raw"], root: Path = DECODER_FOLDER) -> "Cascade":
-        """Open the U-Nets of some names; those that were not trained, or are distilled in another, are left out.
+        """Open the U-Nets of some names; those that were not trained are left out.
 
         Raises:
             ArtifactError: none is trained, two do not fit each other, or were trained with another CLIP or
-                tokenizer, or on embeddings normalised otherwise; or one was distilled from another U-Net than is there.
+                tokenizer, or on embeddings normalised otherwise.
         """
         hashes = [manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "" for name in names]
         manifests = {name: read_manifest(root / name, DECODER) for name in names}
-        there = {name: manifest for name, manifest in manifests.items() if manifest["trained"]}
-        replaced = {_teacher(name, manifest, root) for name, manifest in there.items() if "calls" in manifest}
-        stages = [open_stage(root / name, weights) for name in there if name not in replaced]
+        stages: list[CascadeStage] = []
+        for name in (name for name, manifest in manifests.items() if manifest["trained"]):
+            metadata = open_artifact(root / name, DECODER)
+            network = DecoderUNet.from_pretrained(root / name if weights == "ema" else root / name / "raw")
+            objective, bounded = stored_objective(metadata, "gaussian"), metadata["tokenizer"] is None
+            stages.append(CascadeStage(name, network, objective, bounded, metadata))
         stages.sort(key=lambda stage: stage.size)
         if not stages:
             raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")
         for below, above in pairwise(stages):
-            if above.metadata["low_size"] is None:
-                raise ArtifactError(
-                    f"the U-Nets `{below.name}` and `{above.name}` both start from noise alone: give the larger one a "
-                    "`low_size` in `train_decoder.unets`, or set `trained` to false for one of them."
-                )
             if above.metadata["low_size"] != below.size:
                 raise ArtifactError(
-                    f"the U-Net `{above.name}` enlarges images of {above.metadata['low_size']} pixels, and "
-                    f"`{below.name}` makes some of {below.size}: set "
-                    f"`train_decoder.unets.{above.name}.low_size` to {below.size}."
+                    f"the U-Net `{above.name}` has the low_size {above.metadata['low_size']}, and `{below.name}` makes "
+                    f"images of {below.size} pixels: set `train_decoder.unets.{above.name}.low_size` to {below.size}."
                 )
         for key, what in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
             found = {stage.metadata[key] for stage in stages if stage.metadata[key] is not None}
@@ -140,10 +114,8 @@ class Cascade:
 
     @property
     def images_seen(self) -> int | None:
-        """Images that the first U-Net was trained on, its teacher's training included; None: not known."""
-        first = self.stages[0].metadata
-        seen: int | None = first.get("images_seen")
-        return seen if seen is None else seen + first.get("teacher_images_seen", 0)
+        """Images that the first U-Net was trained on; None: not known."""
+        return self.stages[0].metadata.get("images_seen")
 
     def to(self, device: torch.device) -> "Cascade":
         """Move the networks, and return this object."""
@@ -173,14 +145,9 @@ class Decoder:
     """A cascade, and the way from what it makes to images of the data's size."""
 
     def __init__(self, cascade: Cascade, sampling: Mapping[str, UNetSampling], seed: int, batch: int) -> None:
-        """Take in the cascade.
+        """Take in the cascade, on its device, and how each U-Net is sampled, by name.
 
-        Args:
-            cascade: on the device where it runs.
-            sampling: how each U-Net is sampled, by name.
-            seed: of all noise.
-            batch: images in a forward pass, always: the last batch is padded, so that an image's bits do not depend on
-                how many others are requested.
+        The last batch is padded to `batch` images, so an image's bits do not depend on how many others are requested.
         """
         self.cascade, self.sampling, self.seed, self.batch = cascade, dict(sampling), seed, batch
         self.metadata: Mapping[str, Any] = cascade.stages[-1].metadata

@@ -1,28 +1,15 @@
-"""Whether the cascade of U-Nets fits the data and CLIP, its distilled U-Nets their teachers, and its samples fit it."""
+"""Whether the cascade of U-Nets fits the data and CLIP, and its samples fit it."""
 
 from itertools import pairwise
 from typing import Any
 
-from darkroom.diffusion.settings import require_distillable, require_sampling
+from darkroom.diffusion.settings import require_sampling
 from darkroom.models.clip.settings import EmbedClip
-from darkroom.models.decoder.settings import TrainDecoder, UNetSampling
-from darkroom.models.decoder.unet_settings import LowResolution, UNet
+from darkroom.models.decoder.settings import TrainDecoder
+from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.tokenizers.settings import require_lpips
 from darkroom.params.fits import refuse, refuse_both, require_dropout, require_stored
 from darkroom.params.section import NO_FILE
-
-_READ = ("embedding_noise", "low_noise")  # of how a U-Net is sampled, what is read of one that is distilled
-
-
-def distilled_fit(params: Any) -> None:
-    """Check the U-Nets with `calls` that are trained."""
-    decoder = params.train_decoder
-    for name, teacher in decoder.distilled.items():
-        key, unet = f"train_decoder.unets.{name}", decoder.unets[name]
-        _is_teacher(decoder, name, teacher)
-        _same(key, unet, f"train_decoder.unets.{teacher}", decoder.unets[teacher])
-        _draws(decoder, name, teacher)
-        _sampled(params, name)
 
 
 def dropouts_of(source: str, unet: UNet) -> dict[str, float]:
@@ -33,69 +20,6 @@ def dropouts_of(source: str, unet: UNet) -> dict[str, float]:
     if unet.model.text_tokens:
         fractions[f"{source}.text_dropout"] = unet.diffusion.text_dropout
     return fractions
-
-
-def _is_teacher(decoder: TrainDecoder, name: str, teacher: str) -> None:
-    """Check that what is distilled is a U-Net of this decoder that has weights, and is distilled once."""
-    key, unet = f"train_decoder.unets.{name}", decoder.unets[name]
-    whole = [
-        other
-        for other, each in decoder.unets.items()
-        if each.calls is None and (each.trained or each.weights != NO_FILE)
-    ]
-    if teacher not in whole:
-        known = " or ".join(f"models/decoder/{other}" for other in whole) or "a trained U-Net without calls"
-        refuse(
-            f"`{key}.calls` is {unet.calls}, and `{key}.weights` is {unet.weights}, no other U-Net without calls "
-            f"that has weights: set the latter to {known}, which is then distilled. If {name} itself is to be "
-            f"distilled, give its calls to another U-Net, with `weights: models/decoder/{name}`."
-        )
-    if others := [other for other, its in decoder.distilled.items() if its == teacher and other != name]:
-        refuse(f"`train_decoder.unets`: {name} and {others[0]} both distil {teacher}: set `trained` to false for one.")
-
-
-def _same(key: str, unet: UNet, source: str, teacher: UNet) -> None:
-    """Check that the section of a U-Net says nothing else than that of its teacher of what both must be."""
-    same = ["size", "low_size", "embeddings", "clip"]
-    pairs = {name: (getattr(unet, name), getattr(teacher, name)) for name in same}
-    for name in type(teacher.model).model_fields:
-        pairs[f"model.{name}"] = getattr(unet.model, name), getattr(teacher.model, name)
-    for name in ("objective", "time_units", *teacher.diffusion.prediction()["prediction"]):
-        pairs[f"diffusion.{name}"] = getattr(unet.diffusion, name), getattr(teacher.diffusion, name)
-    if teacher.told_image and teacher.diffusion.embedding_noise:
-        pairs["diffusion.embedding_noise"] = unet.diffusion.embedding_noise, teacher.diffusion.embedding_noise
-    for name in LowResolution.model_fields:
-        pairs[f"low.{name}"] = getattr(unet.low, name), getattr(teacher.low, name)
-    if (asked := unet.augment.asked) and teacher.told_image and unet.embeddings != NO_FILE:
-        refuse(f"`{key}.augment.{asked}` changes the images, and not `{key}.embeddings`: take the former out.")
-    for name, (own, theirs) in pairs.items():
-        if own != theirs:
-            value = "null" if theirs is None else theirs
-            refuse(f"`{key}.{name}` is {own}, and that of its teacher, `{source}.{name}`, is {value}: set it to that.")
-
-
-def _draws(decoder: TrainDecoder, name: str, teacher: str) -> None:
-    """Check that the teacher can draw as it is asked to, and that this can be distilled."""
-    unet, source = decoder.unets[teacher], f"train_decoder.unets.{teacher}.diffusion"
-    key, how = f"train_decoder.unets.{name}", decoder.unets[name].teacher
-    calls = f"{key}.calls", decoder.unets[name].calls or 0
-    this = f"`{calls[0]}` is {calls[1]}"
-    timesteps = "train_decoder.timesteps", decoder.timesteps
-    require_sampling(f"{key}.teacher.{{}}".format, how, source, unet.diffusion, timesteps, dropouts_of(source, unet))
-    require_distillable(this, calls, f"{key}.teacher.{{}}".format, how, source, unet.diffusion)
-    if unet.model.self_condition:
-        refuse(f"{this}, and `train_decoder.unets.{teacher}.model.self_condition` is true: set it to false.")
-
-
-def _sampled(params: Any, name: str) -> None:
-    """Check that nothing is asked of what is distilled that it does not read."""
-    calls, key = f"train_decoder.unets.{name}.calls", f"sample_decoder.unets.{name}"
-    for each in params.sample_decoder.unets.get(name, {}):
-        if each not in _READ and each in UNetSampling.model_fields:
-            refuse_both(params, f"{key}.{each}", calls, "which draw unguided: take the former out")
-    if params.sample_decoder.pictures.inpainted:
-        remedy = "and only Gaussian diffusion fills in, in all of its steps: set the former to 0"
-        refuse_both(params, "sample_decoder.pictures.inpainted", calls, remedy)
 
 
 def fits(params: Any) -> None:
@@ -112,7 +36,6 @@ def fits(params: Any) -> None:
         if name not in decoder.unets:
             known = ", ".join(decoder.unets)
             refuse(f"`sample_decoder.unets.{name}` is of no U-Net under `train_decoder.unets` ({known}): take it out.")
-    distilled_fit(params)
     _unets_fit(decoder, params.embed_clip, params.ingest.image_size, params.train_tokenizer.chosen.factor)
     cascade = decoder.cascade(params.train_clip.source != "none")
     if not cascade:
@@ -130,8 +53,6 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
     """Check that each U-Net is sampled as it is trained."""
     timesteps = "train_decoder.timesteps", params.train_decoder.timesteps
     for name, unet in cascade.items():
-        if unet.calls is not None:
-            continue
         own, source = params.sample_decoder.unets.get(name, {}), f"train_decoder.unets.{name}.diffusion"
 
         def key(what: str, name: str = name, own: Any = own) -> str:
@@ -157,10 +78,9 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
     key = "`train_decoder.unets"
     wanted = size if decoder.tokenizer == NO_FILE else size // factor
     what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
-    whole = {name: unet for name, unet in decoder.unets.items() if unet.calls is None}  # others take the place of these
-    sizes = {unet.size: name for name, unet in whole.items()}
-    if len(sizes) < len(whole):
-        refuse(f"{key}`: two of {', '.join(whole)} have the same size: each enlarges another.")
+    sizes = {unet.size: name for name, unet in decoder.unets.items()}
+    if len(sizes) < len(decoder.unets):
+        refuse(f"{key}`: two of {', '.join(decoder.unets)} have the same size: each enlarges another.")
     if (largest := max(sizes)) != wanted:
         refuse(f"{key}.{sizes[largest]}.size` is {largest}, and {what} is {wanted}: set the former to the latter.")
     for name, unet in decoder.unets.items():

@@ -103,10 +103,6 @@ class Conditions:
         both = {name: _joined(getattr(self, name), value, len(self)) for name, value in vars(other).items()}
         return Conditions(**both)
 
-    def rows(self, rows: Tensor) -> "Conditions":
-        """Return those of some images, by their numbers, int64."""
-        return Conditions(**{name: None if value is None else value[rows] for name, value in vars(self).items()})
-
     def __len__(self) -> int:
         return next((len(value) for value in (self.image, self.text, self.low) if value is not None), 0)
 

@@ -58,18 +58,9 @@ class DecoderRecipe(Recipe):
         val: IndexedDataset,
         evaluation: UNetEvaluation | None = None,
     ) -> None:
-        """Take in the parts.
+        """Take in the untrained U-Net and its section, and `evaluation`, which scores while it trains.
 
-        Args:
-            model: the untrained U-Net.
-            settings: its section of params.yaml.
-            objective: what it predicts, and the loss of that.
-            space: makes x_0 of a batch, and images of x_0: of pixels or of latents.
-            conditioner: gives image embeddings and text encodings of a batch.
-            seed: the training's.
-            train: what is trained on.
-            val: what is validated on.
-            evaluation: scores while it trains; None: none.
+        `space` makes x_0 of a batch, and images of x_0; `conditioner` its image embeddings and text encodings.
         """
         self.model, self.settings, self.objective = model, settings, objective
         self.space, self.conditioner, self.seed = space, conditioner, seed
@@ -107,19 +98,15 @@ class DecoderRecipe(Recipe):
         return Random(noise, low, rest, to_device(uniform, device), to_device(time, device))
 
     def _losses(self, batch: Batch, random: Random, drops: bool) -> dict[str, Tensor]:
-        (x0, noise, conditions), time = self.given(batch, random, drops, crops=drops), random.time
+        whole = self.space.data(batch.data)  # (N, C, S, S), S of the data
+        x0, conditions = downsampled(whole, self.model.config.size), self._conditions(batch, whole, random, drops)
+        noise, time = random.noise, random.time
+        if drops and self.settings.low.crop is not None:
+            x0, noise, conditions = self._cropped(x0, noise, conditions, random.uniform)
         x = self.objective.add_noise(x0, noise, time)
         before = self._before(x, time, conditions, random.uniform[:, _SELF])
         output = self.modules["unet"](x, self.objective.timesteps(time), conditions, before)
         return self.objective.losses(output, x0, noise, x, time, self.threshold)
-
-    def given(self, batch: Batch, random: Random, drops: bool, crops: bool) -> tuple[Tensor, Tensor, Conditions]:
-        """Return x_0 and noise, (N, C, S, S) each, and the conditions; `crops`: of squares where `low.crop` is set."""
-        whole = self.space.data(batch.data)  # (N, C, S, S), S of the data
-        x0, conditions = downsampled(whole, self.model.config.size), self._conditions(batch, whole, random, drops)
-        if crops and self.settings.low.crop is not None:
-            return self._cropped(x0, random.noise, conditions, random.uniform)
-        return x0, random.noise, conditions
 
     def _conditions(self, batch: Batch, whole: Tensor, random: Random, drops: bool) -> Conditions:
         """Return the conditions, in training with noise, blur and drops."""

@@ -14,15 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from darkroom.artifacts.manifest import ArtifactError
 from darkroom.diffusion.denoiser import Guidance, clip_x0, dynamic_threshold
 from darkroom.diffusion.inversion import inpaint
 from darkroom.diffusion.samplers import sample
 from darkroom.diffusion.scalers import EmbeddingScaler
 from darkroom.diffusion.types import Objective, Threshold
 from darkroom.models.decoder.network import Conditions, DecoderUNet, unet_denoiser
-from darkroom.models.decoder.settings import UNetSampling, few_calls
-from darkroom.models.decoder.unet_settings import Drawing
+from darkroom.models.decoder.settings import UNetSampling
 from darkroom.rng import derive, normal
 
 
@@ -88,16 +86,6 @@ class CascadeStage:
     metadata: Mapping[str, Any]
 
     @property
-    def calls(self) -> int | None:
-        """The calls that it draws in, where it is distilled."""
-        return self.metadata.get("calls")
-
-    @property
-    def stream(self) -> str:
-        """The stream of its random numbers: what is distilled begins with its teacher's noise, so images are alike."""
-        return f"decoder/{self.metadata.get('teacher', self.name)}"
-
-    @property
     def size(self) -> int:
         """Pixels of its images, in height and width."""
         return self.network.config.size
@@ -139,44 +127,32 @@ def sample_stage(
 ) -> Tensor:
     """Return x0 of a stage of the cascade, float32 (N, C, S, S).
 
-    Args:
-        stage: the U-Net.
-        how: how it is sampled; of one that is distilled, the noise in its conditions alone.
-        request: the images.
-        below: the images to enlarge, of any size, where it enlarges.
-        seed: of all noise.
-        device: where the network is.
-
-    Raises:
-        ArtifactError: it is distilled, and is to fill in a part.
+    `below` are the images to enlarge, of any size, where it enlarges; all noise follows from the seed.
     """
-    if stage.calls is not None:
-        how = few_calls(how, stage.metadata["objective"], stage.calls)
     config, objective = stage.network.config, stage.objective
     noise = partial(_noise, stage, request.numbers, seed, device)
     conditions = _conditions(stage, how, request, below, noise, device)
-    threshold = threshold_of(how) if stage.bounded else None
+    threshold: Threshold | None = None
+    if stage.bounded and how.threshold == "dynamic":
+        threshold = partial(dynamic_threshold, percentile=how.percentile)
+    elif stage.bounded and how.threshold == "clip":
+        threshold = clip_x0
     denoise = unet_denoiser(stage.network, objective, conditions, Guidance.of(how), threshold, config.self_condition)
     start = noise("start", stage.shape)
-    seeds = [derive(seed, f"{stage.stream}/steps", number) for number in request.numbers]
+    seeds = [derive(seed, f"decoder/{stage.name}/steps", number) for number in request.numbers]
     generators = [torch.Generator().manual_seed(each) for each in seeds]
     if request.known is not None and request.mask is not None:
-        if stage.calls is not None:
-            raise ArtifactError(
-                f"a distilled U-Net fills nothing in: set `train_decoder.unets.{stage.name}.trained` to false."
-            )
         known, mask = (downsampled(each.to(device), config.size) for each in (request.known, request.mask))
         kept = (mask == 1).float()  # a pixel that is known in part is not known
         return inpaint(denoise, start, objective, how, known, kept, resamples=request.resamples, generators=generators)
-    x0 = sample(denoise, start, objective, how, generators)
-    return clip_x0(x0) if stage.calls is not None and stage.bounded else x0
+    return sample(denoise, start, objective, how, generators)
 
 
 def _noise(
     stage: CascadeStage, numbers: Sequence[int], seed: int, device: torch.device, what: str, shape: tuple[int, ...]
 ) -> Tensor:
     """Return the standard normal numbers of one purpose, float32 (N, *shape)."""
-    return torch.from_numpy(normal(seed, f"{stage.stream}/{what}", numbers, shape)).to(device)
+    return torch.from_numpy(normal(seed, f"decoder/{stage.name}/{what}", numbers, shape)).to(device)
 
 
 def _conditions(
@@ -209,10 +185,3 @@ def _conditions(
             large = noised(large, noise("low", stage.shape), level)
         conditions = replace(conditions, low=large)
     return conditions
-
-
-def threshold_of(how: Drawing) -> Threshold | None:
-    """Return what keeps a predicted x0 in the range of pixels."""
-    if how.threshold == "dynamic":
-        return partial(dynamic_threshold, percentile=how.percentile)
-    return clip_x0 if how.threshold == "clip" else None

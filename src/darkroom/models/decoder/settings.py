@@ -1,26 +1,28 @@
 """The sections that the stages of the decoder read: what all U-Nets of the cascade share, and each by itself."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from darkroom.artifacts.models import DECODER_FOLDER
-from darkroom.diffusion.settings import SOLVERS, Probability, Timesteps, unfit
-from darkroom.models.decoder.unet_settings import Drawing, UNet
+from darkroom.diffusion.settings import Probability, Sampling, Solver, Steps, Timesteps, unfit
+from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.generators.sample_settings import Networks, ScoreGenerator
 from darkroom.params.kinds import merged, require_known
 from darkroom.params.run import Run
-from darkroom.params.section import NO_FILE, Fraction, Overrides, PartName, Positive, Rate, Section, Seed, Warmup
+from darkroom.params.section import (
+    NO_FILE,
+    Fraction,
+    Overrides,
+    PartName,
+    Positive,
+    Rate,
+    Section,
+    Seed,
+    Warmup,
+    Weight,
+)
 from darkroom.params.training import Evaluate, Optimizer, Training
-
-_OF_TEACHER = ("size", "low_size", "model", "diffusion")  # keys of a U-Net that one which distils it need not repeat
-
-
-def teacher_of(weights: str) -> str:
-    """Return the name of the U-Net of this decoder whose folder is named as weights; "": it is another folder."""
-    return Path(weights).name if Path(weights).parent == DECODER_FOLDER else ""
 
 
 class DecoderTraining(Training):
@@ -58,12 +60,6 @@ class TrainDecoder(Section):
         init = {**self.training.init.model_dump(), "folder": unet.weights}
         return merged(self.training, {**unet.training, "init": init}, f"unets.{name}.training")
 
-    @property
-    def distilled(self) -> dict[str, str]:
-        """The U-Nets that distil another one and are trained, and of each the name of that one."""
-        found = {name: unet for name, unet in self.unets.items() if unet.calls is not None and unet.trained}
-        return {name: teacher_of(unet.weights) for name, unet in found.items()}
-
     def cascade(self, clip: bool) -> dict[str, UNet]:
         """Return the U-Nets that will have weights: their own, or some to begin with.
 
@@ -73,16 +69,8 @@ class TrainDecoder(Section):
         return {
             name: unet
             for name, unet in self.unets.items()
-            if (unet.trained or (unet.weights != NO_FILE and unet.calls is None)) and (clip or not unet.conditioned)
+            if (unet.trained or unet.weights != NO_FILE) and (clip or not unet.conditioned)
         }
-
-    @field_validator("unets", mode="before")
-    @classmethod
-    def _as_their_teachers(cls, unets: Any) -> Any:
-        """Complete U-Nets that distil another of these by what that one is, where their own sections do not say it."""
-        if not isinstance(unets, Mapping):
-            return unets
-        return {name: _like_its_teacher(unet, unets) for name, unet in unets.items()}
 
     def _misfits(self) -> Iterator[str]:
         if self.training.init.folder != NO_FILE or self.training.init.url is not None:
@@ -107,23 +95,6 @@ class TrainDecoder(Section):
             yield "latents are named, and no tokenizer whose they are: it is models/tokenizer"
 
 
-def _like_its_teacher(unet: Any, unets: Mapping[str, Any]) -> Any:
-    """Return a U-Net as it was read, with the keys of the one that it distils which it leaves out; any other as it is.
-
-    `diffusion.embedding_noise` stays its own: the stage of a U-Net sees no other section, and no manifest has it.
-    """
-    if not isinstance(unet, Mapping) or unet.get("calls") is None:
-        return unet
-    teacher = unets.get(teacher_of(str(unet.get("weights"))))
-    if not isinstance(teacher, Mapping):
-        return unet
-    found = {**{key: teacher[key] for key in _OF_TEACHER if key in teacher}, **unet}
-    for key in ("model", "diffusion"):
-        if isinstance(theirs := teacher.get(key), Mapping) and isinstance(own := unet.get(key, {}), Mapping):
-            found[key] = {name: value for name, value in theirs.items() if name != "embedding_noise"} | dict(own)
-    return found
-
-
 class Names(Section):
     """The names of the U-Nets: what stages that read the decoder are given of `train_decoder`."""
 
@@ -142,22 +113,21 @@ class Params(Section):
         return None if any(unet.trained for unet in self.train_decoder.unets.values()) else "`trained` is false"
 
 
-class UNetSampling(Drawing):
+class UNetSampling(Sampling):
     """How a U-Net is sampled."""
 
+    solver: Solver = "dpm"
+    steps: Steps = 16
+    guidance: Weight = 2.0
+    """Scale of guidance, away from the network without its condition; 1: none."""
+    threshold: Literal["clip", "dynamic", "none"] = "clip"
+    """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
+    percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """dynamic: percentile of the pixels' absolute values, as a fraction."""
     embedding_noise: Probability = 0.0
     """Fraction of noise in the image embedding, at most what the U-Net was trained on."""
     low_noise: Probability = 0.1
     """Fraction of noise in the low-resolution condition, at most what the U-Net was trained on."""
-
-
-def few_calls(how: UNetSampling, objective: str, calls: int) -> UNetSampling:
-    """Return how what was distilled into so many calls is sampled: unguided, with the noise in its conditions as asked.
-
-    No threshold: what a call says is the way of several steps, whose x0 may lie outside the range of pixels.
-    """
-    few = {"solver": SOLVERS[objective][0], "steps": calls, "guidance": 1.0, "threshold": "none"}
-    return UNetSampling.model_validate(few | how.model_dump(include={"embedding_noise", "low_noise"}))
 
 
 class Pictures(Section):

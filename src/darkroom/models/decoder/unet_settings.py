@@ -5,13 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from darkroom.diffusion.settings import Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps, preview_sampling
+from darkroom.diffusion.settings import SOLVERS, Diffusion, ObjectiveName, Probability, Sampling, Solver, Steps
 from darkroom.params.kinds import OWN_TRAINING, require_known
-from darkroom.params.section import NO_FILE, Fraction, Overrides, Positive, Section, Weight
+from darkroom.params.section import NO_FILE, Fraction, Overrides, Positive, Section
 
 Area = Annotated[float, Field(gt=0, le=1)]
 Ratio = Annotated[float, Field(gt=0)]
-Calls = Annotated[int, Field(ge=1, le=16)]
 _READERS = "model.image_tokens, model.image_to_time, model.image_map or model.text_tokens"  # of CLIP
 
 
@@ -124,29 +123,17 @@ class Grids(Section):
     """Steps of the solver, of gaussian at most `timesteps`."""
 
     def sampling(self, diffusion: Diffusion, timesteps: float) -> Sampling:
-        """Return how they are sampled, guidance left aside."""
-        return preview_sampling(diffusion, timesteps, self.steps, self.solver)
-
-
-class Drawing(Sampling):
-    """Solver, guidance and threshold of a U-Net."""
-
-    solver: Solver = "dpm"
-    steps: Steps = 16
-    guidance: Weight = 2.0
-    """Scale of guidance, away from the network without its condition; 1: none."""
-    threshold: Literal["clip", "dynamic", "none"] = "clip"
-    """How pixels are kept in their range: clip, dynamic (Imagen) or not at all."""
-    percentile: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """dynamic: percentile of the pixels' absolute values, as a fraction."""
+        """Return how they are sampled, guidance left aside; of Gaussian diffusion in at most all timesteps."""
+        steps = self.steps
+        if diffusion.objective == "gaussian" and isinstance(steps, int):
+            steps = min(steps, int(timesteps))
+        return Sampling.model_validate({"solver": self.solver or SOLVERS[diffusion.objective][0], "steps": steps})
 
 
 class UNet(Section):
     """One U-Net of the cascade.
 
     weights: in place of `train_decoder.training.init.folder`, since each U-Net has weights of its own.
-    calls: with it, what the network is and predicts follows from the U-Net of `weights`: a section of these keys need
-        not say it (`TrainDecoder`), and where a stage sees this section alone, is not known from it.
     training: without `threads` and `processes`, which the stage needs before it knows which U-Net it trains.
     """
 
@@ -160,10 +147,6 @@ class UNet(Section):
     """models/clip: embeddings are computed while training, for collections too large to store them; data/none."""
     weights: str = NO_FILE
     """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
-    calls: Calls | None = None
-    """Distil the U-Net of `weights`, models/decoder/NAME, into so many calls, and draw with these; null: train anew."""
-    teacher: Drawing = Drawing()
-    """With `calls`: how the U-Net of `weights` draws, which is what is distilled."""
     trained: bool = True
     """false: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
     model: Model = Model()
@@ -194,19 +177,12 @@ class UNet(Section):
         """Whether it is conditioned on CLIP's embeddings at all."""
         return self.told_image or self.model.text_tokens
 
-    READ_WITH = {"teacher": ("calls",)}
-
     def _misfits(self) -> Iterator[str]:
         low, size = self.low_size, self.size
         if low is not None and self.low.blur and self.low.blur_kernel // 2 >= low:
             yield f"low.blur_kernel ({self.low.blur_kernel}) must be {2 * low - 1} at most, for low_size {low}"
-        if self.calls is None:
-            yield from self._unfit_sizes(low, size, self.low.crop)
-            yield from self._unfit_conditions()
-            return
-        for key in ("guidance", "solver", "steps"):
-            if getattr(self.grids, key) != Grids.model_fields[key].default:
-                yield f"grids.{key} has no effect with calls, in which the grids are drawn too: take it out"
+        yield from self._unfit_sizes(low, size, self.low.crop)
+        yield from self._unfit_conditions()
 
     def _unfit_sizes(self, low: int | None, size: int, crop: int | None) -> Iterator[str]:
         step = self.model.patch * 2 ** (len(self.model.channels) - 1)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,9 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.reader import ImageShards
-from darkroom.data.texts import read_texts
 from darkroom.errors import DarkroomError
-from darkroom.models.clip.lengths import OPENAI
-from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.network import Clip, tokens_of
+from darkroom.models.clip.settings import OPENAI
 from darkroom.models.generators.conditions import Asked, Captioned, Condition, asked_stored, condition_of
 
 _COVERED = 0.99  # the fraction of captions that is read whole where params.yaml names no length
@@ -94,26 +91,6 @@ def asked_captions(images: ImageShards, classes: Sequence[str], length: int) -> 
 
 
 _BATCH = 64  # texts in a forward pass, the last one padded: a text's embedding does not depend on their number
-
-
-def asked_file(path: Path, name: str, folder: Path, manifest: Mapping[str, Any], device: torch.device) -> Asked:
-    """Return what is asked by a file of captions, one a line: image i is made of line i modulo their number.
-
-    Args:
-        path: the file.
-        name: its key and value in params.yaml, for errors.
-        folder: that of the CLIP, where the generator does not embed captions itself.
-        manifest: of the generator.
-        device: where the CLIP runs.
-
-    Raises:
-        DarkroomError: the file cannot be read, holds no text, or a text is too long for the CLIP.
-        ArtifactError: the generator was trained with another CLIP.
-    """
-    texts = read_texts(path, name)
-    if manifest["condition"] == "caption":
-        return asked_texts(texts, read(texts, manifest["context_length"]))
-    return asked_texts(texts, embedded(load_clip(folder).to(device), texts, manifest))
 
 
 def asked_texts(texts: Sequence[str], stored: Mapping[str, Tensor]) -> Asked:

@@ -71,7 +71,7 @@ class Classifier(SavedNetwork):
         condition = self.time(timesteps)
         tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
         for block in self.blocks:
-            tokens, _ = block(tokens, condition)
+            tokens = block(tokens, condition)
         return self.head(self.norm(tokens).mean(1))
 
     def log_probability(self, x: Tensor, timesteps: Tensor, labels: Tensor) -> Tensor:
@@ -81,13 +81,7 @@ class Classifier(SavedNetwork):
 
 
 class ClassifierRecipe(Recipe):
-    """L = -log p(y | x_t), x_t as the generator's, t uniform over its times.
-
-    Args:
-        diffusion: that of the generator.
-        train, val: latents with `labels`.
-        scaler: of the latents, the generator's.
-    """
+    """L = -log p(y | x_t), x_t as the generator's, t uniform over its times; `diffusion` and `scaler` are its own."""
 
     def __init__(
         self,

@@ -166,7 +166,7 @@ def _captioned(
     catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image
     known = Captions.of(images["train"], context)
     length = known.tokens.shape[1]
-    if known.longer and context is None:  # of a given context `catalog` has said it
+    if known.longer:
         print(
             f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than {length} tokens, "
             "`train_generator.dit.model.context_length`: their ends are not read."

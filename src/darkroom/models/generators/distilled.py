@@ -1,17 +1,17 @@
 """Distils a transformer's way from noise to data into a few calls of a transformer of the same shape."""
 
-from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from darkroom.device import in_float32, to_device
 from darkroom.diffusion.denoiser import Guidance
-from darkroom.diffusion.few_calls import FewCalls, student_of
 from darkroom.diffusion.flow import Flow
-from darkroom.diffusion.types import Denoise
-from darkroom.models.generators.conditions import Asked, condition_of, rows_of
+from darkroom.diffusion.samplers import Solver, euler_along, follow, heun_along, multistep, times_of
+from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
 from darkroom.models.generators.data import GeneratorData, drawn_latents
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
@@ -27,6 +27,20 @@ from darkroom.training.recipe import Batch, Losses, Phase, Recipe
 _COLUMNS = 10  # of the grid, a class or a stored condition each
 
 
+def through(solver: str, flow: Flow, times: Tensor) -> Solver:
+    """Return a solver that adds no noise, through these times, falling, (K + 1,).
+
+    solver: euler; heun, of second order in each step that does not end at data; or dpm, of first order in the first
+        step and in the last.
+    """
+    if solver == "euler":
+        return euler_along(times)
+    if solver == "heun":
+        calls = times.repeat_interleave(2)[1:-1]
+        return heun_along(times, calls if times[-1] > 0 else calls[:-1])
+    return multistep(times[:-1], *flow.levels(times))
+
+
 class DistilledRecipe(Recipe):
     """The mean velocity of each of K steps: L = || v(x_t, t, y) - (x_r - x_t) / (r - t) ||², r the end of the step.
 
@@ -37,12 +51,7 @@ class DistilledRecipe(Recipe):
     2022, arXiv 2202.00512) with all of its halvings in one, and guidance distilled with it (Meng et al., 2022, arXiv
     2210.03142).
 
-    Args:
-        teacher: the generator, with what guides it.
-        how: how the teacher draws.
-        calls: K.
-        training: its settings.
-        data: the latents and conditions that the generator was trained on.
+    ways: the times that the teacher passes in each call, (ceil(steps / K) + 1,) each.
     """
 
     def __init__(
@@ -53,13 +62,18 @@ class DistilledRecipe(Recipe):
         for network in (teacher.model, teacher.weaker):
             if network is not None:
                 network.eval()
-        self.model: DiT = student_of(teacher.model)
+        self.model: DiT = deepcopy(teacher.model)
+        for module in self.model.modules():  # what the teacher finds has no dropout, so its regression has none
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
         self.modules: dict[str, nn.Module] = {"dit": self.model}
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(self.model.blocks)
         self.train, self.val = data.train, data.val
         self.asked: Asked = data.asked
-        self.calls = FewCalls(self.objective, how.solver, how.count, calls)
+        steps = -(-how.count // calls)
+        times = times_of(self.objective, calls * steps)
+        self.ways = [times[at : at + steps + 1] for at in range(0, calls * steps, steps)]
         self.sampling = few_calls(calls)
         self.by_class = self.model.config.condition == "class" and self.model.config.classes > 1
         self.columns = min(_COLUMNS, self.model.config.classes) if self.by_class else _COLUMNS
@@ -73,23 +87,43 @@ class DistilledRecipe(Recipe):
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's loss, and `loss_call_1`, … of the images of each call, from noise on."""
         losses, call = self._losses(batch, "val")
-        return {"loss": losses, **self.calls.of_each(losses, call)}
+        rows = [to_device(call == number, losses.device) for number in range(len(self.ways))]
+        return {"loss": losses, **{f"loss_call_{number + 1}": losses[each] for number, each in enumerate(rows)}}
 
     def _losses(self, batch: Batch, stream: str) -> tuple[Tensor, NDArray[np.int64]]:
-        """Return the loss of each image, (N,), and the number of its call."""
+        """Return the loss of each image, (N,), and the number of its call, from 0."""
         condition, count = condition_of(batch.data), 2 * batch.data["mean"][0].numel()
         normals, uniforms = random_numbers(self.seed, f"distilled/{stream}", batch.positions.tolist(), count, 1)
         latents, noise = drawn_latents(batch.data, normals)
-        call = self.calls.drawn(uniforms[:, 0])
+        call = (uniforms[:, 0] * len(self.ways)).astype(np.int64)
+        ends = torch.stack([way[[0, -1]] for way in self.ways])[torch.from_numpy(call)]
+        start, end = to_device(ends, latents.device).unbind(1)
+        x = self.objective.add_noise(self.teacher.scaler(latents), noise, start)
+        reached = self.reached(x, call, condition)
+        output = self.modules["dit"](x, self.objective.timesteps(start), condition)
+        velocity = self.objective.denoised(output, x, start).velocity
+        assert velocity is not None  # that of a flow
+        return (velocity - (reached - x) / (end - start)[:, None, None, None]).square().mean(dim=(1, 2, 3)), call
 
-        def network(x: Tensor, timesteps: Tensor) -> Tensor:
-            return self.modules["dit"](x, timesteps, condition)
+    def reached(self, x: Tensor, call: NDArray[np.int64], condition: Condition) -> Tensor:
+        """Return where the teacher leads each image by the end of its call, (N, C, H, W), float32.
 
-        def denoise_of(rows: Tensor) -> Denoise:
-            model, null, guidance = self.teacher.model, self.teacher.model.null_label, Guidance.of(self.how)
-            return dit_denoiser(model, self.objective, rows_of(condition, rows), null, guidance, self.teacher.weaker)
-
-        return self.calls.learned(network, self.teacher.scaler(latents), noise, call, denoise_of), call
+        Args:
+            x: x_t, (N, C, H, W).
+            call: of each image, on the CPU.
+            condition: of all images.
+        """
+        found, model, guidance = torch.empty_like(x), self.teacher.model, Guidance.of(self.how)
+        order = np.argsort(call, kind="stable")
+        counts = np.bincount(call, minlength=len(self.ways)).tolist()
+        for way, rows in zip(self.ways, to_device(order, x.device).split(counts), strict=True):
+            if not len(rows):
+                continue
+            some, null = rows_of(condition, rows), model.null_label
+            denoise = dit_denoiser(model, self.objective, some, null, guidance, self.teacher.weaker)
+            with torch.no_grad(), in_float32(x.device):
+                found[rows] = follow(through(self.how.solver, self.objective, way), denoise, x[rows])
+        return found
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""
@@ -104,6 +138,6 @@ class DistilledRecipe(Recipe):
         condition = placed(self.asked, np.arange(count) % self.columns, device)
         noise = torch.from_numpy(normal(self.seed, "distilled/preview", range(count), tokenizer.latent_shape))
         sampler = DiTSampler(self.model, self.objective, self.teacher.scaler, tokenizer)
-        seeds: Sequence[int] = [derive(self.seed, "distilled/steps", number) for number in range(count)]
+        seeds = [derive(self.seed, "distilled/steps", number) for number in range(count)]
         latents = sampler.latents(noise.to(device), condition, seeds, self.sampling)
         return padded(tokenizer.decode, latents, 10, device).numpy()

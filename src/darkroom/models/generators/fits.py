@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.data.texts import read_texts
-from darkroom.diffusion.settings import Diffusion, require_distillable, require_sampling
+from darkroom.diffusion.settings import Diffusion, require_sampling
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.guides import require_guides
-from darkroom.models.generators.kind_settings import OF_ROWS, READ
+from darkroom.models.generators.kind_settings import READ
 from darkroom.models.generators.settings import CLASSIFIER
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse, refuse_both, require_stored
@@ -66,7 +64,7 @@ def _require_plain(params: Any, keys: Mapping[str, Any], other: str, why: str, i
             refuse_both(params, key, other, remedy)
 
 
-_WITH = {"score_generator.bits.generator": "latents", "sample_generator.common.captions.file": "clip"}  # set both
+_WITH = {"score_generator.bits.generator": "latents"}  # set both
 # Which weights of a training are sampled.
 _CHOSEN = {
     "sample_generator.common.weights": "ema",
@@ -78,7 +76,6 @@ _USES = {
     "train_generator.training.init.url": None,
     "train_generator.evaluate.every": 0,
     "sample_generator.common.processes": 1,
-    "sample_generator.common.captions.file": NO_FILE,
     "sample_generator.dit.weaker": NO_FILE,
     "sample_generator.dit.classifier": NO_FILE,
     "score_generator.bits.generator": NO_FILE,
@@ -88,11 +85,17 @@ _USES = {
 def _require_distillable(params: Any) -> None:
     """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
     source, how, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
-    if params.train_generator.dit.diffusion.objective != "flow":
-        refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
-    calls = "train_distilled.calls", params.train_distilled.calls
     diffusion, sampling = params.train_generator.dit.diffusion, params.sample_generator.dit
-    require_distillable(f"`{this}` is dit", calls, f"{how}.{{}}".format, sampling, source, diffusion)
+    if diffusion.objective != "flow":
+        refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
+    if diffusion.flow_target not in ("velocity", "x0"):
+        remedy = "which says nothing of data at pure noise, where the first call begins: set the latter to velocity"
+        refuse_both(params, this, f"{source}.flow_target", remedy)
+    if sampling.solver == "euler_maruyama":
+        remedy = "which adds noise on the way, so there is no one way to distil: set the latter to euler, heun or dpm"
+        refuse_both(params, this, f"{how}.solver", remedy)
+    if params.train_distilled.calls >= sampling.count:
+        refuse_both(params, "train_distilled.calls", f"{how}.steps", "which must be more: lower the former")
     _require_plain(params, {f"{how}.classifier": NO_FILE}, this, "what a classifier guides is not distilled")
     _require_plain(params, _CHOSEN, this, "and the averaged weights of the end are what is distilled")
 
@@ -100,21 +103,11 @@ def _require_distillable(params: Any) -> None:
 def _require_condition(params: Any) -> None:
     """Check that what images are asked to show is stored, and that nothing else is asked for."""
     section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
-    condition, captions, file = section.chosen.condition, common.captions, "sample_generator.common.captions.file"
-    has_model = hasattr(section.chosen, "model")
-    this = f"train_generator.{section.kind}.model.condition" if has_model else "train_generator.kind"
-    if captions.given and (condition not in OF_ROWS or condition == "image"):
-        remedy = "which reads no text: train a dit with the condition caption, text or tokens, or set the former and "
-        refuse_both(params, file, this, f"{remedy}`.clip` to {NO_FILE}")
+    condition, this = section.chosen.condition, f"train_generator.{section.kind}.model.condition"
     if condition == "class":
         return
     if common.labels is not None:
         refuse_both(params, "sample_generator.common.labels", this, "set the former to null, or leave it out")
-    if captions.given and (condition == "caption") != (captions.clip == NO_FILE):
-        remedy = f"set the former to {NO_FILE if condition == 'caption' else 'models/clip'}"
-        refuse_both(params, "sample_generator.common.captions.clip", this, remedy)
-    if captions.given:
-        read_texts(Path(captions.file), f"{PARAMS}: `{file}` ({captions.file})")
     if condition not in READ:
         return
     if params.train_clip.source == "none":
@@ -124,8 +117,7 @@ def _require_condition(params: Any) -> None:
     for split in ("train", "val"):
         if split not in embed.store:
             refuse(f"`{this}` is {condition}, and `embed_clip.store` leaves out {split}: name it there.")
-    if not captions.given:
-        require_stored(params, "sample_generator.common.split", common.split)
+    require_stored(params, "sample_generator.common.split", common.split)
 
 
 def _require_bits(params: Any) -> None:

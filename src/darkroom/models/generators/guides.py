@@ -11,18 +11,11 @@ from darkroom.models.generators.settings import CLASSIFIER as OURS
 from darkroom.params.section import NO_FILE
 
 _WITHOUT_VARIANCE = {"variance", "variance_range"}  # the output behind what is guided
-# Facts of the manifests, and how one that differs is told; any other is of `diffusion`.
-_TOLD = {
-    "tokenizer": "on latents of another tokenizer",
-    "latent_shape": "on latents of the shape {theirs}, and the generator's is {ours}",
-    "latent_mean": "on latents of another scale (`diffusion.normalise`, or other data)",
-    "latent_std": "on latents of another scale (`diffusion.normalise`, or other data)",
-    "classes": "on other classes than the generator ({theirs}, and {ours})",
-    "clip": "on embeddings of another CLIP",
-    "context_length": "on captions of {theirs} tokens (`model.context_length`), and the generator on {ours}",
-    "objective": "with the objective {theirs}, and the generator with {ours}",
-    "condition": "with the condition {theirs}, and the generator with {ours}",
-}
+# Entries of the manifests that must be the same, beside those of `prediction`.
+_SAME = (
+    *("tokenizer", "latent_shape", "latent_mean", "latent_std", "classes", "clip", "context_length", "objective"),
+    "condition",
+)
 
 
 def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: bool = True) -> None:
@@ -64,16 +57,17 @@ def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any], varian
     theirs, ours = _facts(found, unlike), _facts(wanted, unlike)
     for name in theirs:
         if name in ours and theirs[name] != ours[name]:
-            what = _TOLD.get(name, f"with `diffusion.{name}` {{theirs}}, and the generator with {{ours}}")
-            told = what.format(theirs=_short(theirs[name]), ours=_short(ours[name]))
-            raise DarkroomError(f"`{key}` is {folder}, which was trained {told}: name one that fits, or {NO_FILE}.")
+            raise DarkroomError(
+                f"`{key}` is {folder}, which was trained with `{name}` {_short(theirs[name])}, and the generator with "
+                f"{_short(ours[name])}: name one that fits, or {NO_FILE}."
+            )
 
 
 def _facts(manifest: Mapping[str, Any], unlike: set[str]) -> dict[str, Any]:
     """Return what two generators must agree on; a manifest without units of time is of thousands."""
     predicted = {"time_units": "thousand", **manifest.get("prediction", {})}
-    told = {name: manifest[name] for name in _TOLD if name in manifest}
-    return {"condition": "class", **told, **{name: predicted[name] for name in predicted if name not in unlike}}
+    same = {name: manifest[name] for name in _SAME if name in manifest}
+    return {"condition": "class", **same, **{name: predicted[name] for name in predicted if name not in unlike}}
 
 
 def _short(value: Any) -> str:

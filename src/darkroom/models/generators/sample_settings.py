@@ -1,6 +1,5 @@
 """The sections that sampling and scoring a generator read."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -95,22 +94,6 @@ class ScoreParams(Section):
     score_generator: ScoreDiffusion
 
 
-class Captions(Section):
-    """Captions from a file, where the condition is a text, in place of those stored of `split`."""
-
-    file: str = NO_FILE
-    """Text file, UTF-8, a caption a line: image i is made of line i modulo their number; data/none: stored captions."""
-    clip: str = NO_FILE
-    """models/clip, which reads the captions of `file`; data/none: no file, or the generator reads them itself."""
-
-    READ_WITH = {"clip": ("file",)}
-
-    @property
-    def given(self) -> bool:
-        """Whether captions come from a file."""
-        return self.file != NO_FILE
-
-
 class Common(Section):
     """How many images of which weights, whatever the kind."""
 
@@ -126,8 +109,6 @@ class Common(Section):
     """Class of image i: frequency (as in training; null), balanced (i modulo their number), or numbers by class."""
     split: Literal["train", "val", "test"] = "test"
     """Split whose stored embeddings or captions images are made of, drawn, where the condition is read from them."""
-    captions: Captions = Captions()
-    """Captions from a file, where the condition is a text, in place of those stored of `split`."""
     batch: Positive = 125
     """Images in a forward pass, the last one padded."""
     weights: Literal["ema", "raw"] = "ema"
@@ -162,9 +143,7 @@ class Common(Section):
         if value in (None, "balanced", "frequency"):
             return value
         if not isinstance(value, Mapping) or not value:
-            near = difflib.get_close_matches(str(value), ["balanced", "frequency"], n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise ValueError(f"it is balanced, frequency, or a mapping from class names to numbers of images{hint}")
+            raise ValueError("it is balanced, frequency, or a mapping from class names to numbers of images")
         if all(type(name) is int for name in value):  # so YAML and `dvc exp run -S` read the names of digits
             value = {str(name): count for name, count in value.items()}
         for name, count in value.items():
@@ -180,7 +159,7 @@ class Common(Section):
 
     def protocol(self) -> dict[str, Any]:
         """Return what the pixels of the samples depend on, for their manifest, without where conditions come from."""
-        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "split", "captions"})
+        return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "split"})
 
 
 _sections: dict[str, Any] = {kind: (GENERATORS.load("sampling", kind) | None, None) for kind in GENERATORS}

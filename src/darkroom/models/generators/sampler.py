@@ -110,12 +110,7 @@ def placed(asked: Asked, numbers: NDArray[np.int64], device: torch.device) -> Co
 
 
 class KeptBatches:
-    """The batches of a request in a folder.
-
-    Args:
-        folder: theirs alone.
-        request: how many images in which batches.
-    """
+    """The batches of a request in a folder that is theirs alone."""
 
     def __init__(self, folder: Path, request: Request) -> None:
         self.folder, self._request = folder, request

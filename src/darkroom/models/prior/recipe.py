@@ -128,15 +128,9 @@ class PriorRecipe(Recipe):
         val: IndexedDataset,
         scorer: Scorer | None = None,
     ) -> None:
-        """Take in the parts.
+        """Take in the untrained prior, and the scorer of validation images while training; None: no scores.
 
-        Args:
-            prior: the untrained network with its statistics, and what it predicts.
-            settings: its section of params.yaml.
-            seed: the training's.
-            train: what is trained on, `image` and `text` (N, D), `encoding` (N, L, W) where it is read.
-            val: what is validated on, likewise.
-            scorer: scores the validation images; None: no scores while training.
+        `train` and `val` give `image` and `text` (N, D), and `encoding` (N, L, W) where it is read.
         """
         self.prior, self.model, self.settings, self.seed = prior, prior.network, settings, seed
         self.train, self.val, self.scorer = train, val, scorer

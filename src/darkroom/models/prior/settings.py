@@ -49,8 +49,6 @@ class PriorDiffusion(Diffusion):
     objective: ObjectiveName = "gaussian"
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""
-    normalise: Literal["scale", "standard"] = "standard"
-    """How embeddings get unit variance: scale (one factor) or standard (each dimension by itself)."""
     text_dropout: Probability = 0.2
     """Fraction of texts replaced by a learned null text, for guidance."""
 

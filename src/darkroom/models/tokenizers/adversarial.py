@@ -120,13 +120,7 @@ class Adversary:
 
     It keeps nothing but the network between optimizer steps. What the tokenizer's phase leaves for the discriminator's
     are outputs of the batch: the discriminator sees what the tokenizer made in the same step, before its weights moved,
-    without another forward pass.
-
-    Args:
-        settings: the section.
-        training: of the tokenizer.
-        channels: of the images.
-        modules: of the recipe; the discriminator is put there.
+    without another forward pass. `modules` are those of the recipe: the discriminator is put there.
     """
 
     def __init__(self, settings: Adversarial, training: Training, channels: int, modules: dict[str, nn.Module]) -> None:

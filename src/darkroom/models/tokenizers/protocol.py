@@ -128,12 +128,6 @@ class DiscreteNetwork(SavedNetwork):
         file = pickle_in(path)
         return None if file is None else self.own_names(self.published.read(file, self.config))
 
-    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
-        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
-        named = {name.removeprefix(self.prefix): value for name, value in tensors.items()}
-        found: str | None = self.published.misfit(named, self.config)
-        return found
-
     def original(self) -> Any:
         """Return what the program that published the format loads.
 

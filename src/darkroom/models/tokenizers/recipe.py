@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from darkroom.data.draw import drawn
 from darkroom.device import of_all_processes
-from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.models.tokenizers.sections import Kind
 from darkroom.params.training import Training
@@ -80,21 +79,13 @@ class TokenizerRecipe(Recipe):
         train: IndexedDataset,
         val: IndexedDataset,
         perceptual: nn.Module | None = None,
-        evaluation: Evaluation | None = None,
     ) -> None:
-        """Build the recipe with an untrained network.
+        """Build the recipe with an untrained network for images of shape (C, H, W), rows `images`, uint8, of the data.
 
-        Args:
-            settings: the kind's section.
-            training: of the loop.
-            image_shape: (C, H, W).
-            train: what is trained on; rows of `images`, uint8 (N, C, H, W).
-            val: what is validated on, in the same form.
-            perceptual: frozen; maps two batches of images (N, C, H, W) in [-1, 1] to their distances (N,). None: none.
-            evaluation: scores what a kind that generates draws while it trains; None: none.
+        `perceptual` is frozen, and maps two batches of images (N, C, H, W) in [-1, 1] to their distances (N,).
         """
         self.settings, self.training = settings, training
-        self.perceptual, self.evaluation = perceptual, evaluation
+        self.perceptual = perceptual
         self.train, self.val = train, val
         self.model = self.untrained(image_shape)
         assert isinstance(self.model, nn.Module)

@@ -13,7 +13,7 @@ from darkroom.params.kinds import of_kinds
 from darkroom.params.reference_stats import Inception
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, PartNames, Positive, Rate, Section, Seed, Warmup
-from darkroom.params.training import EvaluateGenerator, Optimizer, Training
+from darkroom.params.training import Optimizer, Training
 
 _sections = {kind: TOKENIZERS.load("settings", kind) for kind in TOKENIZERS}
 
@@ -37,8 +37,6 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
     """The keys of `training` that have another value here."""
     teacher: str = NO_FILE
     """Weights of the perceptual network: models/teacher; for lpips and vgg16 torchvision's file, or data/none."""
-    evaluate: EvaluateGenerator = EvaluateGenerator()
-    """Scores of a kind's own images while training, where it draws some (vq_ar); curves, which decide nothing."""
     parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
     """Parts that it is trained on; a part that is not named trains and encodes nothing anew; null: all."""
 
@@ -201,26 +199,10 @@ def fits(params: Any) -> None:
     if getattr(kind, "classes", False):
         source, guidance = f"train_tokenizer.{tokenizer.kind}.label_dropout", params.sample_tokenizer.guidance
         require_dropout("sample_tokenizer.guidance", guidance, source, kind.label_dropout)
-    if tokenizer.evaluate.every:
-        _require_own_images(params)
     channels = len(params.ingest.channels)
     if reason := kind.unfit((channels, size, size), tokenizer.own_training.batch):
         refuse(f"`train_tokenizer.{tokenizer.kind}`: {reason}.")
     _losses_fit(params)
-
-
-def _require_own_images(params: Any) -> None:
-    """Check that a tokenizer draws the images that are to be scored while it trains."""
-    tokenizer, every = params.train_tokenizer, "train_tokenizer.evaluate.every"
-    generate = [name for name in TOKENIZERS if TOKENIZERS.has("sample", name)]
-    if tokenizer.kind not in generate:
-        remedy = f"which draws no images: set the former to 0, or the latter to {' or '.join(generate)}"
-        refuse_both(params, every, "train_tokenizer.kind", remedy)
-    if tokenizer.untrained:
-        refuse(f"`{every}` is {tokenizer.evaluate.every}, and {tokenizer.untrained}: set the former to 0.")
-    if getattr(kind := tokenizer.chosen, "classes", False):
-        key = f"train_tokenizer.{tokenizer.kind}."
-        require_dropout(f"{key}sampling.guidance", kind.sampling.guidance, f"{key}label_dropout", kind.label_dropout)
 
 
 def require_lpips(params: Any, section: str) -> None:

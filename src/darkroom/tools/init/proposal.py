@@ -102,7 +102,7 @@ _RESET: dict[str, Any] = {
     **{f"{_DIT}.{key}": DEFAULT_VALUE for key in ("condition", "dropout")},
     **{f"{stage}.images": DEFAULT_VALUE for stage in ("sample_decoder", "sample_text")},
     **{f"train_generator.{key}": NO_FILE for key in ("captions", "evaluate.extractor", "evaluate.reference")},
-    **dict.fromkeys((f"{_DIT}.context_length", "train_tokenizer.parts", "report.title")),
+    **dict.fromkeys(("train_tokenizer.parts", "report.title")),
 }
 
 

@@ -15,9 +15,9 @@ from darkroom.artifacts.models import CLIP, CLIP_FOLDER
 from darkroom.artifacts.networks import WEIGHTS
 from darkroom.data.catalog import load_catalog
 from darkroom.data.reader import ImageShards
-from darkroom.models.clip.lengths import OPENAI
 from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.network import Clip, tokens_of
+from darkroom.models.clip.settings import OPENAI
 from darkroom.models.generators.captions import embedded, read
 
 _MOST = 50_000  # distinct captions: with more, reading them takes longer than sampling the images

@@ -19,15 +19,12 @@ from darkroom.training.weight_files import PICKLES, pickle_in, read_pickled, rea
 
 SUBFOLDER = "transformer"  # of a diffusers pipeline
 _CLASSES = ("DiTTransformer2DModel", "Transformer2DModel")  # the second is the older name
-_MODEL, _SKIP = "`train_generator.dit.model.{}`", "`train_generator.training.init.skip`"
 # What the published format has no place for, and the value without it.
 SWITCHES = {
     "norm": "layer",
     "mlp": "gelu",
     "rope": False,
     "qk_norm": False,
-    "value_residual": False,
-    "shared_adaln": False,
     "patch_bottleneck": None,
     "condition": "class",
 }
@@ -42,31 +39,6 @@ class Published(NamedTuple):
 
     tensors: dict[str, Tensor]
     heads: int | None = None
-
-
-SHAPE = ("width", "depth", "patch", "channels", "outputs", "classes", "hidden")
-
-
-def shape_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return what tensors by our names show of a DiT: `SHAPE` and `side`, but for those whose tensors are missing.
-
-    Width, depth, patch, channels and classes of its `DiTConfig`; outputs: channels of the output for each of the input,
-    2 with a learned variance; hidden: width of a block's hidden layer; side: tokens in a row.
-    """
-    found: dict[str, int] = {}
-    if (patches := tensors.get("patches.weight")) is not None and patches.ndim == 4:
-        found |= {"width": patches.shape[0], "channels": patches.shape[1], "patch": patches.shape[2]}
-        if (head := tensors.get("head.linear.bias")) is not None:
-            found["outputs"] = len(head) // (found["channels"] * found["patch"] ** 2)
-    if numbers := {int(name.split(".")[1]) for name in tensors if re.match(r"blocks\.\d+\.", name)}:
-        found["depth"] = len(numbers)
-    if (labels := tensors.get("labels.weight")) is not None:
-        found["classes"] = len(labels) - 1
-    if (positions := tensors.get("positions")) is not None:
-        found["side"] = round(len(positions) ** 0.5)
-    if (hidden := tensors.get("blocks.0.mlp.0.bias")) is not None:
-        found["hidden"] = len(hidden)
-    return found
 
 
 def read_published(path: Path) -> Published | None:
@@ -178,50 +150,3 @@ def switch_of(config: DiTConfig) -> tuple[str, Any] | None:
     """Return the first switch of a network that the published formats cannot hold, with its value; None: none is on."""
     values = asdict(config)
     return next(((name, values[name]) for name, plain in SWITCHES.items() if values[name] != plain), None)
-
-
-def misfit(tensors: Mapping[str, Tensor], config: DiTConfig) -> str | None:
-    """Return in one sentence what published weights have, what params.yaml says, and what to change; None: they fit.
-
-    Args:
-        tensors: by our names, without those that are to begin at random.
-        config: of the network that they are for.
-    """
-    found = shape_of(tensors)
-    rows: list[tuple[str, str, str]] = []  # what they have, what params.yaml says, the remedy
-    shape = found.get("depth"), found.get("width")
-    named = [name for name, (depth, width, _) in SIZES.items() if shape == (depth, width)]
-    for name in ("depth", "width", "patch"):
-        theirs, ours = found.get(name), getattr(config, name)
-        if theirs not in (None, ours):
-            remedy = f"set {_MODEL.format(name)} to {theirs}"
-            if named and name != "patch":
-                remedy = f"set {_MODEL.format('size')} to {named[0]} and leave width, depth and heads empty"
-            rows.append((f"{name} {theirs:,}", f"{ours:,}", remedy))
-    hidden = round(config.width * config.mlp_ratio)
-    if not rows and found.get("hidden", hidden) != hidden:
-        remedy = f"set {_MODEL.format('mlp_ratio')} to {found['hidden'] / config.width!r}"
-        rows.append((f"hidden layers of {found['hidden']:,}", f"{hidden:,}", remedy))
-    if found.get("channels", config.channels) != config.channels:
-        remedy = "take the tokenizer that they were trained with (`train_tokenizer.kind`: pretrained)"
-        rows.append((f"latents of {found['channels']} channels", str(config.channels), remedy))
-    if found.get("outputs", 1 + config.learned_variance) != 1 + config.learned_variance:
-        learned = found["outputs"] == 2
-        variance, sit = (
-            ("learned_range", "; or, if it is a SiT, `time_units` to sit") if learned else ("fixed_small", "")
-        )
-        remedy = f"set of `train_generator.dit.diffusion`: `objective` to gaussian and `variance` to {variance}{sit}"
-        rows.append(("a learned variance", "none", remedy) if learned else ("no learned variance", "one", remedy))
-    size = found.get("side", 0) * config.patch
-    if "side" in found and found.get("patch") == config.patch and size != config.size:
-        remedy = (
-            f'change `ingest.image_size` by the factor {size / config.size:g}, or put "dit/positions" under {_SKIP}'
-        )
-        rows.append((f"latents of {size} x {size}", f"{config.size} x {config.size}", remedy))
-    if found.get("classes", config.classes) != config.classes:
-        remedy = f'put "dit/labels.weight" under {_SKIP}, so that its table begins at random'
-        rows.append((f"{found['classes']:,} classes", f"{config.classes:,} (data/catalog)", remedy))
-    if not rows:
-        return None
-    has = ", ".join(f"{theirs}, and params.yaml makes it {ours}" for theirs, ours, _ in rows)
-    return f"has {has}: {'; '.join(dict.fromkeys(remedy for _, _, remedy in rows))}."

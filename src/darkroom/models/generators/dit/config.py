@@ -14,15 +14,13 @@ class DiTConfig:
     mlp: `gelu`, or `swiglu` (Shazeer, 2020, arXiv 2002.05202) with 2/3 of the hidden width, so as many parameters.
     rope: turn queries and keys by a token's column and row (Su et al., 2021, arXiv 2104.09864), beside the fixed table.
     qk_norm: RMSNorm of queries and keys, with weights (Dehghani et al., 2023, arXiv 2302.05442).
-    value_residual: mix the first block's values into each block's (Zhou et al., 2024, arXiv 2410.17897).
-    shared_adaln: one modulation for all blocks, and a table in each (Chen et al., "PixArt-α", 2023, arXiv 2310.00426).
     patch_bottleneck: numbers of a patch between two linear maps (Li and He, "JiT", 2025, arXiv 2511.13720); None: one.
     dropout: of attention's and network's outputs while training.
     condition: beside the time: `class`, `none`, of CLIP the embedding of an `image`, that of a `text`, or a text's
         embedding and `tokens`, to which each block attends; or a `caption` that this network embeds itself.
     embed_dim: length of the embedding; 0: none.
     text_shape: number and width of the tokens; None: none.
-    augmented: always 0: a key of the format that nothing reads.
+    augmented, value_residual, shared_adaln: always 0 and false: keys of the format that nothing reads.
     caption_shape: number of a caption's tokens, and of those that are known; None: no captions.
     """
 

@@ -1,7 +1,6 @@
 """The diffusion transformer (Peebles and Xie, 2023, "Scalable diffusion models with transformers", 2212.09748)."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,7 +12,7 @@ from darkroom.artifacts.networks import SavedNetwork
 from darkroom.errors import DarkroomError
 from darkroom.models.fused import fused
 from darkroom.models.generators.conditions import Captioned, Condition, Embedded
-from darkroom.models.generators.dit.checkpoints import SWITCHES, misfit, read_published, switch_of
+from darkroom.models.generators.dit.checkpoints import SWITCHES, read_published, switch_of
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import (
     CaptionEmbedding,
@@ -48,7 +47,7 @@ def _mlp(config: DiTConfig) -> nn.Module:
 class Block(nn.Module):
     """A transformer block with adaLN-Zero: the condition shifts, scales and gates, and all gates begin at zero."""
 
-    def __init__(self, config: DiTConfig, first: bool = False) -> None:
+    def __init__(self, config: DiTConfig) -> None:
         super().__init__()
         width, size = config.width, config.width // config.heads
         self.heads = config.heads
@@ -56,15 +55,11 @@ class Block(nn.Module):
         self.qkv = fused(nn.Linear(width, 3 * width), 3)
         self.query_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
         self.key_norm = nn.RMSNorm(size, eps=1e-6) if config.qk_norm else nn.Identity()
-        self.first_value = nn.Parameter(torch.tensor(0.5)) if config.value_residual and not first else None
         self.out = nn.Linear(width, width)
         self.norm2 = _norm(config)
         self.mlp = _mlp(config)
         self.dropout = nn.Dropout(config.dropout)
-        if config.shared_adaln:
-            self.table = nn.Parameter(torch.zeros(6, width))
-        else:
-            self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(width, 6 * width), 6))
+        self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(width, 6 * width), 6))
         attends = config.text_shape is not None or config.caption_shape is not None
         self.cross = CrossAttention(width, config.heads, config.qk_norm) if attends else None
 
@@ -72,42 +67,32 @@ class Block(nn.Module):
         self,
         x: Tensor,
         condition: Tensor,
-        shared: Tensor | None = None,
         angles: Tensor | None = None,
-        first: Tensor | None = None,
         text: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the tokens after attention and network, and the values of attention.
+    ) -> Tensor:
+        """Return the tokens after attention and network.
 
         Args:
             x: tokens, (B, N, D).
             condition: (B, D).
-            shared: the modulation of all blocks, (B, 6 D), where there is one.
             angles: of the rotary positions, (N, D / heads / 2), or None.
-            first: the values of the first block, (B, heads, N, D / heads); None in that block.
             text: tokens (B, L, D) that the block attends to, and which of them count, bool (B, L), where there are any.
         """
-        if shared is None:
-            shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=1)
-        else:
-            shift1, scale1, gate1, shift2, scale2, gate2 = (shared.unflatten(1, (6, -1)) + self.table).unbind(1)
-        mixed, value = self._attention(_modulate(self.norm1(x), shift1, scale1), angles, first)
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=1)
+        mixed = self._attention(_modulate(self.norm1(x), shift1, scale1), angles)
         x = x + gate1[:, None] * self.dropout(mixed)
         if self.cross is not None:
             assert text is not None
             x = x + self.dropout(self.cross(x, *text))
-        return x + gate2[:, None] * self.dropout(self.mlp(_modulate(self.norm2(x), shift2, scale2))), value
+        return x + gate2[:, None] * self.dropout(self.mlp(_modulate(self.norm2(x), shift2, scale2)))
 
-    def _attention(self, x: Tensor, angles: Tensor | None, first: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _attention(self, x: Tensor, angles: Tensor | None) -> Tensor:
         query, key, value = rearrange(self.qkv(x), "b n (three h d) -> three b h n d", three=3, h=self.heads)
         query, key = self.query_norm(query), self.key_norm(key)
         if angles is not None:
             query, key = turned(query, angles), turned(key, angles)
-        used = value
-        if self.first_value is not None and first is not None:
-            used = torch.lerp(value, first, self.first_value.to(value.dtype))
-        mixed = functional.scaled_dot_product_attention(query, key, used)
-        return self.out(rearrange(mixed, "b h n d -> b n (h d)")), value
+        mixed = functional.scaled_dot_product_attention(query, key, value)
+        return self.out(rearrange(mixed, "b h n d -> b n (h d)"))
 
 
 class Head(nn.Module):
@@ -167,7 +152,6 @@ class DiT(SavedNetwork):
         self.widened = nn.Linear(narrow, wide) if narrow else nn.Identity()
         # Saved with the weights, which are worth nothing with another table.
         self.register_buffer("positions", sincos_positions(config.width, config.size // config.patch))
-        self.register_load_state_dict_pre_hook(_with_positions)
         self.time = TimeEmbedding(config.width)
         if config.condition == "class":
             self.labels = nn.Embedding(config.classes + 1, config.width)
@@ -177,9 +161,7 @@ class DiT(SavedNetwork):
             self.text = TokenEmbedding(config.text_shape, config.width)
         if config.caption_shape is not None:
             self.caption = CaptionEmbedding(*config.caption_shape, config.width, config.heads)
-        self.blocks = nn.ModuleList(Block(config, first=number == 0) for number in range(config.depth))
-        if config.shared_adaln:
-            self.modulation = nn.Sequential(nn.SiLU(), fused(nn.Linear(config.width, 6 * config.width), 6))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
         if config.rope:
             angles = rotary(config.width // config.heads, config.size // config.patch)
             self.register_buffer("angles", angles, persistent=False)
@@ -231,22 +213,11 @@ class DiT(SavedNetwork):
         elif condition is not None:
             vector = vector + self.labels(condition)
         tokens = self.widened(rearrange(self.patches(x), "b d h w -> b (h w) d")) + self.positions
-        shared = self.modulation(vector) if self.config.shared_adaln else None
-        angles, first = self.angles if self.config.rope else None, None
         for block in self.blocks:
-            tokens, value = block(tokens, vector, shared, angles, first, text)
-            first = value if first is None else first
+            tokens = block(tokens, vector, self.angles if self.config.rope else None, text)
         side, patch = self.config.size // self.config.patch, self.config.patch
         patches = self.head(tokens, vector)
         return rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
-
-    def own_names(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return a file's tensors with the table of positions that they were trained with.
-
-        Files without one are of the time before it was saved, when rows came before columns.
-        """
-        width, side = self.config.width, self.config.size // self.config.patch
-        return {"positions": sincos_positions(width, side).roll(width // 2, dims=1), **tensors}
 
     def own_weights(self, path: Path) -> dict[str, Tensor] | None:
         """Return published weights, of the paper's code or of diffusers, under our names; None: it is no such file.
@@ -271,13 +242,3 @@ class DiT(SavedNetwork):
         width = found.tensors["patches.weight"].shape[0]
         tensors = ours_from_sit(found.tensors, path) if self.sit else found.tensors
         return {"positions": sincos_positions(width, self.config.size // self.config.patch), **tensors}
-
-    def misfit(self, tensors: Mapping[str, Tensor]) -> str | None:
-        """Return what of `own_weights` does not fit this network, what to change, in one sentence; None: they fit."""
-        return misfit(tensors, self.config)
-
-
-def _with_positions(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
-    """Let `load_state_dict` take what was saved without a table of positions: `DiT.own_names`."""
-    assert isinstance(model, DiT)
-    state.setdefault(f"{prefix}positions", model.own_names({})["positions"])

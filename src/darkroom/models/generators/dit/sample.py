@@ -78,12 +78,9 @@ class DiTSampler:
         return self.scaler.invert(latents)
 
     def bits(self, x0: Tensor, condition: Condition, noise: Callable[[int], Tensor]) -> Bits:
-        """Return the bits per dim of scaled latents (N, C, H, W) under the unguided network, with their terms.
+        """Return the bits per dim of scaled latents x0 (N, C, H, W) under the unguided network, with their terms.
 
-        Args:
-            x0: the latents.
-            condition: of each.
-            noise: standard normal numbers of the shape of x0 for a timestep.
+        `noise` gives standard normal numbers of the shape of x0 for a timestep.
         """
         objective = self.objective
         assert isinstance(objective, Gaussian)  # `measure_bits` sees to it

@@ -51,10 +51,6 @@ class Model(Section):
     """Rotary positions of columns and rows in attention, beside the fixed ones."""
     qk_norm: bool = False
     """RMSNorm of queries and keys."""
-    value_residual: bool = False
-    """Mix the values of the first block into those of each, by a learned share."""
-    shared_adaln: bool = False
-    """One modulation for all blocks, and a table in each: almost a third fewer parameters."""
     dropout: Fraction = 0.0
     """Fraction of a block's outputs that is zero while training."""
     condition: Literal["class", "none", "image", "text", "tokens", "caption"] = "class"

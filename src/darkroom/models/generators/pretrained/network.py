@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from darkroom.errors import DarkroomError
-from darkroom.models.generators.dit.checkpoints import SHAPE, read_published, shape_of
+from darkroom.models.generators.dit.checkpoints import read_published
 from darkroom.models.generators.dit.config import DiTConfig
 from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import DiT
@@ -49,18 +49,21 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
     found = read_published(path)
     if found is None:
         raise DarkroomError(f"{_KEY}: {path} holds no published DiT: name a .pt file, or a folder of diffusers.")
-    shape = shape_of(found.tensors)
-    if not shape.keys() >= set(SHAPE):
-        raise DarkroomError(f"{_KEY}: {path} lacks tensors of a DiT: fetch it again.")
-    width, depth, patch, channels, outputs, count, hidden = (shape[name] for name in SHAPE)
-    side = shape["side"] * patch if "side" in shape else latent_shape[1]
+    tensors = found.tensors
+    try:
+        width, channels, patch, _ = tensors["patches.weight"].shape
+        outputs = len(tensors["head.linear.bias"]) // (channels * patch**2)  # 2 with a learned variance
+        count, hidden = len(tensors["labels.weight"]) - 1, len(tensors["blocks.0.mlp.0.bias"])
+    except KeyError as error:
+        raise DarkroomError(f"{_KEY}: {path} lacks tensors of a DiT: fetch it again.") from error
+    depth = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
+    side = round(len(tensors["positions"]) ** 0.5) * patch if "positions" in tensors else latent_shape[1]
     if (channels, side, side) != tuple(latent_shape):
         raise DarkroomError(
             f"{_KEY}: {path} was trained on latents of {channels} x {side} x {side}, and models/tokenizer makes "
             f"{' x '.join(map(str, latent_shape))}: take its tokenizer (`train_tokenizer.kind`: pretrained), and set "
             f"`ingest.image_size` to {side} times the tokenizer's factor."
         )
-    tensors = found.tensors
     if settings.objective == "flow":
         tensors, outputs = ours_from_sit(tensors, path), 1
     elif (outputs == 2) != (settings.variance == "learned_range"):

@@ -1,11 +1,11 @@
 """The sections of the generator `pretrained`: under `train_generator` and under `sample_generator`."""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from darkroom.diffusion.settings import SOLVERS, ScheduleName, Solver, Spacing, Steps
+from darkroom.diffusion.settings import ScheduleName, Solver, Spacing, Steps
 from darkroom.models.generators.dit.settings import LATENT_SCALE, DiTDiffusion, DiTSampling
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.section import NO_FILE, Positive, Sha256
@@ -81,12 +81,3 @@ class PretrainedSampling(DiTSampling):
     """Scale of guidance, away from the network without its condition; 1: none."""
     guidance_channels: Positive | None = 3
     """Channels that are guided, the first ones: the paper's scores guide 3 of 4; null: all."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spaced(cls, values: Any) -> Any:
-        """Leave the paper's spacing out where a solver of flows, which has no timesteps, is chosen."""
-        flow = set(SOLVERS["flow"]) - set(SOLVERS["gaussian"])
-        if isinstance(values, Mapping) and values.get("solver") in flow:
-            return {"spacing": "trailing", **values}
-        return values

@@ -1,6 +1,5 @@
 """Files of dalle-pytorch's `train_vae.py`: `{"hparams", "weights"}` of a `DiscreteVAE`, whose names ours has, too."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.dvae.settings import DVAEConfig
-from darkroom.training.weight_files import misfits, read_pickled
+from darkroom.training.weight_files import read_pickled
 
 # What its constructor takes, and our keys of the section; `normalization` only where it is not its default.
 NAMES = {
@@ -19,7 +18,6 @@ NAMES = {
     "hidden_dim": "width",
     "num_resnet_blocks": "residual_blocks",
 }
-KEYS = {name: f"`train_tokenizer.dvae.{key}`" for name, key in NAMES.items()} | {"channels": "`ingest.channels`"}
 _MEAN, _STD = (0.5, 0.5, 0.5, 0.0), (0.5, 0.5, 0.5, 1.0)  # its default
 
 
@@ -85,24 +83,8 @@ def written(config: DVAEConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]
         raise DarkroomError(
             f"`ingest.image_size` is {config.image_size}, and dalle-pytorch takes powers of two: export safetensors."
         )
-    hparams: dict[str, Any] = {name: getattr(config, name) for name in ("image_size", *KEYS)}
+    hparams: dict[str, Any] = {name: getattr(config, name) for name in ("image_size", *NAMES, "channels")}
     means, stds = normalization(config)
     if (means, stds) != (list(_MEAN[: config.channels]), list(_STD[: config.channels])):
         hparams["normalization"] = (tuple(means), tuple(stds))
     return {"hparams": hparams, "weights": {name: value.clone() for name, value in weights.items()}}
-
-
-def misfit(weights: Mapping[str, Tensor], config: DVAEConfig) -> str | None:
-    """Return in one sentence what weights have, what params.yaml says, and what to change; None: they fit.
-
-    weights: by dalle-pytorch's names, without those that are to begin at random.
-    """
-    found: dict[str, int] = {}
-    if (codebook := weights.get("codebook.weight")) is not None:
-        found["num_tokens"], found["codebook_dim"] = codebook.shape
-    if (first := weights.get("encoder.0.0.weight")) is not None:
-        found["hidden_dim"], found["channels"] = first.shape[:2]
-    found["num_layers"] = len({name for name in weights if re.fullmatch(r"encoder\.\d+\.0\.weight", name)})
-    found["num_resnet_blocks"] = len({name for name in weights if re.fullmatch(r"encoder\.\d+\.net\.0\.weight", name)})
-    channels = {1: "L", 3: "RGB", 4: "RGBA"}.get(found.get("channels", 0), "")
-    return misfits(found, config, KEYS, {"channels": channels})

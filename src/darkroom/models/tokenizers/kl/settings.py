@@ -1,6 +1,5 @@
 """The sections of the tokenizers `kl` and `pretrained`: a KL autoencoder of one's own, and a published one."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -77,17 +76,7 @@ class Pretrained(Imported):
         """Return why it does not fit images of shape (C, H, W), as far as that can be known here; None: it does."""
         if self.image_channels != image_shape[0]:
             return self._other_channels(self.image_channels, image_shape[0])
-        if self.name is not None:
-            return None
-        if reason := self.not_there():
-            return reason
-        try:
-            config = json.loads((Path(self.folder) / (self.subfolder or "") / CONFIG).read_text())
-        except ValueError as error:
-            return f"{CONFIG} in {self.folder} is no JSON ({error})"
-        if not isinstance(config, dict):
-            return f"{CONFIG} in {self.folder} holds no JSON object"
-        return self.misfit(config, image_shape)
+        return self.not_there() if self.name is None else None
 
     def not_there(self) -> str | None:
         """Return what is missing in `folder`; None: nothing."""

@@ -12,10 +12,10 @@ from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.protocol import to_network
 from darkroom.models.tokenizers.recipe import TokenizerRecipe, in_rows
 from darkroom.models.tokenizers.vq_ar.network import Pass, VQAutoregressive, configure
-from darkroom.models.tokenizers.vq_ar.own_images import own_images, scores_of_own_images
+from darkroom.models.tokenizers.vq_ar.own_images import own_images
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
 from darkroom.rng import random_numbers
-from darkroom.training.recipe import Batch, Gather, Losses, Phase
+from darkroom.training.recipe import Batch, Losses, Phase
 
 
 class VQARRecipe(TokenizerRecipe):
@@ -35,13 +35,10 @@ class VQARRecipe(TokenizerRecipe):
         return VQAutoregressive(configure(self.settings, image_shape, len(classes)))
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Move the codebook behind each step; score its own images where `train_tokenizer.evaluate` asks for it."""
+        """Move the codebook behind each step."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.blocks = [block for _, block, _ in self.model.decoder.layers]
         self._begun = False  # whether an update has asked if the codebook has begun: to ask waits for the device
-        if self.evaluation is not None:
-            self.evaluations.append((self.evaluation.settings.every, self.score_own_images))
-            self.generated = [self.score_own_images]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the means of the losses; which labels drop follows from each image's place in the training."""
@@ -61,13 +58,6 @@ class VQARRecipe(TokenizerRecipe):
         else:
             self.model.start_codebook(latents)
         self._begun = True
-
-    def score_own_images(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return the scores of `train_tokenizer.evaluate`, of its own images; under FSDP nothing."""
-        if self.evaluation is None or self.sharded:
-            return {}
-        guided = self.settings.label_dropout > 0
-        return scores_of_own_images(self.evaluation, self.model, self.settings.sampling, guided, rank, count, gather)
 
     def preview(self) -> NDArray[np.uint8]:
         """Return rows of originals and their reconstructions, and rows of its own images, one class after the other."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.vqgan.settings import VQGANConfig
-from darkroom.training.weight_files import misfits, read_pickled
+from darkroom.training.weight_files import read_pickled
 
 _KEY = "`train_tokenizer.vqgan.{}`"
 _LINEAR = ("project_in", "project_out")
@@ -140,22 +140,3 @@ def written(config: VQGANConfig, tensors: Mapping[str, Tensor]) -> dict[str, Ten
             flat = kind == "weight" and name.endswith(_LINEAR)
             made[f"{name}.{kind}"] = (tensor[:, :, 0, 0] if flat else tensor).clone()
     return made
-
-
-def misfit(tensors: Mapping[str, Tensor], config: VQGANConfig) -> str | None:
-    """Return in one sentence what weights have, what params.yaml says, and what to change; None: they fit.
-
-    tensors: of `read`, without those of the discriminator and those that are to begin at random.
-    """
-    numbers = [int(name.split(".")[1]) for name in tensors if re.fullmatch(r"encoder\.\d+\.weight", name)]
-    blocks = {name.split(".")[1] for name in tensors if re.match(r"encoder\.\d+\.layers\.", name)}
-    found = {"layers": len(numbers) - 2, "residual_blocks": len(blocks)}
-    if (stem := tensors.get("encoder.0.weight")) is not None:
-        found["width"] = stem.shape[0]
-        if stem.shape[1] != config.image_channels:
-            return (
-                f"takes images of {stem.shape[1]} channels, and not {config.image_channels}: change `ingest.channels`."
-            )
-    if (mask := tensors.get("quantiser.signs.mask")) is not None:
-        found["codebook_size"] = 2 ** len(mask)
-    return misfits(found, config, {name: _KEY.format(name) for name in found})
