@@ -58,7 +58,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
 
     monkeypatch.setattr(measuring, "planned", planned)
-    monkeypatch.setattr(command, "tuned", lambda *_: command.Quicker())
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed
     monkeypatch.setattr(facts, "LOOKED", 300)  # images of a collection: rendered scenes take a while
     return seen

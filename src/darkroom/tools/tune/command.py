@@ -16,13 +16,13 @@ from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, bytes_of, time_of
 from darkroom.tools.editing import laid_over, shown
-from darkroom.tools.tune.search import NOTHING, Tried, Tuned, is_shared, key_of, label
+from darkroom.tools.tune.search import NOTHING, Tried, Tuned, key_of, label
 
 _LOG = Path("logs/tune.log")
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
 _HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all updates", "")
 # Of the columns but the last: each line is printed as soon as its setting was tried.
-_WIDTHS = (len(label("activation_checkpointing", False)), 9, 12, 8, 8, 8, 11)
+_WIDTHS = (len(label("channels_last", False)), 9, 12, 8, 8, 8, 11)
 
 
 def tune(
@@ -42,7 +42,6 @@ def tune(
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now, which may favour some settings: try again when it is quiet."
     found: list[Tuned] = []
-    idle: set[str] = set()
     with trials(stages or (), _LOG) as on:
         for stage in on.chosen:
             if stage in on.lacks:
@@ -53,11 +52,9 @@ def tune(
             tuned = yield from _table(stage, on.tries(stage))
             if not tuned.why:
                 found.append(tuned)
-            elif tuned.why == NOTHING:
-                idle.add(stage)
-            if tuned.why and (stages or stage not in idle):
+            elif stages or tuned.why != NOTHING:
                 yield f"{stage}: {tuned.why}."
-    yield from _end(found, [name for name in on.known if name not in idle], write)
+    yield from _end(found, write)
 
 
 def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
@@ -97,14 +94,13 @@ def _row(tried: Tried) -> tuple[str, ...]:
     )
 
 
-def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[str]:
+def _end(found: Sequence[Tuned], write: bool) -> Iterator[str]:
     if not found:
         yield "No training was tried."
         return
     new, before = dict[str, Any](), PARAMS.read_text(encoding="utf-8")
-    wanted, alone = _wanted(found, known)
-    for stage, key, value in alone:
-        yield f"{key}: {shown(value)} would pay for {stage}. Others share it, and were not all tried or do not take it."
+    params = read_yaml(PARAMS)
+    wanted = {key_of(tuned.stage, key, params): value for tuned in found for key, value in tuned.changes.items()}
     for key, value in wanted.items():
         try:
             check(parse_yaml(laid_over(before, {**new, key: value}), PARAMS))
@@ -119,24 +115,3 @@ def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[
     if write:
         write_bytes(PARAMS, laid_over(before, new).encode())
     yield f"{'params.yaml has them now' if write else '`--write` sets them'}; trainings that they change run again."
-
-
-def _wanted(found: Sequence[Tuned], known: Sequence[str]) -> tuple[dict[str, Any], list[tuple[str, str, Any]]]:
-    """Return the values that pay, by the keys of params.yaml that decide.
-
-    One that several trainings share is among them where each of these was tried and took it: of `run` all trainings,
-    of a stage with several U-Nets all of these. The others are returned apart, with the training that took them.
-    """
-    params = read_yaml(PARAMS)
-    wanted: dict[str, Any] = {}
-    alone: list[tuple[str, str, Any]] = []
-    for tuned in found:
-        for key, value in tuned.changes.items():
-            path, stage = key_of(tuned.stage, key, params), tuned.stage.partition("@")[0]
-            sharing = {each for each in known if path.startswith("run.") or each.partition("@")[0] == stage}
-            took = {each.stage for each in found if key in each.changes and each.changes[key] == value}
-            if not is_shared(tuned.stage, key) or sharing <= took:
-                wanted[path] = value
-            else:
-                alone.append((tuned.stage, path, value))
-    return wanted, alone

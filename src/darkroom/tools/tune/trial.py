@@ -26,7 +26,7 @@ from darkroom.params.training import Training
 from darkroom.tools.editing import put
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
-from darkroom.tools.tune.search import KEYS, NOTHING, RUN_KEYS, Changes, Found, key_of
+from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Found, key_of
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.start import Places, open_training
 from darkroom.training.train_state import TrainState
@@ -61,13 +61,13 @@ class Trial:
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
         """Take the place of `darkroom.training.loop.train`. Raises Enough."""
-        now = {key: getattr(run if key in RUN_KEYS else settings, key) for key in (*KEYS, "processes")}
+        now = {key: getattr(settings, key) for key in (*KEYS, "processes")}
         if self.exact is None:
             self.found = Found(now=now)
             raise Enough
         begin = first_image(recipe, settings.model_copy(update={"images": settings.images + _MANY * settings.batch}))
         gentle = _gentle(settings, begin)
-        trainer = open_training(recipe, gentle, here(run).model_copy(update={"workers": run.workers}), places)
+        trainer = open_training(recipe, gentle, here(run), places)
         steps = endless(trainer, begin)
         probes = list(islice(steps, _PROBES))
         first = _seconds(trainer, steps)
@@ -88,8 +88,6 @@ class Trial:
             memory=_memory(trainer.device, self.before) if trainer.device.type == "cuda" else memory,
             **apart,
             convolutions=any(isinstance(each, _CONVOLUTIONS) for m in trainer.modules.values() for each in m.modules()),
-            checkpoints=bool(recipe.blocks),
-            cuts=not recipe.whole_batch,
             now=now,
             gpu=trainer.device.type == "cuda",
         )

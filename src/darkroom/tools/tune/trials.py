@@ -9,12 +9,13 @@ from tempfile import TemporaryDirectory
 from darkroom.check.check import check, read_params
 from darkroom.dag.stages import TRAININGS
 from darkroom.environment import choose_device, set_threads
+from darkroom.params.kinds import OWN_TRAINING
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, forks, quiet
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
 from darkroom.tools.plan.table import UNKNOWN
-from darkroom.tools.tune.search import COMPILES, KEYS, Changes, Found, Tried, search
+from darkroom.tools.tune.search import KEYS, Changes, Found, Tried, search
 from darkroom.training.state import keep_compiled
 
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
@@ -28,15 +29,15 @@ class Trials:
     """
 
     chosen: list[str]  # the trainings that were asked for, in the order of the DAG
-    known: list[str]  # all trainings of the DAG
     lacks: Mapping[str, str]  # of each chosen one a stage above it that cannot run here, if there is one
     attempt: Callable[[str, Changes | None, Path], Found]
 
-    def tries(self, stage: str, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Iterator[Tried]:
-        """Yield settings of a training, each once it was tried: `keys` and `compiles` as for `search`."""
+    def tries(self, stage: str) -> Iterator[Tried]:
+        """Yield settings of a training, each once it was tried: of a U-Net without those that all U-Nets share."""
+        keys = [key for key in KEYS if "@" not in stage or key in OWN_TRAINING]
         with TemporaryDirectory(prefix="darkroom-tune-") as folder:
             exact = Path(folder) / "exact.pt"
-            yield from search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys, compiles)
+            yield from search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys)
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def trials(names: Sequence[str], log: Path) -> Iterator[Trials]:
             answer: Found | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
             return Found(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
 
-        yield Trials(chosen, known, lacks, attempt)
+        yield Trials(chosen, lacks, attempt)
 
 
 @contextmanager
