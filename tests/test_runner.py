@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from darkroom import runner
-from darkroom.dag.history import write_expected
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
@@ -119,22 +118,6 @@ def test_a_body_that_runs_is_in_the_history_and_its_words_in_the_log(project, ca
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".darkroom/cache/compiled")
     assert "[report] hello\n" in capsys.readouterr().out
     assert (tmp_path / "logs" / "report.log").read_text().startswith("hello\ndone in ")
-
-
-def test_a_stage_says_what_is_left_of_the_dag_where_that_was_measured(project, capsys):
-    Path("params.yaml").write_text("a: 1\n")
-    Path(".darkroom").mkdir()
-    write_expected("a: 1\n", {"report": 90.0})
-    run = project(lambda params: print("hello"))
-    run("report", None)
-    assert "about 1 min 30 s left of the whole DAG" in capsys.readouterr().out
-    (checkpoint := Path(".darkroom/state/report-0123/images-64")).mkdir(parents=True)
-    run("report", None)
-    assert "of the whole DAG" not in capsys.readouterr().out  # it goes on from there
-    checkpoint.rmdir()
-    Path("params.yaml").write_text("a: 2\n")
-    run("report", None)
-    assert "of the whole DAG" not in capsys.readouterr().out
 
 
 def test_all_stages_of_one_engine_have_one_run(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ import psutil
 
 from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
-from darkroom.dag.history import RUNS, expected_left
+from darkroom.dag.history import RUNS
 from darkroom.dag.lock_file import lost_of, message
 from darkroom.dag.stages import SHARED, TRAININGS
 from darkroom.data.remote import GIGABYTES
@@ -29,9 +29,8 @@ from darkroom.params.stage import OUTPUTS, address, file_name, given, processes,
 from darkroom.processes.launch import Rank, launch, rank, reporting_errors, require_shareable, take_device
 from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.report.curves import CURVES, findings, read_training
-from darkroom.terminal.numbers import time_of
 from darkroom.terminal.terminal import Bar, Tee
-from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, keep_compiled, key, root, sweep
+from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, keep_compiled, key, sweep
 
 LOGS = Path("logs")
 _BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted
@@ -202,8 +201,6 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _require_cached(stage, item)
             _require_hashed(stage, item)
             _note("start", name)
-            if (left := expected_left(name)) and not any(root().glob(f"{file_name(stage, item)}-*/images-*")):
-                print(f"about {time_of(left)} left of the whole DAG with `snakemake --cores all`, by `darkroom init`")
         began = time.monotonic()
         with _faults(log, says=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()

@@ -1,20 +1,15 @@
-"""How long stages take: the history in logs/runs.jsonl, and what was expected when params.yaml was written.
+"""How long stages take: the history in logs/runs.jsonl.
 
-The history lists when the body of each stage began and ended on this machine, and what it took.
+It lists when the body of each stage began and ended on this machine, and what it took.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.atomic import write_json
-from darkroom.params.section import PARAMS
-
 RUNS = Path("logs/runs.jsonl")
-_EXPECTED = Path(".darkroom/expected.json")
 _QUIET = 1.2  # times its own work that a body may have taken, or others used the machine, too
 
 
@@ -64,29 +59,3 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
             whole = begun.pop(stage, 0) == 1
             found[stage] = Run(line["seconds"], whole and same and quiet)
     return found
-
-
-def write_expected(params: str, left: Mapping[str, float]) -> None:
-    """Keep what is left of the DAG as each stage begins.
-
-    Args:
-        params: the text of params.yaml that it is said of.
-        left: seconds from the beginning of a stage to the end of the DAG, by its name.
-    """
-    write_json(
-        _EXPECTED, {"params": _key(params.encode()), "left": {name: round(value) for name, value in left.items()}}
-    )
-
-
-def expected_left(stage: str) -> float | None:
-    """Return the seconds from the beginning of a stage to the end of the DAG; None: unknown for this params.yaml."""
-    try:
-        kept = json.loads(_EXPECTED.read_text())
-        found: float | None = kept["left"].get(stage)
-        return found if kept["params"] == _key(PARAMS.read_bytes()) else None
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):  # not there, or of another version
-        return None
-
-
-def _key(params: bytes) -> str:
-    return sha256(params).hexdigest()

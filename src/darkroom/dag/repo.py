@@ -1,4 +1,4 @@
-"""What DVC says of this repository: its stages, what is out of date, its cache, remotes and patterns.
+"""What DVC says of this repository: its stages, what is out of date, its cache and patterns.
 
 Besides `dag/dvc.py` this is the only module that imports DVC, which takes half a second: import it where it is needed.
 """
@@ -251,17 +251,6 @@ def cache_folder() -> Path:
     """
     with _reporting("read its settings here"), Repo() as repo:
         return Path(str(repo.cache.local.path))
-
-
-def remotes() -> dict[str, tuple[bool, bool]]:
-    """Return for each remote whether DVC verifies what it downloads from it, and whether git holds its settings.
-
-    Raises:
-        DarkroomError: DVC cannot read its settings here.
-    """
-    with _reporting("read its settings here"), Repo() as repo:
-        shared = repo.config.load_config_to_level("local").get("remote", {})
-        return {name: (bool(values.get("verify")), name in shared) for name, values in repo.config["remote"].items()}
 
 
 def lock_seconds(path: Path = LOCK) -> float:

@@ -180,23 +180,6 @@ def test_outputs_that_are_in_no_cache_are_a_note(empty, monkeypatch):
     assert "`dvc commit train_generator`" in found.text
 
 
-def test_remotes_whose_objects_dvc_trusts_are_a_note_with_the_command(empty):
-    assert levels(clone.remotes()) == ["fault"]
-    dvc = [sys.executable, "-m", "dvc"]
-    subprocess.run([*dvc, "init", "-q", "--no-scm"], check=True)
-    assert list(clone.remotes()) == [ok("remotes", "none of DVC's")]
-    with Path(".dvc/config").open("a") as config:
-        config.write("['remote \"store\"']\nurl = /a\n")
-    Path(".dvc/config.local").write_text("['remote \"mine\"']\nurl = /b\n['remote \"store\"']\njobs = 2\n")
-    found = list(clone.remotes())
-    assert levels(found) == ["note", "note"]
-    for finding in found:
-        command = finding.text.split("`")[3]
-        assert command.startswith("dvc remote modify ") and command.endswith(" verify true")
-        subprocess.run([*dvc, *command.split()[1:]], check=True)
-    assert list(clone.remotes()) == [ok("remotes", "store, mine: `dvc pull` compares hashes")]
-
-
 def test_left_over_states_are_told_with_size_and_images(empty):
     assert levels(clone.states()) == ["ok"]
     folder = empty / ".darkroom/state/train_generator-0123456789abcdef"

@@ -89,27 +89,6 @@ def cache() -> Iterator[Finding]:
         yield ok("cache", "holds every output that is here and recorded")
 
 
-def remotes() -> Iterator[Finding]:
-    """Check that DVC compares what it downloads from each remote with its hash."""
-    from darkroom.dag import repo
-
-    try:
-        known = repo.remotes()
-    except DarkroomError as error:
-        yield problem("remotes", f"{error}.")
-        return
-    trusted = {name: shared for name, (verified, shared) in known.items() if not verified}
-    for name, shared in trusted.items():
-        place = "" if shared else "--local "
-        yield note(
-            "remotes",
-            f"a plain `dvc pull` does not check the objects of {name} for damage: `dvc remote modify {place}{name} "
-            "verify true` makes it compare their hashes.",
-        )
-    if not trusted:
-        yield ok("remotes", f"{', '.join(known)}: `dvc pull` compares hashes" if known else "none of DVC's")
-
-
 def locks() -> Iterator[Finding]:
     """Check for locks of Snakemake: those of a killed one stop the next one."""
     held = sorted(LOCKS.glob("*")) if LOCKS.is_dir() else []

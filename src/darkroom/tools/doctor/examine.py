@@ -30,7 +30,7 @@ def findings() -> Iterator[Finding]:
         yield from machine.devices()
     for check in (machine.disk, clone.code, clone.git, clone.parameters, clone.lock_file):
         yield from check()
-    for check in (clone.cache, clone.remotes, clone.locks, clone.states):
+    for check in (clone.cache, clone.locks, clone.states):
         yield from check()
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from darkroom.dag.history import write_expected
 from darkroom.data.catalog import class_warnings
 from darkroom.data.decoding import CONVERT
 from darkroom.errors import DarkroomError
@@ -55,7 +54,6 @@ def init(request: Request) -> str:
         written = text_of(before, choices, header(request, found))
         if not request.dry_run:
             keep(written)
-            write_expected(written, measured.left(lengths))
     return "\n".join([found, "", *after(facts, wish, request)])
 
 

@@ -13,7 +13,7 @@ from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
-from darkroom.tools.plan.plan import Job, Planned, ends, planned, side_by_side
+from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
 
 MARGIN = 0.92  # fraction of the time asked for that is used
 FEW = 0.4  # fraction of what is enough, below which smaller networks are tried
@@ -22,7 +22,6 @@ _LEAST = 0.1  # fraction of what would be enough, below which no training goes
 _LOG = Path("logs/init.log")
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
 EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
-_LONG = 30.0  # seconds of a stage, from which on it says what is left of the DAG
 _QUICK = 0.01  # seconds of reading an image, up to which the images themselves are read
 _SCENES = 200
 _MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
@@ -67,13 +66,6 @@ class Measured:
     def seconds(self, lengths: Mapping[str, float]) -> float:
         """Return the seconds of the whole DAG with trainings of these lengths."""
         return self.found.whole.between + side_by_side(self._jobs(lengths), self.found.needs, self.found.whole.cores)
-
-    def left(self, lengths: Mapping[str, int]) -> dict[str, float]:
-        """Return the seconds from the start of each long stage to the end of the DAG, by trainings of these lengths."""
-        jobs = self._jobs(lengths)
-        found = ends(jobs, self.found.needs, self.found.whole.cores)
-        last = max(found.values())
-        return {name: last - end + jobs[name].seconds for name, end in found.items() if jobs[name].seconds >= _LONG}
 
     def _jobs(self, lengths: Mapping[str, float]) -> dict[str, Job]:
         factors = {name: images / self.lengths[name] for name, images in lengths.items()}

@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import json
 import resource
-import sys
 import time
 import traceback
 from pathlib import Path
@@ -18,7 +17,6 @@ from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
 from darkroom.params.section import validate
 from darkroom.params.stage import OUTPUTS, given
-from darkroom.tools.plan.libraries import loading_seconds
 from darkroom.tools.plan.meter import Meter, clock
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import Rehearsal, TooLargeError
@@ -31,7 +29,7 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     """Run the body of a stage, or of one of its items (STAGE@ITEM), in miniature and return its plan."""
     stage, _, item = name.partition("@")
     enter(on.folder, download=stage == "ingest")
-    plan, meter, before = StagePlan(name), Meter(), set(sys.modules)
+    plan, meter = StagePlan(name), Meter()
     training = Rehearsal(meter, on.scale, plan)
     wall, children = time.perf_counter(), _children()
     began = clock()
@@ -60,7 +58,6 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     _fill(plan, meter, training.took, item or None)
     if plan.source == "measured" and (reason := _skipped(stage, item or None, getattr(params, "idle", None))):
         plan.source, plan.skipped = SKIPPED, reason
-    plan.seconds += loading_seconds(before)
     return plan
 
 

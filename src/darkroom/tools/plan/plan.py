@@ -185,12 +185,7 @@ class Job:
 
 
 def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> float:
-    """Return the seconds in which all jobs have ended, see `ends`."""
-    return max(ends(jobs, needs, cores).values(), default=0.0)
-
-
-def ends(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> dict[str, float]:
-    """Return when jobs end that start as soon as those they need have ended and cores, and the GPU, are free.
+    """Return the seconds of jobs that start as soon as those they need have ended and cores, and the GPU, are free.
 
     Among several that may start, the one with the longest way to the end goes first: list scheduling, as
     `snakemake --cores N` comes near to. A job that wants more cores than there are gets all.
@@ -201,7 +196,6 @@ def ends(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> 
     way = _ways(jobs, waits)
     ready = [name for name, needed in waits.items() if not needed]
     running: list[tuple[float, str]] = []
-    found: dict[str, float] = {}
     now, free, gpus = 0.0, cores, 1
     while ready or running:
         for name in sorted(ready, key=way.__getitem__, reverse=True):
@@ -211,13 +205,12 @@ def ends(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> 
                 free, gpus = free - wanted, gpus - jobs[name].gpu
                 heapq.heappush(running, (now + jobs[name].seconds, name))
         now, done = heapq.heappop(running)
-        found[done] = now
         free, gpus = free + min(jobs[done].threads, cores), gpus + jobs[done].gpu
         for name, needed in waits.items():
             if done in needed:
                 needed.remove(done)
                 ready += [] if needed else [name]
-    return found
+    return now
 
 
 def _ways(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]]) -> dict[str, float]:
