@@ -183,26 +183,6 @@ def test_captions_that_are_cut_are_told_where_no_length_is_set(clone, monkeypatc
     assert capsys.readouterr().out == (f"{told} are not read.\n" if context is None else "")
 
 
-def test_a_word_of_few_captions_is_named_with_their_number(clone, monkeypatch, capsys):
-    train("caption")
-    write_params("caption", {"captions": "data/shards"})
-    texts = [text.split() for text in ImageShards.open_parts(["one"], "train").captions if text]
-    counts = {word: sum(word in text for text in texts) for text in texts for word in text}
-    rare = min(counts, key=counts.__getitem__)
-    monkeypatch.setattr("darkroom.tools.sample.texts._FEW", counts[rare] + 1)
-    draw("--text", " ".join(counts))
-    said = {line for line in capsys.readouterr().out.splitlines() if line.startswith("note: '")}
-    expected = {
-        f"note: {word!r} is in at most {count} captions that models/generator was trained on: too few to know it"
-        for word, count in counts.items()
-        if count == counts[rare]
-    }
-    assert said - {line for line in said if "is cut to" in line} == expected
-    monkeypatch.setattr("darkroom.tools.sample.texts._FEW", counts[rare])
-    draw("--text", rare)
-    assert "too few" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("condition", ["tokens", "caption"])
 def test_a_training_on_texts_resumes_bit_for_bit_and_micro_batches_change_roundings(clone, monkeypatch, condition):
     train(condition)

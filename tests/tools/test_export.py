@@ -14,7 +14,7 @@ import yaml
 from diffusers import DiffusionPipeline, DiTPipeline
 from diffusers.models.transformers.dit_transformer_2d import DiTTransformer2DModel
 
-from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manifest
+from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.cli import main
 from darkroom.data.images import ImageSpec
 from darkroom.diffusion.settings import Diffusion
@@ -123,7 +123,7 @@ def test_a_published_pt_that_was_taken_as_it_is_leaves_with_the_same_bits(here, 
     assert opened("pipeline").vae.config.scaling_factor == 0.18215
     trained("dit", str(source), model=MODEL, diffusion=FIXED, sampling=DDIM)
     export(Path("trained"), "pt", "cc-by-nc-4.0")
-    assert "in the train split of one." in Path("trained/README.md").read_text()
+    assert "images seen" in Path("trained/README.md").read_text()
 
 
 def test_diffusers_transformer_answers_as_ours():
@@ -197,53 +197,13 @@ def test_one_scale_for_all_channels_leaves_the_autoencoder_as_it_is():
     assert same(made.state_dict(), network.state_dict())
 
 
-def scored(model=None, **sampler):
-    """Write samples of models/generator, or of another model, and their scores."""
-    Path("metrics").mkdir(exist_ok=True)
-    Path("metrics/generator.json").write_text(json.dumps({"fd": 1.25, "fd_se": 0.5, "n": 1000}))
-    Path("samples/generator").mkdir(parents=True, exist_ok=True)
-    made = model or manifest_hash(Path("models/generator"))
-    write_manifest(Path("samples/generator"), "samples", model=made, sampler={"sigma_rel": None, **sampler})
-    Path("cards").mkdir(exist_ok=True)
-    Path("cards/generator.json").write_text(
-        json.dumps({"treatment": {"samples": manifest_hash(Path("samples/generator"))}})
-    )
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"weights": "raw"},
-        {"weights": "ema", "sigma_rel": 0.1},
-        {"weights": "ema", "checkpoint": 640},
-        {"weights": "ema", "distilled": "0" * 64},
-        {"model": "0" * 64, "weights": "ema"},
-    ],
-)
-def test_scores_of_other_weights_are_not_on_the_page(here, how):
-    written(small(3))
-    scored(**how)
-    assert main(["export", "--format", "safetensors"]) == 0
-    assert "| fd |" not in Path("export/README.md").read_text()
-
-
-def test_scores_of_samples_of_before_are_not_on_the_page(here):
-    written(small(3))
-    scored(weights="ema")
-    made = manifest_hash(Path("models/generator"))
-    write_manifest(Path("samples/generator"), "samples", model=made, sampler={"weights": "ema", "seed": 2})
-    assert main(["export", "--format", "safetensors"]) == 0
-    assert "| fd |" not in Path("export/README.md").read_text()
-
-
 @pytest.mark.parametrize("form", ["diffusers", "pt", "safetensors"])
 def test_the_example_of_the_page_runs_without_darkroom(here, form):
     written(small(3))
-    scored(weights="ema")
     assert main(["export", "--format", form, "--license", "cc-by-4.0"]) == 0
     page = Path("export/README.md").read_text()
     assert page.startswith("---\nlicense: cc-by-4.0\n") and "3 classes (an ape, a bee, a cat)" in page
-    assert "| fd | 1.25 | 0.5 |" in page and "1,234 images seen" in page
+    assert "1,234 images seen" in page
     example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     blocked = "import sys\nsys.modules['darkroom'] = None\n"
     done = subprocess.run([sys.executable, "-c", blocked + example], capture_output=True, text=True, check=False)

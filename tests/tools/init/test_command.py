@@ -149,21 +149,11 @@ def test_sizes_that_so_few_images_are_not_worth_are_not_measured(clone, quick, p
     assert [seen["train_generator"]["dit"]["model"]["width"] for seen in quick] == [128]
 
 
-def test_a_dry_run_writes_nothing_and_says_the_same(clone, quick, pictures, capsys):
-    root = str(pictures("mine", classes("cat", "dog", each=60)))
-    before = Path("params.yaml").read_bytes()
-    assert main(["init", root, "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert Path("params.yaml").read_bytes() == before
-    assert not LAST.exists() and not writing.DRY.exists()
-    assert "Nothing was written" in said and "2 classes: " in said and "cat 60" in said
-
-
 def test_classes_of_a_sample_are_named_and_those_that_nearly_agree(clone, quick, pictures, capsys, monkeypatch):
     names = [f"kind {number}" for number in range(40)]
     root = str(pictures("mine", classes(*names, "Kind_0", each=6)))
     monkeypatch.setattr(facts, "LOOKED", 120)
-    assert main(["init", root, "--dry-run"]) == 0
+    assert main(["init", root]) == 0
     said = capsys.readouterr().out
     assert "41 classes, 120 of them inspected" in said and "are they one? 'Kind_0' and 'kind 0'" in said
 

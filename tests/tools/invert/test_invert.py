@@ -258,7 +258,6 @@ def test_a_generator_of_texts_reads_captions(clone: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(module, "embedded", embedded)
     monkeypatch.setattr(module, "load_clip", lambda: None)
-    monkeypatch.setattr(module, "note_words", lambda texts, clip: None)
     found = inverting.stored("test", 12)
     captions = found.captions
     manifest = json.loads(Path("models/generator/manifest.json").read_text()) | {"condition": "text"}

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.models import generator_manifest
-from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import switch_of
@@ -77,8 +75,6 @@ def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
             weights=weights,
             gaussian=manifest.get("objective") == "gaussian",
             steps=_steps(manifest),
-            catalog=_catalog(manifest),
-            scores=_scores() if weights == "ema" else {},
         )
     return _written(out, form)
 
@@ -195,30 +191,6 @@ def _steps(manifest: Mapping[str, Any]) -> int:
     """Return the steps of the example: at most 50, and such that DDIM goes through the timesteps evenly."""
     timesteps = manifest["prediction"]["timesteps"] if manifest.get("objective") == "gaussian" else 50
     return max(count for count in range(1, 51) if timesteps % count == 0)
-
-
-def _catalog(manifest: Mapping[str, Any]) -> Catalog | None:
-    """Return data/catalog, where it is still that of the training."""
-    with suppress(DarkroomError):
-        catalog = load_catalog(shards=None)
-        if manifest["images_seen"] and catalog.fingerprint == manifest.get("catalog"):
-            return catalog
-    return None
-
-
-def _scores() -> dict[str, float]:
-    """Return metrics/generator.json; nothing where samples of these weights were not scored."""
-    folder = Path("samples/generator")
-    try:
-        found: dict[str, float] = json.loads(Path("metrics/generator.json").read_text())
-        scored = json.loads(Path("cards/generator.json").read_text()).get("treatment", {}).get("samples")
-        samples = read_manifest(folder, "samples")
-    except (OSError, ValueError, DarkroomError):
-        return {}
-    how = samples.get("sampler", {})
-    others = how.get("weights") != "ema" or how.get("sigma_rel") or how.get("checkpoint") or how.get("distilled")
-    same = samples["model"] == manifest_hash(MODEL) and scored == manifest_hash(folder)
-    return found if same and not others else {}
 
 
 def _rounded(values: list[float]) -> str:

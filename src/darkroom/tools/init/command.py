@@ -9,7 +9,6 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from darkroom.data.catalog import class_warnings
-from darkroom.data.decoding import CONVERT
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
@@ -45,15 +44,14 @@ def init(request: Request) -> str:
         )
     wish = Wish(subject.name, entry(subject, facts.found), text, request.generator, request.size)
     seconds = request.minutes * 60 * MARGIN
-    with restored(request.dry_run) as keep:
+    with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
         choices = propose(facts, wish, measured.tier, machine, lengths)
         subject = replace(subject, notes=(*subject.notes, *passed_over))
         found = report(subject, facts, wish, request, measured, lengths)
         written = text_of(before, choices, header(request, found))
-        if not request.dry_run:
-            keep(written)
+        keep(written)
     return "\n".join([found, "", *after(facts, wish, request)])
 
 
@@ -73,7 +71,6 @@ def report(
             facts=facts,
             wish=wish,
             measured=measured,
-            convert=CONVERT,
             class_warnings=class_warnings({"train": facts.classes}),
             trainings=_trainings(facts, measured, lengths),
             total=total,
@@ -112,8 +109,6 @@ def _short(measured: Measured, lengths: Mapping[str, int]) -> tuple[str, float, 
 
 def after(facts: Facts, wish: Wish, request: Request) -> list[str]:
     """Return the next steps, and where the old params.yaml is."""
-    if request.dry_run:
-        return ["Nothing was written: --dry-run."]
     then = "" if wish.generator == "none" else ", then the samples beside real images"
     lines = [
         f"params.yaml is written; as it was: {LAST}.",

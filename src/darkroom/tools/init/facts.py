@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
-from darkroom.data.decoding import CONVERT, open_image
+from darkroom.data.decoding import open_image
 from darkroom.data.draw import drawn
 from darkroom.data.preparing import eight_bits
 from darkroom.data.sample import Entry, Raw
@@ -58,7 +58,6 @@ class Facts:
     tokens: int | None
     found: int  # images in the source, with copies and damaged ones
     seconds: float  # of reading an image
-    convert: dict[str, int]  # formats of pictures that are not read, and how many samples are of each
     keys: Mapping[str, bool] = field(default_factory=dict)
 
     @property
@@ -109,8 +108,8 @@ def look(subject: Subject) -> Facts:
             "are needed, and some hundred give something to look at. Add images."
         )
     seen: dict[str, _Seen | None] = {}
-    wrong, convert = Counter[str](), Counter[str]()
-    looked = excused = 0
+    wrong = Counter[str]()
+    looked, excused, detail = 0, 0, ""
     start = time.monotonic()
     for entry in each_with_progress(entries, len(entries), "looking"):
         if looked >= _ENOUGH and time.monotonic() > start + _SECONDS:
@@ -123,15 +122,15 @@ def look(subject: Subject) -> Facts:
         except DamageError as error:
             seen[entry.where] = None
             wrong[error.reason] += 1
-            if error.detail.endswith(CONVERT):
-                convert[error.detail.partition(":")[0]] += 1
+            detail = error.detail
             excused += error.reason in EXCUSED
     usable = [one for one in seen.values() if one is not None]
     if not usable:
-        said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
-        what = f"{convert.most_common(1)[0][0]} is {CONVERT}." if convert else "is it the right source?"
-        raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): {what}")
-    facts = _facts(total, looked, usable, convert, excused, (time.monotonic() - start) / looked)
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
+        raise DarkroomError(
+            f"none of {looked:,} images that were tried can be read ({reasons}): {detail or 'is it the right source?'}"
+        )
+    facts = _facts(total, looked, usable, excused, (time.monotonic() - start) / looked)
     if facts.images < FEWEST:
         raise DarkroomError(
             f"of {total:,} images about {facts.images} differ and can be read, which are too few: {FEWEST} are needed, "
@@ -169,9 +168,7 @@ def _seen(raw: Raw) -> _Seen:
     return _Seen(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
 
 
-def _facts(
-    found: int, looked: int, seen: Sequence[_Seen], convert: Mapping[str, int], excused: int, seconds: float
-) -> Facts:
+def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds: float) -> Facts:
     count = len(seen)
     images = round(found * count / looked)  # that can be read
     low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
@@ -194,7 +191,6 @@ def _facts(
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
         found=found,
         seconds=seconds,
-        convert=dict(convert),
     )
 
 

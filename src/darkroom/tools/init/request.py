@@ -36,7 +36,6 @@ class Request:
     size: Annotated[
         int | None, Option(help="pixels of the stored images, a multiple of 16; default: what the time allows")
     ] = None
-    dry_run: Annotated[bool, Option("--dry-run", help="print the same, and write nothing")] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes < math.inf:
