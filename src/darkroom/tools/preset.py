@@ -5,8 +5,6 @@ A preset means the same whatever was applied before: what any of them may change
 """
 
 import difflib
-import re
-import shlex
 from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -26,10 +24,6 @@ from darkroom.tools.init.machine import this_machine
 
 PRESETS = Path("presets")
 DEFAULT = "digits"
-
-# What the grammar of `dvc exp run -S` (Hydra's) reads as text without quotes.
-_PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
-_READ_AS_OTHER = {"true", "false", "null", "nan", "inf"}
 
 
 def names() -> list[str]:
@@ -95,35 +89,9 @@ def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
                 )
 
 
-def flag(key: str, value: Any, there: bool = True) -> str:
-    """Return the option of `dvc exp run` that sets a key, or takes it out, quoted for a shell.
-
-    DEFAULT_VALUE takes the key out; Hydra adds a key that is not there only with `++`.
-    """
-    change = f"~{key}" if value is DEFAULT_VALUE else f"{key if there else '++' + key}={_literal(value)}"
-    return f"-S {shlex.quote(change)}"
-
-
-def _literal(value: Any) -> str:
-    """Return a value in the grammar of Hydra's overrides, in which an unquoted comma would make a sweep."""
-    if isinstance(value, list):
-        return f"[{','.join(map(_literal, value))}]"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_literal(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, str) and (not _PLAIN.fullmatch(value) or value.lower() in _READ_AS_OTHER):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return shown(value)
-
-
 def listing() -> str:
     """Return the presets and what they are, for a person."""
     return "\n\n".join("\n    ".join([name, *comment(name)]) for name in names())
-
-
-def flags(name: str) -> str:
-    """Return the command that runs a preset as an experiment, and leaves params.yaml as it is until then."""
-    options = [flag(key, new, old is not DEFAULT_VALUE) for key, (old, new) in changes(name, read_yaml(PARAMS)).items()]
-    return " ".join(["dvc exp run", *options])
 
 
 def apply(name: str, fit: bool = False) -> str:
@@ -153,12 +121,9 @@ def apply(name: str, fit: bool = False) -> str:
 
 def preset(
     name: Annotated[str | None, Argument(help="a file of presets/, without .yaml; default: list them")] = None,
-    as_flags: Annotated[bool, Option("--flags", help="print it as `dvc exp run -S …`, and change nothing")] = False,
     fit: Annotated[
         bool, Option("--fit", help="fp32 in place of bf16 where this machine is not faster in bf16")
     ] = False,
 ) -> str:
     """Return the list of presets, or what one changes. Raises as `apply`."""
-    if name is None:
-        return listing()
-    return flags(name) if as_flags else apply(name, fit)
+    return listing() if name is None else apply(name, fit)
