@@ -92,7 +92,7 @@ def test_a_loss_departs_in_the_phase_in_which_it_does(tmp_path):
         for module in recipe.modules.values():
             for parameter in module.parameters():
                 parameter.register_hook(lambda gradient: gradient * factor)
-        found = trial.Trial(tmp_path / "exact.pt", 0)
+        found = trial.Trial(tmp_path / "exact.pt")
         with pytest.raises(trial.Enough):
             found.train(recipe, training(), run(), places(tmp_path / str(shift)))
         return found.found

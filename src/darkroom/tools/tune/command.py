@@ -14,15 +14,15 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.terminal.numbers import aligned, bytes_of, time_of
+from darkroom.terminal.numbers import aligned, time_of
 from darkroom.tools.editing import laid_over, shown
 from darkroom.tools.tune.search import NOTHING, Tried, Tuned, key_of, label
 
 _LOG = Path("logs/tune.log")
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
-_HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all updates", "")
+_HEADER = ("", "updates/s", "first update", "loss", "gradient", "all updates", "")
 # Of the columns but the last: each line is printed as soon as its setting was tried.
-_WIDTHS = (len(label("channels_last", False)), 9, 12, 8, 8, 8, 11)
+_WIDTHS = (len(label("channels_last", False)), 9, 12, 8, 8, 11)
 
 
 def tune(
@@ -80,14 +80,13 @@ def _line(cells: Sequence[str]) -> str:
 def _row(tried: Tried) -> tuple[str, ...]:
     found = tried.found
     if found.why:
-        return (tried.label, *[""] * 6, tried.verdict)
+        return (tried.label, *[""] * 5, tried.verdict)
     first = time_of(found.first) if found.first >= 1 else ""
     apart = f"{found.loss:.2%}", f"{found.gradient:.2%}"
     return (
         tried.label,
         f"{1 / found.seconds:.3g}",
         first,
-        bytes_of(found.memory),
         *apart,
         time_of(found.whole),
         tried.verdict,

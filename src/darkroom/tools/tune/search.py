@@ -36,7 +36,6 @@ class Found:
     batch: int = 0  # images in one, of one process
     seconds: float = 0.0  # of an optimizer step, with its reading
     first: float = 0.0  # seconds that the first one takes more, as compiling does
-    memory: int = 0  # most bytes of the process beside its libraries, or of the GPU's tensors
     loss: float = 0.0  # relative difference of the mean loss from exact settings, of the phase where it is the largest
     gradient: float = 0.0  # relative difference of a batch's gradient from that of exact settings, root mean square
     departure: float = 0.0
