@@ -26,8 +26,7 @@ def invert(request: Request) -> str:
     """
     require_models(["tokenizer", "generator"])
     sections, run, _ = settings_of(Overrides(weights=request.weights, guidance=request.guidance))
-    names = request.files or [request.split]
-    target = grid_path([Path(name).stem for name in names], [], f"{request.guidance:g}", request.out, PLACE)
+    target = grid_path([request.split], [], f"{request.guidance:g}", request.out, PLACE)
     others = [target.with_suffix(ending) for ending in (".tsv", ".safetensors")]
     for path in others:
         require_no_output(f"--out {request.out}", path)

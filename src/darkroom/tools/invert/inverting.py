@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save
@@ -16,7 +15,6 @@ from darkroom.artifacts.manifest import ArtifactError
 from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn
 from darkroom.data.grid import captioned_grid
-from darkroom.data.images import ImageSpec
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.diffusion.denoiser import Guidance
@@ -36,7 +34,6 @@ from darkroom.models.tokenizers.settings import EncodeLatents
 from darkroom.params.section import validate
 from darkroom.stages.encode_latents import encoder
 from darkroom.terminal.numbers import aligned
-from darkroom.tools.images import preparation, read_image
 from darkroom.tools.invert.request import Request
 from darkroom.tools.sample.classes import MODEL, numbers_of
 from darkroom.tools.sample.texts import stored_texts
@@ -83,9 +80,8 @@ def inverted(
     how = _solver(request, getattr(sections, manifest["generator_kind"]), sampler, manifest)
     if request.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(request.weights)))
-    subjects = of_files(request.files, ImageSpec.of(manifest)) if request.files else None
-    subjects = subjects or stored(request.split, request.images)
-    condition, words = conditions_of(subjects, manifest, request.labels or [], request.text or [])
+    subjects = stored(request.split, request.images)
+    condition, words = conditions_of(subjects, manifest, request.labels)
 
     def to_noise(x: Tensor, each: Condition) -> Tensor:
         null, guidance = sampler.model.null_label, Guidance.of(how)
@@ -171,7 +167,7 @@ def _tsv(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> str:
 
 @dataclass(frozen=True)
 class Subjects:
-    """Images, uint8 (N, C, H, W), each with its name, and its class and caption where it has them."""
+    """Images, uint8 (N, C, H, W), each with its key, and its class and caption where it has them."""
 
     images: Tensor
     names: list[str]
@@ -187,7 +183,7 @@ def stored(split: str, count: int) -> Subjects:
     """
     shards = ImageShards.open_parts(list(load_catalog(shards=None).parts), split)
     if not len(shards):
-        raise DarkroomError(f"the split {split} has no image: name another with --split, or files with --from.")
+        raise DarkroomError(f"the split {split} has no image: name another with --split.")
     rows = drawn(len(shards), count)
     labels, captions = shards.labels, shards.captions
     return Subjects(
@@ -198,65 +194,37 @@ def stored(split: str, count: int) -> Subjects:
     )
 
 
-def of_files(files: Sequence[str], spec: ImageSpec) -> Subjects:
-    """Return the images in some files, prepared as `ingest` prepares them.
-
-    Raises:
-        DarkroomError: a file cannot be read, or holds no image that can be prepared.
-    """
-    how = preparation(spec)
-    images = np.stack([read_image(Path(file), how) for file in files])
-    nothing: list[str | None] = [None] * len(files)
-    return Subjects(torch.from_numpy(images), [Path(file).name for file in files], nothing, nothing)
-
-
-def conditions_of(
-    subjects: Subjects, manifest: Mapping[str, Any], labels: Sequence[str], texts: Sequence[str]
-) -> tuple[Condition, list[str]]:
+def conditions_of(subjects: Subjects, manifest: Mapping[str, Any], label: str | None) -> tuple[Condition, list[str]]:
     """Return the conditions that images are carried to noise under, and a word for each.
 
-    `labels` and `texts` go before the images' own: one for all, or one an image.
+    `label` is a class for all, in place of their own.
 
     Raises:
-        DarkroomError: an image has no class or caption and none is given, or there is no such class.
+        DarkroomError: an image has no class that the generator knows, none has a caption, or there is no such class.
     """
-    condition, count = manifest.get("condition", "class"), len(subjects.names)
-    for option, given, read in (("labels", labels, condition == "class"), ("text", texts, condition in TEXTS)):
-        if given and not read:
-            raise DarkroomError(f"{MODEL} reads no --{option} (condition {condition}): omit it.")
+    condition = manifest.get("condition", "class")
     if condition == "class":
         classes = [str(name) for name in manifest["classes"]]
-        if labels:
-            numbers = _spread(numbers_of(labels, classes), count, "--labels")
-        else:
-            own = zip(subjects.names, subjects.labels, strict=True)
-            numbers = [_own_class(name, label, classes) for name, label in own]
+        named = [numbers_of([label], classes)[0]] * len(subjects.names) if label else []
+        own = zip(subjects.names, subjects.labels, strict=True)
+        numbers = named or [_own_class(name, each, classes) for name, each in own]
         return torch.tensor(numbers), [classes[number] for number in numbers]
+    if label:
+        raise DarkroomError(f"{MODEL} reads no --labels (condition {condition}): omit it.")
     if condition in TEXTS:
-        captions = _spread(list(texts), count, "--text") if texts else subjects.captions
-        if all(caption is None for caption in captions):
-            raise DarkroomError("none of the images has a caption, which the generator reads: give one with --text.")
-        stored = stored_texts(captions, manifest, MODEL)
-        return condition_of(stored), [caption or "no caption" for caption in captions]
+        if all(caption is None for caption in subjects.captions):
+            raise DarkroomError("none of the images has a caption, which the generator reads.")
+        read = condition_of(stored_texts(subjects.captions, manifest, MODEL))
+        return read, [caption or "no caption" for caption in subjects.captions]
     if condition == "image":
         return condition_of({"image": _image_embeddings(subjects.images, manifest)}), subjects.names
-    return None, ["no condition"] * count
+    return None, ["no condition"] * len(subjects.names)
 
 
 def _own_class(name: str, label: str | None, classes: Sequence[str]) -> int:
-    if label is None:
-        raise DarkroomError(f"{name} has no class, which the generator reads: give one with --labels.")
     if label not in classes:
-        raise DarkroomError(
-            f"{name} is of the class {label}, which the generator was not trained on: give another with --labels."
-        )
+        raise DarkroomError(f"{name} has no class that the generator was trained on ({label}): give one with --labels.")
     return classes.index(label)
-
-
-def _spread(values: list[Any], count: int, option: str) -> list[Any]:
-    if len(values) not in (1, count):
-        raise DarkroomError(f"{option} gives {len(values)} for {count} images: give one for all, or one an image.")
-    return values * count if len(values) == 1 else values
 
 
 def _image_embeddings(images: Tensor, manifest: Mapping[str, Any]) -> Tensor:

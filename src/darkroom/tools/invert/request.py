@@ -12,17 +12,7 @@ class Request:
 
     split: Annotated[Literal["train", "val", "test"], Option(help="stored images of this split")] = "test"
     images: Annotated[int, Option(min=1, help="how many, drawn of the split")] = 8
-    files: Annotated[
-        list[str] | None,
-        Option("--from", metavar="FILE", help="an image file in place of stored images; may be repeated"),
-    ] = None
-    labels: Annotated[
-        list[str] | None,
-        Option(metavar="CLASS,…", help="their classes, in place of their own: one for all, or one for each image"),
-    ] = None
-    text: Annotated[
-        list[str] | None, Option(help="their captions: one for all, or one for each image; may be repeated")
-    ] = None
+    labels: Annotated[str | None, Option(metavar="CLASS", help="the class of all, in place of their own")] = None
     steps: Annotated[str | None, Option(help="steps of the solver, there and back; default: `sample_generator`")] = None
     solver: Annotated[
         str | None, Option(help="ddim, euler or heun; default: ddim of Gaussian diffusion, euler of a flow")
