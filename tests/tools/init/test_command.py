@@ -44,7 +44,6 @@ def cases(pictures) -> dict[str, list[str]]:
         "transparent": [str(pictures("Bilder und Größen 图/ähm", flat, mode="RGBA"))],
         "small": [str(pictures("small", flat, size=(8, 200)))],
         "tokenizer": [str(pictures("tokenizer", flat)), "--generator", "none"],
-        "unclip": [str(captioned(pictures("unclip", flat))), "--generator", "unclip"],
         "no texts": [str(captioned(pictures("no-texts", flat))), "--no-text"],
         "digits": ["digits", "--text"],
     }
@@ -57,17 +56,16 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
         assert "fit each other" in check(), name
         found = values()
         assert f"darkroom init {arguments[0]}" in Path("params.yaml").read_text().replace("'", ""), name
-        assert found["train_clip"]["source"] == ("trained" if name == "unclip" else "none"), name
+        assert found["train_clip"]["source"] == "none", name
         captions = "data/shards" if name in ("captions", "digits") else "data/none"
         assert found["train_generator"]["captions"] == captions, name
         assert found["ingest"]["channels"] == ("L" if name in ("grey", "digits") else "RGB"), name
-        assert found["train_generator"]["kind"] == ("none" if name in ("tokenizer", "unclip") else "dit"), name
+        assert found["train_generator"]["kind"] == ("none" if name == "tokenizer" else "dit"), name
         assert ("default_label" in found["ingest"]) == (name not in ("classes", "digits")), name
         assert found["ingest"]["image_size"] == (64 if name == "grey" else 32), name
         assert f"params.yaml is written; as it was: {LAST}" in said, name
         # Without CLIP no U-Net is trained for nothing.
-        if found["train_clip"]["source"] == "none":
-            assert all(unet["embeddings"] != "data/none" for unet in found["train_decoder"]["unets"].values()), name
+        assert all(unet["embeddings"] != "data/none" for unet in found["train_decoder"]["unets"].values()), name
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,8 @@ def init(request: Request) -> str:
     facts = look(subject)
     text = request.wants_texts(facts.has_captions)
     if text and not facts.may_have_texts:
-        option = "--generator unclip" if request.generator == "unclip" else "--text"
         raise DarkroomError(
-            f"{option} needs captions of most images, and not all the same; here {facts.captioned:.0%} have "
+            f"--text needs captions of most images, and not all the same; here {facts.captioned:.0%} have "
             f"one{', always the same' if facts.captioned > 0.5 else ''}. docs/own-images.md says where captions may be."
         )
     wish = Wish(subject.name, entry(subject, facts.found), text, request.generator, request.size)

@@ -4,8 +4,8 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ class Facts:
         of a key that another has. Those that could not be downloaded are not counted.
     duplicates: fraction of the source's images that are copies of another, by an estimate where not all were looked at.
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
-    keys: what `ingest` stores of the samples, by key, and whether each has a caption; of those not read it is assumed.
+    keys: of what `ingest` stores of the samples; of those not read it is assumed.
     """
 
     images: int  # that differ, as `ingest` leaves copies out; what cannot be read is not counted
@@ -58,7 +58,7 @@ class Facts:
     tokens: int | None
     found: int  # images in the source, with copies and damaged ones
     seconds: float  # of reading an image
-    keys: Mapping[str, bool] = field(default_factory=dict)
+    keys: Set[str] = frozenset()
 
     @property
     def most_left_out(self) -> float:
@@ -139,15 +139,14 @@ def look(subject: Subject) -> Facts:
     return replace(facts, keys=_keys(entries, seen))
 
 
-def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[str, bool]:
-    """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption."""
-    found, digests = dict[str, bool](), set[bytes]()
+def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> set[str]:
+    """Return the keys of the entries that `ingest` stores, of copies the first."""
+    found, digests = set[str](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
-        if entry.where not in seen:
-            found.setdefault(entry.key, True)
-        elif (one := seen[entry.where]) and not (one.may_be_copy and one.digest in digests):
-            digests.add(one.digest)
-            found.setdefault(entry.key, bool(one.caption))
+        one = seen.get(entry.where)
+        if entry.where not in seen or (one and not (one.may_be_copy and one.digest in digests)):
+            found.add(entry.key)
+            digests |= {one.digest} if one else set()
     return found
 
 
