@@ -12,8 +12,8 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import lookup, read_yaml
 from darkroom.tools import preset
+from darkroom.tools.cores import Machine
 from darkroom.tools.editing import laid_over
-from darkroom.tools.init.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "presets").glob("*.yaml"))

@@ -19,8 +19,8 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
+from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
-from darkroom.tools.init.machine import this_machine
 
 PRESETS = Path("presets")
 DEFAULT = "digits"

@@ -10,8 +10,8 @@ from PIL import Image
 
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
+from darkroom.tools.cores import Machine
 from darkroom.tools.init import command, facts, measuring
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.plan.plan import Job, Planned
 from darkroom.tools.plan.table import Whole
 

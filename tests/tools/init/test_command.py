@@ -15,9 +15,9 @@ from darkroom.cli import main
 from darkroom.models.evaluators.settings import ExtractorTraining
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
+from darkroom.tools.cores import Machine
 from darkroom.tools.init import command, facts, measuring, writing
 from darkroom.tools.init.facts import look
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.plan import Planned
 from darkroom.tools.plan.table import StagePlan

@@ -14,8 +14,8 @@ from darkroom.check.check import validated
 from darkroom.check.needs import require
 from darkroom.data.splits import split_of
 from darkroom.metrics.score import count_blocks
+from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, split_seed, splits, trainings
 from darkroom.tools.init.writing import text_of
 

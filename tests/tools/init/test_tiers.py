@@ -11,8 +11,8 @@ from darkroom.check.check import check, completed
 from darkroom.dag.stages import STAGES
 from darkroom.models.generators.dit.settings import Model
 from darkroom.params.stage import DVC, items, lookup, read_yaml, resolve, scope, spread_over, stage_entry
+from darkroom.tools.cores import Machine
 from darkroom.tools.editing import leaves
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import TIERS, Wish, propose, trainings
 from darkroom.tools.init.writing import text_of
 from tools.init.conftest import Pictures, classes

@@ -304,7 +304,7 @@ def test_two_processes_measure_what_one_would(clone, monkeypatch):
     dag = Dag(
         names, set(names), {name: set(names[:at]) - ({names[0]} if at == 1 else set()) for at, name in enumerate(names)}
     )
-    with forks(2, "darkroom.tools.plan.body") as submit, scratch() as folder:
+    with forks(2, "darkroom.tools.plan.rehearsal") as submit, scratch() as folder:
         on = Miniature(folder, count_images(dag.stale))
         found = plan.in_miniature(submit, names[2:], on, dag, read_params(Path("params.yaml")))
     trained = found["train_extractor"]

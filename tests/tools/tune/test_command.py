@@ -14,7 +14,7 @@ from darkroom.params.stage import read_yaml
 from darkroom.tools.plan.forks import Lost
 from darkroom.tools.plan.plan import Dag
 from darkroom.tools.plan.table import StagePlan
-from darkroom.tools.tune import command, search, trials
+from darkroom.tools.tune import command, search
 from darkroom.tools.tune.command import tune
 from darkroom.tools.tune.search import Found
 from tools.plan.conftest import clone  # noqa: F401
@@ -27,7 +27,7 @@ IDLE = Found(why=search.NOTHING)
 
 def test_while_an_engine_runs_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(command, "engine_runs", lambda: True)
-    monkeypatch.setattr(trials, "trials", lambda *_: pytest.fail("it was tried"))
+    monkeypatch.setattr(command, "_trials", lambda *_: pytest.fail("it was tried"))
     (said,) = tune()
     assert "try again when they have finished" in said
 
@@ -56,13 +56,13 @@ def machine(clone, monkeypatch):  # noqa: F811
             assert os.environ["OMP_NUM_THREADS"] == "2"
             yield submit
 
-        monkeypatch.setattr(trials, "forks", forks)
-        monkeypatch.setattr(trials, "_miniature", nothing)
-        monkeypatch.setattr(trials, "core_count", lambda: 2)
+        monkeypatch.setattr(command, "forks", forks)
+        monkeypatch.setattr(command, "_miniature", nothing)
+        monkeypatch.setattr(command, "core_count", lambda: 2)
         monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
         needs = {name: {stages[0]} - {name} for name in stages}
-        monkeypatch.setattr(trials, "ask_dvc", lambda: Dag(stages, set(stages), needs))
-        monkeypatch.setattr(trials, "in_miniature", lambda _, names, *rest: {name: StagePlan(name) for name in names})
+        monkeypatch.setattr(command, "ask_dvc", lambda: Dag(stages, set(stages), needs))
+        monkeypatch.setattr(command, "in_miniature", lambda _, names, *rest: {name: StagePlan(name) for name in names})
         return clone
 
     return says
@@ -155,7 +155,7 @@ def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, m
     ):
         list(tune(["sample_generator"]))
     monkeypatch.setattr(
-        trials, "in_miniature", lambda *_: {STAGES[0]: StagePlan(STAGES[0], source="not measured", notes=["no disk"])}
+        command, "in_miniature", lambda *_: {STAGES[0]: StagePlan(STAGES[0], source="not measured", notes=["no disk"])}
     )
     assert "train_extractor: not tried, as ingest@first cannot run here" in next(iter(tune(["train_extractor"])))
 
@@ -172,7 +172,7 @@ def test_a_training_is_tried_in_processes_of_its_own(clone, monkeypatch, capsys)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     names = ["ingest@first", "ingest@second", "catalog", "train_extractor"]
     needs = {name: set(names[:at]) - ({names[0]} if at == 1 else set()) for at, name in enumerate(names)}
-    monkeypatch.setattr(trials, "ask_dvc", lambda: Dag(names, set(names), needs))
+    monkeypatch.setattr(command, "ask_dvc", lambda: Dag(names, set(names), needs))
     monkeypatch.setattr(search, "_options", lambda *_: [("precision", ("bf16",))])
     assert main(["tune", "train_extractor"]) == 0
     said = capsys.readouterr().out

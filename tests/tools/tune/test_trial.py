@@ -8,8 +8,8 @@ import torch
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.params.stage import read_yaml
 from darkroom.tools.editing import put
-from darkroom.tools.plan.body import rehearse
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
+from darkroom.tools.plan.rehearsal import rehearse
 from darkroom.tools.tune import search, trial
 from darkroom.tools.tune.search import EXACT, KEYS, key_of
 from darkroom.training.recipe import Phase

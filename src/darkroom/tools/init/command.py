@@ -13,9 +13,9 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, time_of
+from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
 from darkroom.tools.init.facts import Facts, look
-from darkroom.tools.init.machine import this_machine
 from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
 from darkroom.tools.init.proposal import SHORT, Wish, propose, training_images
 from darkroom.tools.init.request import Request

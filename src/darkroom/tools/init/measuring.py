@@ -8,8 +8,8 @@ from typing import Any
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
+from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet

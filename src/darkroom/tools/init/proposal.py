@@ -18,9 +18,9 @@ from darkroom.models.tokenizers.settings import TokenizerTraining
 from darkroom.params.ingest import Ingest
 from darkroom.params.section import NO_FILE
 from darkroom.params.training import Training
+from darkroom.tools.cores import Machine
 from darkroom.tools.editing import DEFAULT_VALUE, leaves
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.writing import Choice
 
 # The trainings of which it chooses the length, by their defaults.

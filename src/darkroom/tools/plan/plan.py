@@ -31,7 +31,7 @@ from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, inges
 from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_json, as_text, grown
 from darkroom.training.state import keep_compiled
 
-REHEARSE = "darkroom.tools.plan.body:rehearse"
+REHEARSE = "darkroom.tools.plan.rehearsal:rehearse"
 _MEANWHILE = (
     "stages are running in this checkout, so nothing was measured; times are from earlier runs with these parameters; "
     "`darkroom plan --no-history` measures now"

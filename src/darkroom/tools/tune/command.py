@@ -1,23 +1,36 @@
 """`darkroom tune`: tries the switches of a training on this machine, and says or writes those that pay."""
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.check.check import check
+from darkroom.check.check import check, read_params
 from darkroom.dag.records import engine_runs
+from darkroom.dag.stages import TRAININGS
+from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
+from darkroom.params.kinds import OWN_TRAINING
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, time_of
+from darkroom.tools.cores import core_count
 from darkroom.tools.editing import laid_over, shown
-from darkroom.tools.tune.search import NOTHING, Tried, Tuned, key_of, label
+from darkroom.tools.plan.forks import Lost, forks, quiet
+from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
+from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
+from darkroom.tools.plan.table import UNKNOWN
+from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Found, Tried, Tuned, key_of, label, search
+from darkroom.training.state import keep_compiled
 
+_ATTEMPT = "darkroom.tools.tune.trial:attempt"
 _LOG = Path("logs/tune.log")
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
 _HEADER = ("", "updates/s", "first update", "loss", "gradient", "all updates", "")
@@ -37,12 +50,10 @@ def tune(
     if engine_runs():
         yield "Running stages of this checkout would distort the measurements: try again when they have finished."
         return
-    from darkroom.tools.tune.trials import trials  # and with it much of the source
-
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now, which may favour some settings: try again when it is quiet."
     found: list[Tuned] = []
-    with trials(stages or (), _LOG) as on:
+    with _trials(stages or ()) as on:
         for stage in on.chosen:
             if stage in on.lacks:
                 lacking = on.lacks[stage]
@@ -114,3 +125,64 @@ def _end(found: Sequence[Tuned], write: bool) -> Iterator[str]:
     if write:
         write_bytes(PARAMS, laid_over(before, new).encode())
     yield f"{'params.yaml has them now' if write else '`--write` sets them'}; trainings that they change run again."
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """Where trainings are tried.
+
+    attempt: tries settings of a training in a process of its own: its name, changes, and the file of `Trial`.
+    """
+
+    chosen: list[str]  # the trainings that were asked for, in the order of the DAG
+    lacks: Mapping[str, str]  # of each chosen one a stage above it that cannot run here, if there is one
+    attempt: Callable[[str, Changes | None, Path], Found]
+
+    def tries(self, stage: str) -> Iterator[Tried]:
+        """Yield settings of a training, each once it was tried: of a U-Net without those that all U-Nets share."""
+        keys = [key for key in KEYS if "@" not in stage or key in OWN_TRAINING]
+        with TemporaryDirectory(prefix="darkroom-tune-") as folder:
+            exact = Path(folder) / "exact.pt"
+            yield from search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys)
+
+
+@contextmanager
+def _trials(names: Sequence[str]) -> Iterator[_Trials]:
+    """Run what trainings (`names`; none: all) need in miniature, printing to a log, and yield where these are tried."""
+    check()
+    params = read_params()
+    set_threads(core_count())  # of NumPy; torch's are set for each stage
+    choose_device(params["run"]["device"])
+    keep_compiled()
+    with ExitStack() as stack:
+        with quiet(_LOG):
+            dag = ask_dvc()
+            known = [name for name in dag.stages if name.partition("@")[0] in TRAININGS]
+            chosen = choose(names, known, set(), everything=True, what="training")
+            above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
+            modules = [task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)]
+            submit = stack.enter_context(forks(core_count(), *modules))
+            on = stack.enter_context(_miniature(dag))
+            plans = in_miniature(submit, above, on, dag, params)
+        lacks = {
+            stage: name
+            for stage in chosen
+            for name in reversed(above)
+            if name in dag.needs[stage] and plans[name].source in UNKNOWN
+        }
+
+        def attempt(stage: str, changes: Changes | None, exact: Path) -> Found:
+            answer: Found | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
+            return Found(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
+
+        yield _Trials(chosen, lacks, attempt)
+
+
+@contextmanager
+def _miniature(dag: Dag) -> Iterator[Miniature]:
+    """Yield where stages run, on 2,000 images at most."""
+    parts = count_images(dag.stale)
+    scale = -(-sum(count for _, count in parts.values()) // IMAGES)
+    ready = ingested(parts, dag.stale) if scale == 1 else set()
+    with scratch(ready) as folder:
+        yield Miniature(folder, parts, scale, ready)
