@@ -151,7 +151,7 @@ def test_own_captions_need_no_clip(clone, capsys):
     write_params("caption", {"captions": "data/shards"})
     alone = draw("--text", "a blue ring")
     Path("texts").write_text("a zebra\na blue ring\nunicorns\na ring of two red circles\n")
-    rows = draw("--text-file", "texts")
+    rows = draw(*(word for line in Path("texts").read_text().splitlines() for word in ("--text", line)))
     np.testing.assert_array_equal(rows[1], alone[0])
     assert (rows[0] != rows[1]).any()
     said = capsys.readouterr().out
@@ -270,14 +270,13 @@ def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):
     alone = draw("--text", "a ring")
     Path("texts").write_text("two red circles\n\na ring\n", encoding="utf-8-sig")  # with a byte-order mark
     assert read_texts(Path("texts"), "texts") == ["two red circles", "a ring"]
-    both = draw("--text-file", "texts", "--by", "generator")
+    both = draw("--text", "two red circles", "--text", "a ring", "--by", "generator")
     assert len(alone) == 1 and len(both) == 2
     np.testing.assert_array_equal(both[1], alone[0])
     assert (both[0] != both[1]).any() and (draw("--text", "a ring", "--guidance", "5.0")[0] != alone[0]).any()
     capsys.readouterr()
     for words, told in (
         (["--labels", "noise"], "condition tokens, and knows no labels: give --text"),
-        (["--text-file", "nowhere"], "--text-file nowhere cannot be read"),
         (["--text", "a ring", "--by", "decoder"], "models/decoder is not there"),
     ):
         assert main(["sample", *words]) == 1 and told in capsys.readouterr().err

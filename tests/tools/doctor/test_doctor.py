@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from darkroom import cli
-from darkroom.tools.doctor import clone, examine, machine, packages
+from darkroom.tools.doctor import clone, examine, packages
 from darkroom.tools.doctor.packages import note, ok, problem
 
 SOURCE = Path(__file__).resolve().parents[3]
@@ -103,17 +103,17 @@ def test_a_device_that_is_not_there_is_a_fault(empty, monkeypatch):
     levels = {"auto": "ok", "cpu": "ok", "cuda": "fault", "cuda:1": "fault", "cuda:one": "fault", "mps": "fault"}
     for device, level in levels.items():
         Path("params.yaml").write_text(f"run:\n  device: {device}\n")
-        assert list(machine.devices())[-1].level == level
+        assert list(clone.devices())[-1].level == level
     Path("params.yaml").unlink()
-    assert list(machine.devices())[-1].text == "`run.device` is auto: stages run on cpu"
+    assert list(clone.devices())[-1].text == "`run.device` is auto: stages run on cpu"
 
 
 def test_a_full_disk_is_a_fault_and_a_nearly_full_one_a_note(empty, monkeypatch):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(machine, "_cache", lambda: empty / "not/yet")
+    monkeypatch.setattr(clone, "_cache", lambda: empty / "not/yet")
     for free, level in ((5e8, "fault"), (5e9, "note"), (5e10, "ok")):
-        monkeypatch.setattr(machine.shutil, "disk_usage", lambda path, free=free: usage(1e12, 0, free))
-        found = list(machine.disk())
+        monkeypatch.setattr(clone.shutil, "disk_usage", lambda path, free=free: usage(1e12, 0, free))
+        found = list(clone.disk())
         assert [finding.subject for finding in found] == ["disk", "disk of cache", "disk of state"]
         assert levels(found) == [level] * 3 and str(empty) in found[1].text
 
@@ -169,15 +169,6 @@ def test_a_lock_that_was_cut_short_is_a_fault(empty):
     (found,) = clone.lock_file()
     assert found.level == "fault" and "dvc.lock, line 2: git left the marker" in found.text
     assert lock.read_text().endswith("<<<<<<< HEAD\n")  # the doctor looks, and mends nothing
-
-
-def test_outputs_that_are_in_no_cache_are_a_note(empty, monkeypatch):
-    monkeypatch.setattr(clone, "lost_of", lambda: {})
-    assert levels(clone.cache()) == ["ok"]
-    monkeypatch.setattr(clone, "lost_of", lambda: {"train_generator": ["models/generator", "curves/generator"]})
-    (found,) = clone.cache()
-    assert found.level == "note" and "models/generator, curves/generator: not in DVC's cache" in found.text
-    assert "`dvc commit train_generator`" in found.text
 
 
 def test_left_over_states_are_told_with_size_and_images(empty):

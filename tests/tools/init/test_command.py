@@ -278,9 +278,8 @@ def test_sizes_that_do_not_fit_into_memory_are_passed_over(clone, quick, monkeyp
         widths.clear()
         assert main(["init", "digits", "--minutes", minutes]) == 0
         assert widths == tried and values()["train_generator"]["dit"]["model"]["width"] == 128
-        for said in (out := capsys.readouterr().out, Path("params.yaml").read_text()):
+        for said in (capsys.readouterr().out, Path("params.yaml").read_text()):
             assert (note in said) == (192 in tried)
-        assert ("of the images that are enough; " in out) == (minutes == "5")
 
 
 def test_where_the_smallest_networks_do_not_fit_it_says_so(clone, quick, monkeypatch, capsys):

@@ -15,12 +15,6 @@ def test_stages_wait_for_those_that_they_need_and_for_cores():
     assert side_by_side({}, needs, 2) == 0
 
 
-def test_the_longest_way_goes_first():
-    """Short ones first would leave the long one alone at the end: 2 + 5."""
-    jobs = {"short": Job(1, 1), "other": Job(1, 1), "long": Job(5, 1)}
-    assert side_by_side(jobs, {}, 2) == 5
-
-
 def test_a_stage_of_all_threads_runs_alone_and_more_than_there_are_means_all():
     jobs = {"one": Job(3, 1), "two": Job(2, 2), "four": Job(1, 4)}
     assert side_by_side(jobs, {}, 2) == 6

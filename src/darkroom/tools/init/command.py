@@ -17,7 +17,7 @@ from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
-from darkroom.tools.init.proposal import SHORT, Wish, propose, training_images
+from darkroom.tools.init.proposal import Wish, propose, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.writing import LAST, begin_from, header, restored, text_of
@@ -75,7 +75,6 @@ def report(
             total=total,
             seconds=60 * request.minutes,
             needed=math.ceil(total / 60 / MARGIN),
-            short=_short(measured, lengths),
         )
         .rstrip()
     )
@@ -92,18 +91,6 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
             (name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), f"{images / enough[name]:,.0%}")
         )
     return aligned(rows)
-
-
-def _short(measured: Measured, lengths: Mapping[str, int]) -> tuple[str, float, str] | None:
-    """Return the shortest training, which fraction of enough it gets, and what would help; None: all get enough."""
-    enough, fraction = measured.tier.enough, measured.fraction(lengths)
-    if fraction >= SHORT:
-        return None
-    name = min(lengths, key=lambda name: lengths[name] / enough[name])
-    if lengths[name] > 0.9 * measured.longest[name]:
-        return name, fraction, "more images would help more than more time"
-    longer = {name: min(enough[name], measured.longest[name]) for name in lengths}
-    return name, fraction, f"{time_of(measured.seconds(longer))} would do for networks of this size"
 
 
 def after(facts: Facts, wish: Wish, request: Request) -> list[str]:

@@ -49,7 +49,7 @@ class Inverted:
 
     picture: rows of originals, what the tokenizer makes of them, and what their noise leads back to.
     table: for the terminal.
-    tsv: the same of more digits.
+    tsv: the same without the means.
     noise: a safetensors file: `noise` and `latents`, float32 (N, C, H, W), scaled as the network sees them.
     """
 
@@ -102,10 +102,12 @@ def inverted(
     numbers = torch.stack(
         [psnr(original, back), psnr(tokenized, back), error.double(), noise.flatten(1).std(dim=1).double()], dim=1
     )
+    table = _rows(subjects.names, words, numbers)
+    mean = _rows(["mean"], [""], numbers.mean(0, keepdim=True))[1:]
     return Inverted(
         captioned_grid([row.numpy() for row in rows.values()], list(rows), columns=1),
-        _table(subjects.names, words, numbers),
-        _tsv(subjects.names, words, numbers),
+        "\n".join(aligned([*table, *mean], left=(0, 1))),
+        "".join("\t".join(row) + "\n" for row in table),
         save({"noise": noise.contiguous(), "latents": data.contiguous()}),
     )
 
@@ -149,20 +151,12 @@ def _each(
     return torch.cat(results)
 
 
-def _table(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> str:
-    """Return lines for the terminal, the last one of the means."""
-    rows = [("image", "condition", *_COLUMNS)]
-    values = [*numbers.tolist(), numbers.mean(0).tolist()]
-    for name, word, (one, other, error, std) in zip([*names, "mean"], [*words, ""], values, strict=True):
-        rows.append((name, word[:30], f"{one:.1f}", f"{other:.1f}", f"{error:.4f}", f"{std:.3f}"))
-    return "\n".join(aligned(rows, left=(0, 1)))
-
-
-def _tsv(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> str:
+def _rows(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> list[tuple[str, ...]]:
+    """Return the rows of a table, its head first."""
     rows: list[tuple[str, ...]] = [("image", "condition", *_COLUMNS)]
     for name, word, values in zip(names, words, numbers.tolist(), strict=True):
         rows.append((name, " ".join(word.split()), *(f"{value:.6g}" for value in values)))
-    return "".join("\t".join(row) + "\n" for row in rows)
+    return rows
 
 
 @dataclass(frozen=True)

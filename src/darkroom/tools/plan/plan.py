@@ -154,7 +154,6 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
         if load <= _BUSY and plan.source == "measured" and plan.work:
             plan.seconds *= max(1.0, plan.wall / plan.work)
         if plan.source != SKIPPED and (run := last.get(plan.stage)) is not None and run.alike:
-            plan.measured_seconds = plan.seconds if plan.source == "measured" else None
             plan.seconds, plan.source = run.seconds, "last run"
     return load
 
@@ -187,18 +186,17 @@ class Job:
 def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> float:
     """Return the seconds of jobs that start as soon as those they need have ended and cores, and the GPU, are free.
 
-    Among several that may start, the one with the longest way to the end goes first: list scheduling, as
-    `snakemake --cores N` comes near to. A job that wants more cores than there are gets all.
+    Among several that may start, the first of `jobs` does: list scheduling, as `snakemake --cores N` comes near to. A
+    job that wants more cores than there are gets all.
 
     Names in `needs` that are no jobs are done already.
     """
     waits = {name: set(needs.get(name, ())) & jobs.keys() for name in jobs}
-    way = _ways(jobs, waits)
     ready = [name for name, needed in waits.items() if not needed]
     running: list[tuple[float, str]] = []
     now, free, gpus = 0.0, cores, 1
     while ready or running:
-        for name in sorted(ready, key=way.__getitem__, reverse=True):
+        for name in list(ready):
             wanted = min(jobs[name].threads, cores)
             if wanted <= free and jobs[name].gpu <= gpus:
                 ready.remove(name)
@@ -211,19 +209,6 @@ def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: 
                 needed.remove(done)
                 ready += [] if needed else [name]
     return now
-
-
-def _ways(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]]) -> dict[str, float]:
-    """Return the seconds from the start of each job to the end of all that follow from it, on cores without number."""
-    found: dict[str, float] = {}
-
-    def way(name: str) -> float:
-        if name not in found:
-            after = [way(other) for other, needed in needs.items() if name in needed]
-            found[name] = jobs[name].seconds + max(after, default=0.0)
-        return found[name]
-
-    return {name: way(name) for name in jobs}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ class StagePlan:
     disk: dict[str, int] = field(default_factory=dict)  # bytes, by what: outputs, and a training's state
     seconds: float = 0.0  # what its body takes, without the engine and the start of its process
     source: str = "measured"
-    measured_seconds: float | None = None  # what was measured, where the last run decides
     gpu: bool = False  # whether it has networks, which run on a GPU where there is one
     wall: float = 0.0
     work: float = 0.0

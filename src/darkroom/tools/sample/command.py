@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from darkroom.data.texts import read_texts
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
@@ -30,9 +29,6 @@ _OVERRIDES = "Of models/generator, in place of `sample_generator` in params.yaml
 
 def command(
     text: Annotated[list[str] | None, Option(help="a text to sample images of; may be repeated")] = None,
-    text_file: Annotated[
-        list[str] | None, Option(metavar="FILE", help="a file of texts, a line each; may be repeated")
-    ] = None,
     by: Annotated[
         Literal["generator", "decoder"] | None,
         Option(
@@ -71,7 +67,7 @@ def command(
 ) -> str:
     """Write the grid, and return a line for the terminal. Raises DarkroomError: see `sample` and `sample_generator`."""
     overrides = Overrides(seed, steps, guidance, solver, weights, sigma_rel)
-    texts, files = texts_of(text or [], text_file or []), embedding_of or []
+    texts, files = text or [], embedding_of or []
     if labels:
         if texts or files or mask:
             raise DarkroomError(
@@ -154,15 +150,6 @@ def _written(target: Path, rows: "Sequence[Named]") -> str:
 
     save_png(target, captioned_grid([images for _, images in rows], [name for name, _ in rows], columns=1))
     return drawn_here(rows)
-
-
-def texts_of(texts: Sequence[str], files: Sequence[str]) -> list[str]:
-    """Return texts, and those of files, a line each; empty lines are left out.
-
-    Raises:
-        DarkroomError: a file cannot be read, or holds no text.
-    """
-    return [*texts, *(text for file in files for text in read_texts(Path(file), f"--text-file {file}"))]
 
 
 def require_models(names: Sequence[str]) -> None:
