@@ -55,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         jobs = {name: Job(3 + each * values[name]["training"]["images"], 1) for name, each in SECONDS.items()}
         jobs |= {f"ingest@{part}": Job(1.0, 1) for part in values["parts"]}
         needs = {name: set[str]() for name in jobs} | {"train_generator": {"train_tokenizer"}}
-        return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
+        return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), [], needs, jobs)
 
     monkeypatch.setattr(measuring, "planned", planned)
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed

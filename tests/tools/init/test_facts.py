@@ -37,7 +37,6 @@ def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
     assert found.side == (32, 32, 48)
     assert (found.found, found.looked, found.left_out) == (50, 50, 1)
     assert found.images == 48  # that can be read, and differ
-    assert found.duplicates == pytest.approx(1 / 49)
     assert not found.classes and not found.has_captions
 
 
@@ -70,7 +69,6 @@ def test_how_many_images_differ_is_known_by_a_sample(clone, pictures, monkeypatc
     found = look(opened(str(root)))
     assert (found.found, found.looked) == (400, 150)
     assert found.images == pytest.approx(different, rel=0.15 if different < 400 else 0)
-    assert found.duplicates == 1 - found.images / 400
 
 
 def test_captions_and_their_length(clone, pictures):

@@ -20,7 +20,7 @@ from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, prop
 from darkroom.tools.init.writing import text_of
 
 FACTS = Facts(
-    3786, 2000, 0, (64, 64, 64), 0.0, 0.0, {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14, 3786, 0.001, {},
+    3786, 2000, 0, (64, 64, 64), 0.0, {"cat": 1500, "dog": 500}, 0.0, 1.0, 0.9, 14, 3786, 0.001,
 )  # fmt: skip
 MACHINES = [Machine(2), Machine(2, bf16=True), Machine(16, gpu=True, bf16=True)]
 SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}

@@ -40,7 +40,6 @@ class Facts:
 
     looked: samples that were tried; `ingest` leaves left_out of them out: damaged, wholly transparent, of one pixel, or
         of a key that another has. Those that could not be downloaded are not counted.
-    duplicates: fraction of the source's images that are copies of another, by an estimate where not all were looked at.
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
     keys: of what `ingest` stores of the samples; of those not read it is assumed.
     """
@@ -50,7 +49,6 @@ class Facts:
     left_out: int
     side: tuple[int, int, int]  # 5 %, 50 % and 95 % of the shorter side, pixels
     grey: float  # fraction of images without colour
-    duplicates: float
     classes: dict[str, int]  # images by class among those read, most frequent first; empty where there are none
     unlabelled: float  # fraction without a class, where there are classes
     captioned: float  # fraction with a caption
@@ -182,7 +180,6 @@ def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds
         left_out=looked - count - excused,
         side=(low, middle, high),
         grey=sum(each.grey for each in seen) / count,
-        duplicates=1 - different / images,
         classes=dict(labels.most_common()),
         unlabelled=1 - sum(labels.values()) / count if labels else 0.0,
         captioned=captioned,

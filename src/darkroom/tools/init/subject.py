@@ -55,9 +55,9 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     if path.is_dir() and not _holds_tars(path):
         require_own(path)
         hint = require_hashable({path: "darkroom init"}).strip()
-        settings, notes = folder_settings(path)
+        of_folder, notes = folder_settings(path)
         label, notes = here, (*notes, *([hint] if hint else []))
-        part = Part(source="folder", path=_written(path), settings=settings.model_dump(exclude_defaults=True))
+        part = Part(source="folder", path=_written(path), settings=of_folder.model_dump(exclude_defaults=True))
     elif path.is_dir() or (path.is_file() and path.name.endswith(TAR_ENDINGS)):
         own = values.get("webdataset") or {}
         fitting = {key: name for key, name in tar_settings(path).items() if key not in own}

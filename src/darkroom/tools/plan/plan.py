@@ -217,7 +217,6 @@ class Planned:
 
     plans: list[StagePlan]  # of each stage, in the order of the DAG
     whole: Whole  # what they take together
-    last: dict[str, float]  # seconds that stages' bodies took the last time
     assumed: list[str]  # sentences
     needs: dict[str, set[str]]  # the stages above each
     jobs: dict[str, Job]  # each as an engine runs it
@@ -276,7 +275,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     dvc = asked + bodies + len(plans) * (start + write)
     whole = Whole(bodies, dvc, start + asked + side_by_side(jobs, dag.needs, cores), cores, between, load)
     assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans) if measure else [_MEANWHILE]
-    return Planned(plans, whole, {name: run.seconds for name, run in last.items()}, assumed, dag.needs, jobs)
+    return Planned(plans, whole, assumed, dag.needs, jobs)
 
 
 def plan(
@@ -289,5 +288,5 @@ def plan(
     found = planned(stages or (), everything, history)
     if found is None and not in_json:
         return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
-    found = found or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), {}, [], {}, {})
-    return (as_json if in_json else as_text)(found.plans, found.whole, found.last, found.assumed)
+    found = found or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), [], {}, {})
+    return (as_json if in_json else as_text)(found.plans, found.whole, found.assumed)

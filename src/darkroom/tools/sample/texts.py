@@ -18,15 +18,9 @@ _SHOWN = 60  # first characters of a text, in a note
 
 
 def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model: Path) -> dict[str, Tensor]:
-    """Return what a generator reads of texts, of None as of an image without a caption.
+    """Return what a generator, in the folder `model`, reads of texts, of None as of an image without a caption.
 
-    Where it learned its texts from captions, notes name words of which none of these held a part, and texts that are
-    cut.
-
-    Args:
-        texts: the texts.
-        manifest: of the generator.
-        model: its folder.
+    Where it learned its texts from captions, notes name words that none of these held, and texts that are cut.
     """
     if manifest["condition"] == "caption":
         with safe_open(model / WEIGHTS, "pt") as file:

@@ -88,11 +88,6 @@ class Tuned:
         now = self.tried[0].found.now
         return {key: value for key, value in self.taken.changes.items() if now[key] != value}
 
-    @property
-    def before(self) -> Found:
-        """What was found with the settings of params.yaml."""
-        return next(each.found for each in self.tried if each.label == AS_IT_IS)
-
 
 Attempt = Callable[[Changes | None], Found]  # with changes beside params.yaml; None: says what params.yaml says
 
