@@ -74,7 +74,8 @@ def test_torch_and_torchvision_must_be_a_pair(monkeypatch):
 
 def test_while_stages_run_torch_is_not_loaded(empty, monkeypatch):
     monkeypatch.setattr("darkroom.dag.records.engine_runs", lambda: True)
-    monkeypatch.setattr(packages.importlib, "import_module", lambda name: pytest.fail(f"{name} was loaded"))
+    for check in ("packages.torch_pair", "clone.devices"):
+        monkeypatch.setattr(f"darkroom.tools.doctor.{check}", lambda check=check: pytest.fail(f"{check} was called"))
     assert "devices not asked" in {found.subject: found.text for found in examine.findings()}["torch"]
 
 
