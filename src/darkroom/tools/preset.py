@@ -5,7 +5,6 @@ A preset means the same whatever was applied before: what any of them may change
 """
 
 import difflib
-from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,6 @@ from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
-from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
@@ -60,35 +58,6 @@ def overlay(name: str) -> dict[str, Any]:
     return {key: DEFAULT_VALUE for other in names() for key in _own(other)} | _own(DEFAULT) | own
 
 
-def changes(name: str, values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what a preset changes in the values of params.yaml: old and new by dotted key.
-
-    DEFAULT_VALUE stands for a key that is not there.
-
-    Raises:
-        DarkroomError: no such preset, or it names a part or a U-Net that params.yaml does not have.
-    """
-    found = {}
-    for key, new in overlay(name).items():
-        _require_entry(name, key, values)
-        old = value_of(values, key)
-        if (type(old), old) != (type(new), new):
-            found[key] = (old, new)
-    return found
-
-
-def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
-    """Refuse a preset that names a part or a U-Net of the committed params.yaml which is gone."""
-    for over in FOREACH.values():
-        if key.startswith(f"{over}."):
-            entry = key.removeprefix(f"{over}.").partition(".")[0]
-            if value_of(values, f"{over}.{entry}") is DEFAULT_VALUE:
-                raise DarkroomError(
-                    f"the preset `{name}` does not fit: {PARAMS} has no `{over}.{entry}`. Presets are laid over the "
-                    "committed params.yaml: bring it back (`git checkout params.yaml`), or change the file by hand."
-                )
-
-
 def listing() -> str:
     """Return the presets and what they are, for a person."""
     return "\n\n".join("\n    ".join([name, *comment(name)]) for name in names())
@@ -103,8 +72,10 @@ def apply(name: str, fit: bool = False) -> str:
     Raises:
         DarkroomError: no such preset, or params.yaml would not be valid.
     """
-    found = changes(name, read_yaml(PARAMS))
-    device = (read_yaml(PARAMS).get("run") or {}).get("device", "auto")
+    values = read_yaml(PARAMS)
+    found = {key: (value_of(values, key), new) for key, new in overlay(name).items()}
+    found = {key: (old, new) for key, (old, new) in found.items() if (type(old), old) != (type(new), new)}
+    device = (values.get("run") or {}).get("device", "auto")
     if fit and any(new == "bf16" for _, new in found.values()) and not this_machine(device).bf16:
         found = {key: (old, "fp32" if new == "bf16" else new) for key, (old, new) in found.items()}
     if not found:
@@ -113,7 +84,10 @@ def apply(name: str, fit: bool = False) -> str:
     try:
         check(parse_yaml(text, PARAMS))
     except DarkroomError as error:
-        raise DarkroomError(f"nothing was written: with the preset `{name}`, {error}") from None
+        raise DarkroomError(
+            f"nothing was written: with the preset `{name}`, {error} Presets are laid over the committed params.yaml: "
+            f"`git checkout {PARAMS}` brings it back."
+        ) from None
     write_bytes(PARAMS, text.encode())
     width = max(map(len, found))
     return "\n".join(f"{key:<{width}}  {shown(old)} -> {shown(new)}" for key, (old, new) in found.items())

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -30,6 +29,7 @@ from darkroom.tools.plan.table import UNKNOWN
 from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Found, Tried, Tuned, key_of, label, search
 from darkroom.training.state import keep_compiled
 
+_Trials = tuple[list[str], Mapping[str, str], Callable[[str], Iterator[Tried]]]
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
 _LOG = Path("logs/tune.log")
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
@@ -53,14 +53,13 @@ def tune(
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now, which may favour some settings: try again when it is quiet."
     found: list[Tuned] = []
-    with _trials(stages or ()) as on:
-        for stage in on.chosen:
-            if stage in on.lacks:
-                lacking = on.lacks[stage]
+    with _trials(stages or ()) as (chosen, lacks, tries):
+        for stage in chosen:
+            if lacking := lacks.get(stage):
                 yield f"{stage}: not tried, as {lacking} cannot run here; `darkroom plan {lacking}` says why."
                 continue
             yield f"{stage} …"
-            tuned = yield from _table(stage, on.tries(stage))
+            tuned = yield from _table(stage, tries(stage))
             if not tuned.why:
                 found.append(tuned)
             elif stages or tuned.why != NOTHING:
@@ -127,28 +126,12 @@ def _end(found: Sequence[Tuned], write: bool) -> Iterator[str]:
     yield f"{'params.yaml has them now' if write else '`--write` sets them'}; trainings that they change run again."
 
 
-@dataclass(frozen=True)
-class _Trials:
-    """Where trainings are tried.
-
-    attempt: tries settings of a training in a process of its own: its name, changes, and the file of `Trial`.
-    """
-
-    chosen: list[str]  # the trainings that were asked for, in the order of the DAG
-    lacks: Mapping[str, str]  # of each chosen one a stage above it that cannot run here, if there is one
-    attempt: Callable[[str, Changes | None, Path], Found]
-
-    def tries(self, stage: str) -> Iterator[Tried]:
-        """Yield settings of a training, each once it was tried: of a U-Net without those that all U-Nets share."""
-        keys = [key for key in KEYS if "@" not in stage or key in OWN_TRAINING]
-        with TemporaryDirectory(prefix="darkroom-tune-") as folder:
-            exact = Path(folder) / "exact.pt"
-            yield from search(lambda changes: self.attempt(stage, changes, exact), core_count(), keys)
-
-
 @contextmanager
 def _trials(names: Sequence[str]) -> Iterator[_Trials]:
-    """Run what trainings (`names`; none: all) need in miniature, printing to a log, and yield where these are tried."""
+    """Run what trainings (`names`; none: all) need in miniature, printing to a log.
+
+    Yields the chosen trainings, of each a stage above it that cannot run here, if there is one, and what tries them.
+    """
     check()
     params = read_params()
     set_threads(core_count())  # of NumPy; torch's are set for each stage
@@ -175,7 +158,13 @@ def _trials(names: Sequence[str]) -> Iterator[_Trials]:
             answer: Found | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
             return Found(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
 
-        yield _Trials(chosen, lacks, attempt)
+        def tries(stage: str) -> Iterator[Tried]:
+            keys = [key for key in KEYS if "@" not in stage or key in OWN_TRAINING]  # none that all U-Nets share
+            with TemporaryDirectory(prefix="darkroom-tune-") as folder:
+                exact = Path(folder) / "exact.pt"
+                yield from search(lambda changes: attempt(stage, changes, exact), core_count(), keys)
+
+        yield chosen, lacks, tries
 
 
 @contextmanager
