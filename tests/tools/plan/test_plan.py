@@ -143,12 +143,9 @@ def test_while_an_engine_runs_nothing_is_measured(stale, monkeypatch):
 
 def test_stale_stages_only_unless_named(stale, unmeasured):
     stale("score_generator", "report")
-    Path("logs").mkdir()
-    lines = [{"stage": "report", "event": "end", "seconds": 7.5}, {"stage": "report", "event": "start"}]
-    Path("logs/runs.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"stage": "rep')
     text = plan.plan()
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["score_generator", "report"]
-    assert "train_generator" not in text and "7.5 s" in text
+    assert "train_generator" not in text
     named = json.loads(plan.plan(["ingest", "report"], in_json=True))["stages"]
     assert [(stage["stage"], stage["stale"]) for stage in named] == [
         ("ingest@first", False),
