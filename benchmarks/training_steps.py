@@ -66,14 +66,13 @@ def ours(comparison: Comparison, **changes: Any) -> Iterator[Step]:
 
 def tuned(comparison: Comparison) -> dict[str, Any]:
     """Return the settings that `darkroom tune` takes."""
-    from darkroom.tools.tune.search import Found, search
+    from darkroom.tools.tune.search import Found, Tuned, search
     from darkroom.tools.tune.trial import Enough, Trial
-    from darkroom.tools.tune.trials import Tuned
 
     with tempfile.TemporaryDirectory() as folder:
 
         def attempt(changes: Any) -> Found:
-            trial = Trial(None if changes is None else Path(folder) / "exact.pt", 0)
+            trial = Trial(None if changes is None else Path(folder) / "exact.pt")
             try:
                 with places() as (run, folders):
                     training = comparison.training.model_copy(update=dict(changes or {}))

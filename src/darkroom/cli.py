@@ -12,31 +12,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from darkroom.dag.stages import FOREACH, STAGES, TRAININGS, singular
+from darkroom.dag.stages import FOREACH, STAGES, singular
 from darkroom.errors import DarkroomError
 
 _SHOWN = 200  # characters of an argument in an error
 
 
 def _stage(words: Sequence[str]) -> None:
-    """Run the body of a stage, or print what it would do."""
+    """Run the body of a stage."""
     stage = words[0]
     parser = argparse.ArgumentParser(prog=f"darkroom {stage}", description=f"Run the body of the stage {stage}.")
     if section := FOREACH.get(stage):
         help = f"a name under `{section}` in params.yaml; default: from DVC_STAGE"
         parser.add_argument("item", nargs="?", metavar=singular(section), help=help)
-    if stage in TRAININGS:
-        parser.add_argument("--dry-run", action="store_true", help="print what it would do, and stop")
     options = parser.parse_args(words[1:])
     item = _item(stage, getattr(options, "item", None))
-    if getattr(options, "dry_run", False):
-        from darkroom.tools.dry_run import dry_run
+    from darkroom.runner import run_stage
 
-        print(dry_run(stage, item), end="")
-    else:
-        from darkroom.runner import run_stage
-
-        run_stage(stage, item)
+    run_stage(stage, item)
 
 
 def _command(words: Sequence[str]) -> int:

@@ -22,11 +22,10 @@ from darkroom.params.run import Run
 from darkroom.params.section import Section
 from darkroom.params.stage import address, file_name, given, items, read_yaml, spread_over
 from darkroom.params.training import Training
-from darkroom.tools import dry_run
 from darkroom.tools.doctor import clone as doctor
 from darkroom.tools.plan import plan
 from darkroom.training import state
-from darkroom.training.state import FINISHED, LOCK, folder_of, identity, open_state, root, sweep
+from darkroom.training.state import FINISHED, LOCK, identity, open_state, root, sweep
 from helpers import training
 
 ROOT = Path(__file__).parents[2]
@@ -93,9 +92,7 @@ def clone(tmp_path, monkeypatch):
         monkeypatch.setattr(
             module, "STAGES", {**stages.STAGES, "train_nets": stages.Stage("train_nets_settings:Params")}
         )
-    for module in (cli, runner):
-        monkeypatch.setattr(module, "TRAININGS", (*stages.TRAININGS, "train_nets"))
-    monkeypatch.setattr(dry_run, "fingerprint", lambda stage, item: {})
+    monkeypatch.setattr(runner, "TRAININGS", (*stages.TRAININGS, "train_nets"))
     monkeypatch.setattr(state, "fingerprint", lambda stage, item: {})  # of modules in files
     monkeypatch.setitem(sys.modules, "train_nets_settings", types.SimpleNamespace(Params=Params))
     return tmp_path
@@ -175,25 +172,6 @@ def test_check_knows_the_commands_paths_and_folders_of_each_item():
 
 
 @pytest.mark.usefixtures("clone")
-def test_a_dry_run_is_of_one_item(capsys, monkeypatch):
-    assert cli.main(["train_nets", "up64", "--dry-run"]) == 0
-    text = capsys.readouterr().out
-    assert set(yaml.safe_load(text)["train_nets"]["nets"]) == {"up64"}
-    assert "# updates: 16 of 8 images" in text, "its own `images` over the common ones"
-    assert f"# state: .darkroom/state/train_nets-up64-{folder_of('train_nets', 'up64').name[-16:]}" in text
-    assert "# reads: data/catalog\n# writes: models/nets/up64, curves/nets/up64\n" in text
-    assert cli.main(["train_nets", "up46", "--dry-run"]) == 1
-    assert "Did you mean `up64`?" in capsys.readouterr().err
-    for said in ("", "train_net@base", "train_nets", "train_nets@"):
-        monkeypatch.setenv("DVC_STAGE", said)
-        assert cli.main(["train_nets", "--dry-run"]) == 1
-        assert "it runs once for each net of params.yaml: `darkroom train_nets NET`" in capsys.readouterr().err
-    monkeypatch.setenv("DVC_STAGE", "train_nets@base")
-    assert cli.main(["train_nets", "--dry-run"]) == 0
-    assert set(yaml.safe_load(capsys.readouterr().out)["train_nets"]["nets"]) == {"base"}
-
-
-@pytest.mark.usefixtures("clone")
 def test_each_item_has_its_own_state_and_lock():
     with open_state("train_nets", "base") as base, open_state("train_nets", "up64") as up64:
         assert base.name.startswith("train_nets-base-") and up64.name.startswith("train_nets-up64-")
@@ -265,6 +243,19 @@ def test_the_body_the_log_and_the_history_are_of_one_item(started, capsys):
     assert {json.loads(line)["stage"] for line in Path("logs/runs.jsonl").read_text().splitlines()} == {
         "train_nets@base"
     }
+
+
+def test_the_item_is_the_one_that_is_named_or_that_of_dvc(started, capsys, monkeypatch):
+    seen = started(1)
+    assert cli.main(["train_nets", "up46"]) == 1
+    assert "Did you mean `up64`?" in capsys.readouterr().err
+    for variable in ("", "train_net@base", "train_nets", "train_nets@"):
+        monkeypatch.setenv("DVC_STAGE", variable)
+        assert cli.main(["train_nets"]) == 1
+        assert "it runs once for each net of params.yaml: `darkroom train_nets NET`" in capsys.readouterr().err
+    monkeypatch.setenv("DVC_STAGE", "train_nets@up64")
+    assert cli.main(["train_nets"]) == 0
+    assert seen[-1] == ("up64", {"up64"})
 
 
 def test_several_processes_are_told_the_item(started):

@@ -45,7 +45,7 @@ def shortened(values: Any, batches: int) -> Any:
     return found
 
 
-@pytest.mark.parametrize("arguments", [(), ("--no-text", "--size", "48"), ("--generator", "unclip")])
+@pytest.mark.parametrize("arguments", [(), ("--no-text", "--size", "48")])
 def test_what_it_writes_runs(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     draw(tmp_path / "my pictures")
     sandbox = Sandbox.clone(tmp_path / "clone")

@@ -121,7 +121,7 @@ def test_own_captions_need_no_clip(clone, capsys):
     write_params("caption", {"captions": "data/shards"})
     alone = draw("--text", "a blue ring")
     Path("texts").write_text("a zebra\na blue ring\nunicorns\na ring of two red circles\n")
-    rows = draw("--text-file", "texts")
+    rows = draw(*(word for line in Path("texts").read_text().splitlines() for word in ("--text", line)))
     np.testing.assert_array_equal(rows[1], alone[0])
     assert (rows[0] != rows[1]).any()
     said = capsys.readouterr().out
@@ -150,26 +150,6 @@ def test_captions_that_are_cut_are_told(clone, monkeypatch, capsys, context):
     GeneratorData.open("caption", Path("data/none"), Path("data/shards"), shards, None, load_catalog(), 0, context)
     told = f"3 of 4 different captions have more than {context or 5} tokens, `train_generator.dit.model.context_length`"
     assert capsys.readouterr().out == f"{told}: their ends are not read.\n"
-
-
-def test_a_word_of_few_captions_is_named_with_their_number(clone, monkeypatch, capsys):
-    train("caption")
-    write_params("caption", {"captions": "data/shards"})
-    texts = [text.split() for text in ImageShards.open_parts(["one"], "train").captions if text]
-    counts = {word: sum(word in text for text in texts) for text in texts for word in text}
-    rare = min(counts, key=counts.__getitem__)
-    monkeypatch.setattr("darkroom.tools.sample.texts._FEW", counts[rare] + 1)
-    draw("--text", " ".join(counts))
-    said = {line for line in capsys.readouterr().out.splitlines() if line.startswith("note: '")}
-    expected = {
-        f"note: {word!r} is in at most {count} captions that models/generator was trained on: too few to know it"
-        for word, count in counts.items()
-        if count == counts[rare]
-    }
-    assert said - {line for line in said if "is cut to" in line} == expected
-    monkeypatch.setattr("darkroom.tools.sample.texts._FEW", counts[rare])
-    draw("--text", rare)
-    assert "too few" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("condition", ["tokens", "caption"])
@@ -259,14 +239,13 @@ def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):
     alone = draw("--text", "a ring")
     Path("texts").write_text("two red circles\n\na ring\n", encoding="utf-8-sig")  # with a byte-order mark
     assert read_texts(Path("texts"), "texts") == ["two red circles", "a ring"]
-    both = draw("--text-file", "texts", "--by", "generator")
+    both = draw("--text", "two red circles", "--text", "a ring", "--by", "generator")
     assert len(alone) == 1 and len(both) == 2
     np.testing.assert_array_equal(both[1], alone[0])
     assert (both[0] != both[1]).any() and (draw("--text", "a ring", "--guidance", "5.0")[0] != alone[0]).any()
     capsys.readouterr()
     for words, told in (
         (["--labels", "noise"], "condition tokens, and knows no labels: give --text"),
-        (["--text-file", "nowhere"], "--text-file nowhere cannot be read"),
         (["--text", "a ring", "--by", "decoder"], "models/decoder is not there"),
     ):
         assert main(["sample", *words]) == 1 and told in capsys.readouterr().err

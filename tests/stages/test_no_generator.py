@@ -83,11 +83,6 @@ def test_the_same_bytes_again(clone: Path) -> None:
     assert {name: Path(folder, name).read_bytes() for folder in folders for name in files(folder)} == before
 
 
-def test_a_dry_run_trains_nothing(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train_generator", "--dry-run"]) == 0
-    assert f"# trains nothing: {REASON}\n" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "words", [("sample", "--labels", "3"), ("sample", "--text", "a 3", "--by", "generator"), ("invert",)]
 )

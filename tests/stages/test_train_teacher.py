@@ -17,7 +17,6 @@ from darkroom.models.tokenizers.settings import TrainTokenizer
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from darkroom.stages import train_teacher
-from darkroom.tools.dry_run import dry_run
 from data.making import Noise, make_part
 
 ROOT = Path(__file__).parents[2]
@@ -112,16 +111,6 @@ def test_one_class_that_a_loss_should_learn_from_is_told_before_any_work(clone):
     with pytest.raises(DarkroomError, match=r"^all images have the label .*which need no labels") as told:
         train_teacher.run(clone(network="teacher"))
     assert "\n" not in str(told.value) and not [*Path(".darkroom").rglob("images-*")]
-
-
-def test_the_dry_run_says_that_nothing_is_trained(clone, tmp_path):
-    for name in ("src", "docs"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    Path("data/none").touch()
-    clone()
-    assert "# trains nothing: `train_tokenizer.kl.perceptual.network` is none\n" in dry_run("train_teacher")
-    clone(network="teacher")
-    assert "trains nothing" not in dry_run("train_teacher")
 
 
 def test_every_kind_with_a_perceptual_loss_is_asked():

@@ -1,8 +1,6 @@
 """Presets: each fits, each means the same wherever one comes from, and params.yaml stays the file it was."""
 
-import shlex
 import shutil
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +12,8 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import lookup, read_yaml
 from darkroom.tools import preset
+from darkroom.tools.cores import Machine
 from darkroom.tools.editing import laid_over
-from darkroom.tools.init.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "presets").glob("*.yaml"))
@@ -138,7 +136,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(clone, capsys):
     before = (clone / "params.yaml").read_bytes()
     assert main(["preset", "digits-bf32"]) == 1
     assert "there is no preset `digits-bf32` in presets/; did you mean `digits-bf16`?" in capsys.readouterr().err
-    assert main(["preset", "../params", "--flags"]) == 1
+    assert main(["preset", "../params"]) == 1
     assert "known: digits, " in capsys.readouterr().err
     assert (clone / "params.yaml").read_bytes() == before
 
@@ -164,54 +162,6 @@ def test_nothing_is_written_that_is_not_valid(clone, text, sentence):
         preset.apply("mine")
     assert sentence in str(error.value)
     assert (clone / "params.yaml").read_bytes() == before
-
-
-LITERALS = [
-    (None, "null"),
-    (True, "true"),
-    (0.0001, "0.0001"),
-    (3, "3"),
-    ([128, 256], "[128,256]"),
-    ([], "[]"),
-    ([{"match": "dit/head.*", "rate": 0.5}], "[{match:'dit/head.*',rate:0.5}]"),
-    ("data/none", "data/none"),
-    ("Darkroom on digits", "Darkroom on digits"),
-    ("a, {word}'s \\", "'a, {word}\\'s \\\\'"),
-    ("true", "'true'"),
-    ("0.5", "'0.5'"),
-    ("", "''"),
-]
-
-
-@pytest.mark.parametrize(("value", "text"), LITERALS, ids=[text for _, text in LITERALS])
-def test_a_flag_gives_dvc_the_value_back(tmp_path, value, text):
-    """Through the shell, and through what DVC does with `-S`."""
-    from dvc.utils.hydra import apply_overrides
-
-    flag = preset.flag("a.b", value)
-    words = subprocess.run(["sh", "-c", f"printf '%s\\n' {flag}"], capture_output=True, text=True, check=True).stdout
-    option, override = words.splitlines()
-    assert option == "-S" and override == f"a.b={text}"
-    path = tmp_path / "params.yaml"
-    path.write_text("a:\n  b: before\n")
-    apply_overrides(path, [override])
-    assert yaml.safe_load(path.read_text()) == {"a": {"b": value}}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_flags_of_a_preset_are_the_preset(clone, name):
-    from dvc.utils.hydra import apply_overrides
-
-    before = (clone / "params.yaml").read_bytes()
-    words = shlex.split(preset.flags(name))
-    assert words[:3] == ["dvc", "exp", "run"] and (clone / "params.yaml").read_bytes() == before
-    overrides = [word for word in words[3:] if word != "-S"]
-    if overrides:
-        apply_overrides("params.yaml", overrides)
-    flagged = read_yaml(clone / "params.yaml")
-    (clone / "params.yaml").write_bytes(before)
-    preset.apply(name)
-    assert read_yaml(clone / "params.yaml") == flagged
 
 
 def test_comments_behind_an_empty_section_stay_where_they_are():

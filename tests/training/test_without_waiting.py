@@ -21,9 +21,8 @@ from darkroom.check.check import schema
 from darkroom.dag.stages import TRAININGS
 from darkroom.params.section import validate
 from darkroom.params.stage import given
-from darkroom.tools.plan.body import rehearse
 from darkroom.tools.plan.miniature import Miniature, count_images, enter, scratch
-from darkroom.tools.plan.rehearsal import endless, first_image
+from darkroom.tools.plan.rehearsal import endless, first_image, rehearse
 from darkroom.training import precision
 from darkroom.training.start import open_training
 from tools.plan.conftest import clone  # noqa: F401

@@ -21,7 +21,6 @@ from darkroom.params.section import PARAMS, description
 from darkroom.params.stage import read_yaml
 from darkroom.params.training import SharedTraining, Training
 from darkroom.tools.editing import DEFAULT_VALUE, shown, value_of
-from darkroom.tools.preset import flag
 
 REQUIRED = object()  # the default of a key that has none
 ENTRY = "*"  # stands for the name of a part or of a U-Net
@@ -119,7 +118,7 @@ _SHARED = {key.name: key.default for key in keys(Training)}
 _HEAD = """# Parameters
 
 Every key of params.yaml, made by `darkroom params --write` from the settings classes. `*` stands for the name of a
-part or of a U-Net. `darkroom params` prints the same with your values; `darkroom params KEY` how an experiment sets it.
+part or of a U-Net. `darkroom params` prints the same with your values.
 
 A key that does not stand in params.yaml has its default. To set one, add it below its section, or for one experiment
 write `++`: `dvc exp run -S '++train_tokenizer.vqgan.width=64'`. Without `++`, DVC answers "Could not override".
@@ -157,10 +156,7 @@ def params(
     lines = [line for name, key in chosen for line in _lines(name, key, raw, values)]
     if len(chosen) < len(leaves):
         lines += ["", f"{len(leaves) - len(chosen)} further keys have their defaults: `darkroom params … --all`."]
-    if len(leaves) == 1 and prefix == leaves[0][0]:
-        there = value_of(raw, prefix) is not DEFAULT_VALUE  # else Hydra adds it only with `++`
-        lines += ["", f"As an experiment: dvc exp run {flag(prefix, value_of(values, prefix), there)}"]
-    elif len(standing) < len(chosen):
+    if len(standing) < len(chosen):
         lines += ["", "- marks a key that does not stand in params.yaml: `dvc exp run -S '++KEY=VALUE'` adds it."]
     return "\n".join(lines)
 

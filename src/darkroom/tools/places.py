@@ -18,10 +18,6 @@ def require_picture(option: str, target: Path) -> None:
 def require_no_output(option: str, target: Path) -> None:
     """Check that a path can be written, lies in no output of a stage, and no output in it. Outside a clone: the first.
 
-    Args:
-        option: as it was given, for the message.
-        target: the path.
-
     Raises:
         DarkroomError: a stage writes there, or the folder is not writable; names it.
     """

@@ -5,9 +5,6 @@ A preset means the same whatever was applied before: what any of them may change
 """
 
 import difflib
-import re
-import shlex
-from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,20 +13,15 @@ from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.check.check import check
-from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
+from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
-from darkroom.tools.init.machine import this_machine
 
 PRESETS = Path("presets")
 DEFAULT = "digits"
-
-# What the grammar of `dvc exp run -S` (Hydra's) reads as text without quotes.
-_PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
-_READ_AS_OTHER = {"true", "false", "null", "nan", "inf"}
 
 
 def names() -> list[str]:
@@ -66,64 +58,9 @@ def overlay(name: str) -> dict[str, Any]:
     return {key: DEFAULT_VALUE for other in names() for key in _own(other)} | _own(DEFAULT) | own
 
 
-def changes(name: str, values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what a preset changes in the values of params.yaml: old and new by dotted key.
-
-    DEFAULT_VALUE stands for a key that is not there.
-
-    Raises:
-        DarkroomError: no such preset, or it names a part or a U-Net that params.yaml does not have.
-    """
-    found = {}
-    for key, new in overlay(name).items():
-        _require_entry(name, key, values)
-        old = value_of(values, key)
-        if (type(old), old) != (type(new), new):
-            found[key] = (old, new)
-    return found
-
-
-def _require_entry(name: str, key: str, values: Mapping[str, Any]) -> None:
-    """Refuse a preset that names a part or a U-Net of the committed params.yaml which is gone."""
-    for over in FOREACH.values():
-        if key.startswith(f"{over}."):
-            entry = key.removeprefix(f"{over}.").partition(".")[0]
-            if value_of(values, f"{over}.{entry}") is DEFAULT_VALUE:
-                raise DarkroomError(
-                    f"the preset `{name}` does not fit: {PARAMS} has no `{over}.{entry}`. Presets are laid over the "
-                    "committed params.yaml: bring it back (`git checkout params.yaml`), or change the file by hand."
-                )
-
-
-def flag(key: str, value: Any, there: bool = True) -> str:
-    """Return the option of `dvc exp run` that sets a key, or takes it out, quoted for a shell.
-
-    DEFAULT_VALUE takes the key out; Hydra adds a key that is not there only with `++`.
-    """
-    change = f"~{key}" if value is DEFAULT_VALUE else f"{key if there else '++' + key}={_literal(value)}"
-    return f"-S {shlex.quote(change)}"
-
-
-def _literal(value: Any) -> str:
-    """Return a value in the grammar of Hydra's overrides, in which an unquoted comma would make a sweep."""
-    if isinstance(value, list):
-        return f"[{','.join(map(_literal, value))}]"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_literal(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, str) and (not _PLAIN.fullmatch(value) or value.lower() in _READ_AS_OTHER):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return shown(value)
-
-
 def listing() -> str:
     """Return the presets and what they are, for a person."""
     return "\n\n".join("\n    ".join([name, *comment(name)]) for name in names())
-
-
-def flags(name: str) -> str:
-    """Return the command that runs a preset as an experiment, and leaves params.yaml as it is until then."""
-    options = [flag(key, new, old is not DEFAULT_VALUE) for key, (old, new) in changes(name, read_yaml(PARAMS)).items()]
-    return " ".join(["dvc exp run", *options])
 
 
 def apply(name: str, fit: bool = False) -> str:
@@ -135,8 +72,10 @@ def apply(name: str, fit: bool = False) -> str:
     Raises:
         DarkroomError: no such preset, or params.yaml would not be valid.
     """
-    found = changes(name, read_yaml(PARAMS))
-    device = (read_yaml(PARAMS).get("run") or {}).get("device", "auto")
+    values = read_yaml(PARAMS)
+    found = {key: (value_of(values, key), new) for key, new in overlay(name).items()}
+    found = {key: (old, new) for key, (old, new) in found.items() if (type(old), old) != (type(new), new)}
+    device = (values.get("run") or {}).get("device", "auto")
     if fit and any(new == "bf16" for _, new in found.values()) and not this_machine(device).bf16:
         found = {key: (old, "fp32" if new == "bf16" else new) for key, (old, new) in found.items()}
     if not found:
@@ -145,7 +84,10 @@ def apply(name: str, fit: bool = False) -> str:
     try:
         check(parse_yaml(text, PARAMS))
     except DarkroomError as error:
-        raise DarkroomError(f"nothing was written: with the preset `{name}`, {error}") from None
+        raise DarkroomError(
+            f"nothing was written: with the preset `{name}`, {error} Presets are laid over the committed params.yaml: "
+            f"`git checkout {PARAMS}` brings it back."
+        ) from None
     write_bytes(PARAMS, text.encode())
     width = max(map(len, found))
     return "\n".join(f"{key:<{width}}  {shown(old)} -> {shown(new)}" for key, (old, new) in found.items())
@@ -153,12 +95,9 @@ def apply(name: str, fit: bool = False) -> str:
 
 def preset(
     name: Annotated[str | None, Argument(help="a file of presets/, without .yaml; default: list them")] = None,
-    as_flags: Annotated[bool, Option("--flags", help="print it as `dvc exp run -S …`, and change nothing")] = False,
     fit: Annotated[
         bool, Option("--fit", help="fp32 in place of bf16 where this machine is not faster in bf16")
     ] = False,
 ) -> str:
     """Return the list of presets, or what one changes. Raises as `apply`."""
-    if name is None:
-        return listing()
-    return flags(name) if as_flags else apply(name, fit)
+    return listing() if name is None else apply(name, fit)

@@ -33,7 +33,7 @@ def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> tu
     Moves it to where it belongs in the state folder, and prints what was decided and why. `code` is the fingerprint of
     the code that runs now, `choice` `run.changed_code`.
     """
-    from darkroom.training import checkpoint  # torch, which a dry run does without
+    from darkroom.training import checkpoint  # loads torch
 
     newest = map(checkpoint.newest, (state, *sorted(state.glob("code-*"))))
     found = [folder for folder in newest if folder is not None]

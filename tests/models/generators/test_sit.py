@@ -132,11 +132,11 @@ def test_a_sit_trains_on(here: Path) -> None:
 def test_a_sit_leaves_as_it_came(here: Path) -> None:
     tensors = write_sit(here / "some.pt", len(write_clone()), learned=False)
     trained("pretrained", name=None, folder="some.pt", heads=HEADS, objective="flow")
-    export(here / "out", "pt", "other")
+    export(here / "out", "pt")
     found = torch.load(here / "out/model.pt")
     assert found.keys() == tensors.keys() and all(torch.equal(found[name], tensors[name]) for name in tensors)
     with pytest.raises(DarkroomError, match="`time_units` sit: take --format pt or safetensors"):
-        export(here / "diffusers", "diffusers", "other")
+        export(here / "diffusers", "diffusers")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

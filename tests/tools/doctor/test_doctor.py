@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from darkroom import cli
-from darkroom.tools.doctor import clone, examine, machine, packages
+from darkroom.tools.doctor import clone, examine, packages
 from darkroom.tools.doctor.packages import note, ok, problem
 
 SOURCE = Path(__file__).resolve().parents[3]
@@ -73,8 +73,9 @@ def test_torch_and_torchvision_must_be_a_pair(monkeypatch):
 
 
 def test_while_stages_run_torch_is_not_loaded(empty, monkeypatch):
-    monkeypatch.setattr(packages.importlib, "import_module", lambda name: pytest.fail(f"{name} was loaded"))
     monkeypatch.setattr("darkroom.dag.records.engine_runs", lambda: True)
+    for check in ("packages.torch_pair", "clone.devices"):
+        monkeypatch.setattr(f"darkroom.tools.doctor.{check}", lambda check=check: pytest.fail(f"{check} was called"))
     assert "devices not asked" in {found.subject: found.text for found in examine.findings()}["torch"]
 
 
@@ -103,17 +104,17 @@ def test_a_device_that_is_not_there_is_a_fault(empty, monkeypatch):
     levels = {"auto": "ok", "cpu": "ok", "cuda": "fault", "cuda:1": "fault", "cuda:one": "fault", "mps": "fault"}
     for device, level in levels.items():
         Path("params.yaml").write_text(f"run:\n  device: {device}\n")
-        assert list(machine.devices())[-1].level == level
+        assert list(clone.devices())[-1].level == level
     Path("params.yaml").unlink()
-    assert list(machine.devices())[-1].text == "`run.device` is auto: stages run on cpu"
+    assert list(clone.devices())[-1].text == "`run.device` is auto: stages run on cpu"
 
 
 def test_a_full_disk_is_a_fault_and_a_nearly_full_one_a_note(empty, monkeypatch):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(machine, "_cache", lambda: empty / "not/yet")
+    monkeypatch.setattr(clone, "_cache", lambda: empty / "not/yet")
     for free, level in ((5e8, "fault"), (5e9, "note"), (5e10, "ok")):
-        monkeypatch.setattr(machine.shutil, "disk_usage", lambda path, free=free: usage(1e12, 0, free))
-        found = list(machine.disk())
+        monkeypatch.setattr(clone.shutil, "disk_usage", lambda path, free=free: usage(1e12, 0, free))
+        found = list(clone.disk())
         assert [finding.subject for finding in found] == ["disk", "disk of cache", "disk of state"]
         assert levels(found) == [level] * 3 and str(empty) in found[1].text
 
@@ -171,32 +172,6 @@ def test_a_lock_that_was_cut_short_is_a_fault(empty):
     assert lock.read_text().endswith("<<<<<<< HEAD\n")  # the doctor looks, and mends nothing
 
 
-def test_outputs_that_are_in_no_cache_are_a_note(empty, monkeypatch):
-    monkeypatch.setattr(clone, "lost_of", lambda: {})
-    assert levels(clone.cache()) == ["ok"]
-    monkeypatch.setattr(clone, "lost_of", lambda: {"train_generator": ["models/generator", "curves/generator"]})
-    (found,) = clone.cache()
-    assert found.level == "note" and "models/generator, curves/generator: not in DVC's cache" in found.text
-    assert "`dvc commit train_generator`" in found.text
-
-
-def test_remotes_whose_objects_dvc_trusts_are_a_note_with_the_command(empty):
-    assert levels(clone.remotes()) == ["fault"]
-    dvc = [sys.executable, "-m", "dvc"]
-    subprocess.run([*dvc, "init", "-q", "--no-scm"], check=True)
-    assert list(clone.remotes()) == [ok("remotes", "none of DVC's")]
-    with Path(".dvc/config").open("a") as config:
-        config.write("['remote \"store\"']\nurl = /a\n")
-    Path(".dvc/config.local").write_text("['remote \"mine\"']\nurl = /b\n['remote \"store\"']\njobs = 2\n")
-    found = list(clone.remotes())
-    assert levels(found) == ["note", "note"]
-    for finding in found:
-        command = finding.text.split("`")[3]
-        assert command.startswith("dvc remote modify ") and command.endswith(" verify true")
-        subprocess.run([*dvc, *command.split()[1:]], check=True)
-    assert list(clone.remotes()) == [ok("remotes", "store, mine: `dvc pull` compares hashes")]
-
-
 def test_left_over_states_are_told_with_size_and_images(empty):
     assert levels(clone.states()) == ["ok"]
     folder = empty / ".darkroom/state/train_generator-0123456789abcdef"
@@ -245,3 +220,20 @@ def test_it_survives_a_folder_that_is_nothing(empty):
     assert not sound
     subjects = {line.split()[1] for line in text.splitlines() if line.startswith("fault")}
     assert {"packages", "code", "git", "params.yaml"} <= subjects
+
+
+def test_remotes_whose_objects_dvc_trusts_are_a_note_with_the_command(empty):
+    assert levels(clone.remotes()) == ["fault"]
+    dvc = [sys.executable, "-m", "dvc"]
+    subprocess.run([*dvc, "init", "-q", "--no-scm"], check=True)
+    assert list(clone.remotes()) == [ok("remotes", "none of DVC's")]
+    with Path(".dvc/config").open("a") as config:
+        config.write("['remote \"store\"']\nurl = /a\n")
+    Path(".dvc/config.local").write_text("['remote \"mine\"']\nurl = /b\n['remote \"store\"']\njobs = 2\n")
+    found = list(clone.remotes())
+    assert levels(found) == ["note", "note"]
+    for finding in found:
+        command = finding.text.split("`")[3]
+        assert command.startswith("dvc remote modify ") and command.endswith(" verify true")
+        subprocess.run([*dvc, *command.split()[1:]], check=True)
+    assert list(clone.remotes()) == [ok("remotes", "store, mine: `dvc pull` compares hashes")]

@@ -10,8 +10,8 @@ from PIL import Image
 
 from darkroom.params.stage import read_yaml
 from darkroom.tools import preset
+from darkroom.tools.cores import Machine
 from darkroom.tools.init import command, facts, measuring
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.plan.plan import Job, Planned
 from darkroom.tools.plan.table import Whole
 
@@ -55,10 +55,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         jobs = {name: Job(3 + each * values[name]["training"]["images"], 1) for name, each in SECONDS.items()}
         jobs |= {f"ingest@{part}": Job(1.0, 1) for part in values["parts"]}
         needs = {name: set[str]() for name in jobs} | {"train_generator": {"train_tokenizer"}}
-        return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), {}, [], needs, jobs)
+        return Planned([], Whole(0.0, 0.0, 0.0, 2, 1.5, 1.0), [], needs, jobs)
 
     monkeypatch.setattr(measuring, "planned", planned)
-    monkeypatch.setattr(command, "tuned", lambda *_: command.Quicker())
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed
     monkeypatch.setattr(facts, "LOOKED", 300)  # images of a collection: rendered scenes take a while
     return seen

@@ -1,7 +1,6 @@
 """What is in a source: of folders of every kind, of tars, of sources with a name."""
 
 import io
-import json
 import re
 import tarfile
 
@@ -38,14 +37,7 @@ def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
     assert found.side == (32, 32, 48)
     assert (found.found, found.looked, found.left_out) == (50, 50, 1)
     assert found.images == 48  # that can be read, and differ
-    assert found.duplicates == pytest.approx(1 / 49)
     assert not found.classes and not found.has_captions
-
-
-def test_formats_that_are_not_read_are_named(clone, pictures):
-    root = pictures("pictures", [f"{number}.png" for number in range(50)])
-    (root / "telephone.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
-    assert look(opened(str(root))).convert == {"HEIC": 1}
 
 
 def test_what_ingest_leaves_out_is_counted(clone, pictures):
@@ -77,7 +69,6 @@ def test_how_many_images_differ_is_known_by_a_sample(clone, pictures, monkeypatc
     found = look(opened(str(root)))
     assert (found.found, found.looked) == (400, 150)
     assert found.images == pytest.approx(different, rel=0.15 if different < 400 else 0)
-    assert found.duplicates == 1 - found.images / 400
 
 
 def test_captions_and_their_length(clone, pictures):
@@ -146,14 +137,6 @@ def write_tar(path, pictures, numbers, members):
         (lambda number: {"cls": b"%d" % (number % 2), "txt": b"a number"}, {}),
         (lambda number: {"txt": b"a number"}, {"label": None}),
         (lambda number: {}, {"label": None, "caption": None}),
-        (
-            lambda number: {"json": json.dumps({"key": number, "label": "ab"[number % 2], "caption": "a"}).encode()},
-            {"label": "json:label", "caption": None},
-        ),
-        (
-            lambda number: {"json": json.dumps({"conversations": [{"from": "gpt", "value": f"{number}"}]}).encode()},
-            {"label": None, "caption": "json:conversations"},
-        ),
     ],
 )
 def test_tars(clone, pictures, tmp_path, members, settings):
@@ -170,6 +153,8 @@ def test_tars(clone, pictures, tmp_path, members, settings):
     assert (found.images, found.left_out) == (60, 0)
     assert len(found.classes) == (0 if settings.get("label", "cls") is None else 2)
     assert entry(subject, 60)["path"] == str(folder)
+    PARAMS.write_text(PARAMS.read_text().replace("webdataset: {}", "webdataset:\n  label: json:label"))
+    assert opened(str(folder), {}).part.settings == {**defaults, **settings, "label": "json:label"}
 
 
 def test_a_tar_with_links_that_lead_nowhere_is_read(clone, pictures, tmp_path):

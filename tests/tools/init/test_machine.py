@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from darkroom.tools.init import machine
-from darkroom.tools.init.machine import this_machine
+from darkroom.tools import cores as machine
+from darkroom.tools.cores import this_machine
 
 
 @pytest.mark.parametrize(("seconds", "bf16"), [((0.2, 0.1), True), ((0.1, 0.1), False), ((0.1, 1.5), False)])

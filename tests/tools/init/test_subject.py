@@ -85,37 +85,12 @@ def test_texts_beside_the_images_are_captions_where_most_have_one(pictures, endi
     assert settings.caption == "txt" and "Captions are of the text files" in notes[0]
 
 
-@pytest.mark.parametrize(
-    ("folders", "repeats"),
-    [
-        (["10_my cat", "1_dog"], {"my cat", "dog"}),
-        (["img/10_cat", "reg/1_dog"], {"cat", "dog"}),
-        (["2_cat", "dog"], None),
-        (["1_dog", "2_dogs", "3_dogs"], None),  # numbered
-        (["01_cat", "02_dog"], None),
-        (["2019_cat", "2020_dog"], None),  # dates
-        (["2019_cat"], None),
-    ],
-)
-def test_folders_with_repeat_counts_give_the_class_without_them(pictures, folders, repeats):
-    root = pictures("pictures", classes(*folders), size=(2, 2))
-    for path in classes(*folders):
-        (root / path).with_suffix(".caption").write_text("a thing")
-    settings, notes = folder_settings(root)
-    assert settings.repeats == (repeats is not None) and settings.caption == "txt"
-    assert any("Folders are named with repeat counts" in note for note in notes) == settings.repeats
-    if repeats:
-        source = Source(settings, root)
-        assert {source.read(entry).label for entry in source.entries(0, None)} == repeats
-
-
-def test_a_folder_with_a_repeat_count_and_captions_of_both_endings_are_named(pictures):
+def test_captions_of_both_endings_are_named(pictures):
     root = pictures("pictures", classes("10_cat"), size=(2, 2))
     for number in range(20):
         (root / "10_cat" / f"{number}.caption").write_text("a thing")
     (root / "10_cat" / "0.txt").write_text("a thing")
     assert folder_settings(root)[1] == (
-        "Folders are named with repeat counts, 10 × `cat`: training does not use them (`folder.repeats`).",
         "Captions are of the text files beside the images, `.txt` or `.caption`; 1 `.caption` beside a `.txt` are not "
         "read.",
     )

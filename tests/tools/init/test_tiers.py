@@ -11,18 +11,18 @@ from darkroom.check.check import check, completed
 from darkroom.dag.stages import STAGES
 from darkroom.models.generators.dit.settings import Model
 from darkroom.params.stage import DVC, items, lookup, read_yaml, resolve, scope, spread_over, stage_entry
+from darkroom.tools.cores import Machine
 from darkroom.tools.editing import leaves
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import TIERS, Wish, propose, trainings
 from darkroom.tools.init.writing import text_of
 from tools.init.conftest import Pictures, classes
 from tools.init.test_proposal import FACTS
 
 SMALL = next(tier for tier in TIERS if tier.name == "small")
-# Of the machine, of kinds that are not chosen, what a U-Net has as `sample_decoder.common` has it, and what Gaussian
+# Of the machine, of unCLIP, of kinds not chosen, what a U-Net has as `sample_decoder.common` has it, and what Gaussian
 # diffusion, which params.yaml may ask for, would refuse; scores while the generator trains, which need the evaluator.
 OTHERS = re.compile(
-    r"^train_generator\.(evaluate|dit\.sampling)\.|\.(threads|precision|time_shift)$|\.(none|pretrained)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\."
+    r"^train_generator\.(evaluate|dit\.sampling)\.|\.(threads|precision|time_shift)$|\.(none|pretrained)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\.|^train_(clip|decoder|prior)\."
 )
 
 
@@ -30,15 +30,14 @@ OTHERS = re.compile(
 def written(clone: Path, pictures: Pictures) -> dict[str, Any]:
     """What `darkroom init` writes for a folder of captioned pictures, its trainings as long as is enough.
 
-    Of the transformer what it writes where there are classes alone: the defaults have it beside CLIP and decoder.
+    Without CLIP; the default decoder makes latents.
     """
     source = {"source": "folder", "path": str(pictures("mine", classes("cat", "dog"))), "embeddings": "data/none"}
-    choices = {}
-    for wish in (Wish("mine", source, text=True, generator="unclip"), Wish("mine", source, text=False)):
-        lengths = {name: SMALL.enough[name] for name in trainings(wish)}
-        found = propose(FACTS, wish, SMALL, Machine(2), lengths)
-        choices |= {key: choice for key, choice in found.items() if not choices or "_generator." in key}
-    return yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
+    wish = Wish("mine", source, text=False)
+    choices = propose(FACTS, wish, SMALL, Machine(2), {name: SMALL.enough[name] for name in trainings(wish)})
+    values = yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
+    values["train_decoder"] |= {"tokenizer": "models/tokenizer", "latents": "data/latents"}
+    return values
 
 
 def bare(values: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def resolved(values: dict[str, Any]) -> dict[str, Any]:
 
 def test_what_init_writes_is_the_default(written: dict[str, Any]) -> None:
     least = bare(written)
-    assert len(list(leaves(least))) < len(list(leaves(written))) / 2
+    assert len(list(leaves(least))) < len(list(leaves(written))) * 0.6
     assert "fit each other" in check(least)
     default, asked = resolved(least), resolved({name: written[name] for name in least})
     assert default == asked

@@ -1,7 +1,5 @@
 """params.yaml as `darkroom init` writes it: values, comments behind them, and nothing lost."""
 
-import signal
-
 import pytest
 import yaml
 
@@ -108,15 +106,3 @@ def test_params_are_as_they_were_after_an_error(clone, error):
         path.write_text("measured")
         raise error
     assert path.read_bytes() == before
-
-
-def test_sigterm_ends_it_as_an_error_does(clone):
-    path = clone / "params.yaml"
-    before, handler = path.read_bytes(), signal.getsignal(signal.SIGTERM)
-    with restored():
-        path.write_text("measured")
-        with pytest.raises(SystemExit) as ended:
-            signal.raise_signal(signal.SIGTERM)
-        assert ended.value.code == 143 and path.read_bytes() == before  # at once: what is measured may take long to end
-    assert path.read_bytes() == before
-    assert signal.getsignal(signal.SIGTERM) is handler

@@ -49,8 +49,8 @@ def clone(tmp_path, monkeypatch):
 def quick(clone, monkeypatch):
     """The folder, whose plan runs stages in this process; `quick(stale, known)` is what DVC says."""
     from darkroom.tools.plan import plan, rehearsal
-    from darkroom.tools.plan.body import rehearse
     from darkroom.tools.plan.plan import Dag
+    from darkroom.tools.plan.rehearsal import rehearse
 
     class Done(Future):
         def __init__(self, found):

@@ -11,7 +11,7 @@ looked = []
 torch._C._cuda_getDeviceCount = lambda: looked.append("cuda") or 0
 torch._C._accelerator_getAccelerator = lambda: looked.append("accelerator") or torch.device("cuda")
 import darkroom.tools.plan.libraries
-import darkroom.tools.plan.body
+import darkroom.tools.plan.rehearsal
 print(list(looked), torch.cuda.is_available(), looked)
 """
 

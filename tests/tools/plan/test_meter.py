@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from darkroom.tools.plan import meter
-from darkroom.tools.plan.libraries import loading_seconds
 
 STEPS = 30
 
@@ -91,12 +90,3 @@ def test_after_forgetting_a_network_answers_itself(slow):
         slow.calls.clear()
         slow(torch.zeros(4, 12))
     assert slow.calls == [4]
-
-
-def test_libraries_count_where_a_module_takes_something_from_them(monkeypatch):
-    from darkroom.tools.plan import libraries
-
-    monkeypatch.setattr(libraries, "SECONDS", {"torch": 2.0, "diffusers": 1.0})
-    names = {name for name in libraries.sys.modules if name != "darkroom.tools.plan.meter"}
-    assert loading_seconds(names) == 2.0
-    assert loading_seconds({*names, "darkroom.tools.plan.meter"}) == 0

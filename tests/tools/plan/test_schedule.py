@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.tools.plan.plan import Job, ends, side_by_side
+from darkroom.tools.plan.plan import Job, side_by_side
 
 
 def test_stages_wait_for_those_that_they_need_and_for_cores():
@@ -13,14 +13,6 @@ def test_stages_wait_for_those_that_they_need_and_for_cores():
     assert side_by_side(jobs, needs, 1) == 10
     assert side_by_side(jobs, needs, 2) == 7
     assert side_by_side({}, needs, 2) == 0
-    assert ends(jobs, needs, 1) == {"a": 1, "c": 3, "d": 7, "b": 10}
-    assert ends(jobs, needs, 2) == {"a": 1, "c": 3, "b": 4, "d": 7}
-
-
-def test_the_longest_way_goes_first():
-    """Short ones first would leave the long one alone at the end: 2 + 5."""
-    jobs = {"short": Job(1, 1), "other": Job(1, 1), "long": Job(5, 1)}
-    assert side_by_side(jobs, {}, 2) == 5
 
 
 def test_a_stage_of_all_threads_runs_alone_and_more_than_there_are_means_all():

@@ -14,11 +14,10 @@ from darkroom.params.stage import read_yaml
 from darkroom.tools.plan.forks import Lost
 from darkroom.tools.plan.plan import Dag
 from darkroom.tools.plan.table import StagePlan
-from darkroom.tools.tune import command, search, trials
+from darkroom.tools.tune import command, search
 from darkroom.tools.tune.command import tune
 from darkroom.tools.tune.search import Found
 from tools.plan.conftest import clone  # noqa: F401
-from tools.plan.test_plan import change
 from tools.tune.test_search import EXACTLY, NOW, Machine
 
 STAGES = ["ingest@first", "train_extractor", "train_generator", "train_classifier"]
@@ -28,7 +27,7 @@ IDLE = Found(why=search.NOTHING)
 
 def test_while_an_engine_runs_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(command, "engine_runs", lambda: True)
-    monkeypatch.setattr(command, "trials", lambda *_: pytest.fail("it was tried"))
+    monkeypatch.setattr(command, "_trials", lambda *_: pytest.fail("it was tried"))
     (said,) = tune()
     assert "try again when they have finished" in said
 
@@ -57,13 +56,13 @@ def machine(clone, monkeypatch):  # noqa: F811
             assert os.environ["OMP_NUM_THREADS"] == "2"
             yield submit
 
-        monkeypatch.setattr(trials, "forks", forks)
-        monkeypatch.setattr(trials, "_miniature", nothing)
-        monkeypatch.setattr(trials, "core_count", lambda: 2)
+        monkeypatch.setattr(command, "forks", forks)
+        monkeypatch.setattr(command, "_miniature", nothing)
+        monkeypatch.setattr(command, "core_count", lambda: 2)
         monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
         needs = {name: {stages[0]} - {name} for name in stages}
-        monkeypatch.setattr(trials, "ask_dvc", lambda: Dag(stages, set(stages), needs))
-        monkeypatch.setattr(trials, "in_miniature", lambda _, names, *rest: {name: StagePlan(name) for name in names})
+        monkeypatch.setattr(command, "ask_dvc", lambda: Dag(stages, set(stages), needs))
+        monkeypatch.setattr(command, "in_miniature", lambda _, names, *rest: {name: StagePlan(name) for name in names})
         return clone
 
     return says
@@ -78,19 +77,18 @@ def value(clone, *path):  # noqa: F811
 
 
 def test_what_pays_is_said_and_written_where_that_is_wanted(machine):
-    quick = Machine({("threads", 2): 0.6, ("precision", "bf16"): 0.8, ("micro_batch", 32): 0.9})
+    quick = Machine({("threads", 2): 0.6, ("precision", "bf16"): 0.8})
     clone = machine(quick, {"train_classifier": IDLE})  # noqa: F811
     before = (clone / "params.yaml").read_text()
     said = "\n".join(tune())
     assert "train_extractor: 1,000 updates of 64 images" in said and "train_classifier:" not in said
-    assert "train_generator.training.threads: 2" in said and "run.micro_batch: 32" in said and "--write" in said
+    assert "train_generator.training.threads: 2" in said and "--write" in said
     assert (clone / "params.yaml").read_text() == before
     list(tune(write=True))
     check()
     for stage in ("train_extractor", "train_generator"):
         assert value(clone, stage, "training", "threads") == 2
         assert value(clone, stage, "training", "precision") == "bf16"
-    assert value(clone, "run", "micro_batch") == 32
     assert value(clone, "train_classifier", "training", "precision") != "bf16"
 
 
@@ -108,37 +106,13 @@ def test_each_setting_is_told_of_as_soon_as_it_was_tried(machine):
     assert all(line[at - 1] != " " and line[at : at + 2] in ("  ", "") for line in table for at in ends)
 
 
-def test_a_key_of_run_is_set_where_all_trainings_take_it(machine):
-    clone = machine(Machine({("micro_batch", 32): 0.9}), {"train_generator": Machine(), "train_classifier": IDLE})  # noqa: F811
-    list(tune(write=True))
-    assert value(clone, "run", "micro_batch") is None
-    said = "\n".join(tune(["train_extractor"], write=True))
-    assert "run.micro_batch: 32 would pay for train_extractor. Others share it" in said
-    assert value(clone, "run", "micro_batch") is None
-    clone = machine(Machine({("micro_batch", 32): 0.9}), {"train_generator": IDLE, "train_classifier": IDLE})
-    list(tune(write=True))
-    assert value(clone, "run", "micro_batch") == 32
-
-
-def test_a_key_that_is_set_is_taken_back_where_all_trainings_take_it_back(machine):
-    small = replace(EXACTLY, now={**NOW, "micro_batch": 16})
-    other = Machine(found=small)
-    clone = machine(Machine({("micro_batch", None): 0.5}, small), {"train_generator": other, "train_classifier": IDLE})  # noqa: F811
-    change(clone, "run", "micro_batch", value=16)
-    list(tune(write=True))
-    assert value(clone, "run", "micro_batch") == 16
-
-
-def test_each_u_net_has_its_own_keys_and_threads_only_where_all_take_them(machine):
+def test_each_u_net_has_its_own_keys_and_threads_that_all_share_are_not_tried(machine):
     quick = {("threads", 2): 0.5, ("precision", "bf16"): 0.5}
-    other = Machine({("threads", 2): 0.5}, precision_bf16={"departure": 1.0})
-    clone = machine(Machine(quick), {"train_decoder@up": other}, UNETS)  # noqa: F811
-    list(tune(["train_decoder@base"], write=True))
-    assert value(clone, "train_decoder", "training", "threads") != 2
-    assert value(clone, "train_decoder", "unets", "base", "training", "precision") == "bf16"
+    clone = machine(Machine(quick), {"train_decoder@up": Machine()}, UNETS)  # noqa: F811
     list(tune(write=True))
-    assert value(clone, "train_decoder", "training", "threads") == 2
+    assert value(clone, "train_decoder", "unets", "base", "training", "precision") == "bf16"
     assert value(clone, "train_decoder", "unets", "up", "training", "precision") is None
+    assert value(clone, "train_decoder", "training", "threads") != 2
     assert value(clone, "train_decoder", "training", "precision") != "bf16"
 
 
@@ -181,7 +155,7 @@ def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, m
     ):
         list(tune(["sample_generator"]))
     monkeypatch.setattr(
-        trials, "in_miniature", lambda *_: {STAGES[0]: StagePlan(STAGES[0], source="not measured", notes=["no disk"])}
+        command, "in_miniature", lambda *_: {STAGES[0]: StagePlan(STAGES[0], source="not measured", notes=["no disk"])}
     )
     assert "train_extractor: not tried, as ingest@first cannot run here" in next(iter(tune(["train_extractor"])))
 
@@ -198,7 +172,7 @@ def test_a_training_is_tried_in_processes_of_its_own(clone, monkeypatch, capsys)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     names = ["ingest@first", "ingest@second", "catalog", "train_extractor"]
     needs = {name: set(names[:at]) - ({names[0]} if at == 1 else set()) for at, name in enumerate(names)}
-    monkeypatch.setattr(trials, "ask_dvc", lambda: Dag(names, set(names), needs))
+    monkeypatch.setattr(command, "ask_dvc", lambda: Dag(names, set(names), needs))
     monkeypatch.setattr(search, "_options", lambda *_: [("precision", ("bf16",))])
     assert main(["tune", "train_extractor"]) == 0
     said = capsys.readouterr().out

@@ -19,7 +19,7 @@ def findings() -> Iterator[Finding]:
         yield from check()
     try:
         from darkroom.dag.records import engine_runs
-        from darkroom.tools.doctor import clone, machine
+        from darkroom.tools.doctor import clone
     except ModuleNotFoundError as error:
         yield problem("darkroom", f"it needs {error.name}, which is missing: the rest cannot be checked.")
         return
@@ -27,10 +27,10 @@ def findings() -> Iterator[Finding]:
         yield ok("torch", "not loaded, and devices not asked, since stages are running in this checkout")
     else:
         yield from packages.torch_pair()
-        yield from machine.devices()
-    for check in (machine.disk, clone.code, clone.git, clone.parameters, clone.lock_file):
+        yield from clone.devices()
+    for check in (clone.disk, clone.code, clone.git, clone.parameters, clone.lock_file):
         yield from check()
-    for check in (clone.cache, clone.remotes, clone.locks, clone.states):
+    for check in (clone.remotes, clone.locks, clone.states):
         yield from check()
 
 

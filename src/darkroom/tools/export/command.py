@@ -1,21 +1,14 @@
-"""`darkroom export`: models/generator or models/tokenizer in a format that others read, with a page about it."""
+"""`darkroom export`: models/generator or models/tokenizer in a format that others read."""
 
 import json
-import os
-import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from darkroom.artifacts.atomic import atomic_folder
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
+from darkroom.artifacts.manifest import ArtifactError, open_artifact
 from darkroom.artifacts.models import generator_manifest
-from darkroom.data.catalog import Catalog, load_catalog
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.dit.checkpoints import switch_of
@@ -31,7 +24,7 @@ MODEL, TOKENIZER = Path("models/generator"), Path("models/tokenizer")
 _KINDS = ("dit", "pretrained")
 
 
-def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
+def export(out: Path, form: str, weights: str = "ema") -> str:
     """Write models/generator into a new folder, and return a line that says so.
 
     `weights`: `ema`, or `raw`, those of the last optimizer step.
@@ -63,23 +56,6 @@ def export(out: Path, form: str, licence: str, weights: str = "ema") -> str:
         else:
             model.save_pretrained(folder)
         _write_facts(folder, manifest)
-        tag = _TAGS[model.config.condition]
-        _write_card(
-            folder,
-            "generator",
-            form,
-            out,
-            licence,
-            tags=["dit", f"{tag}-image-generation"],
-            tag=tag,
-            model=model,
-            manifest=manifest,
-            weights=weights,
-            gaussian=manifest.get("objective") == "gaussian",
-            steps=_steps(manifest),
-            catalog=_catalog(manifest),
-            scores=_scores() if weights == "ema" else {},
-        )
     return _written(out, form)
 
 
@@ -91,7 +67,7 @@ def _require_new(out: Path) -> None:
 
 def _written(out: Path, form: str) -> str:
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    return f"{out}: {form}, {size / 1e6:,.1f} MB; {out}/README.md says how it is loaded"
+    return f"{out}: {form}, {size / 1e6:,.1f} MB; docs/published.md says how it is loaded"
 
 
 def _write_diffusers(folder: Path, model: DiT, manifest: dict[str, Any]) -> None:
@@ -114,7 +90,7 @@ def _write_facts(folder: Path, manifest: dict[str, Any]) -> None:
     (folder / "darkroom.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
 
-def export_tokenizer(out: Path, form: str, licence: str) -> str:
+def export_tokenizer(out: Path, form: str) -> str:
     """Write the averaged weights of models/tokenizer into a new folder, and return a line that says so.
 
     `form`: diffusers, of a KL autoencoder; pt, of `dvae` what dalle-pytorch loads, of `vqgan` what MUSE's code does;
@@ -142,84 +118,4 @@ def export_tokenizer(out: Path, form: str, licence: str) -> str:
         names = ("tokenizer_kind", "image_shape", "latent_shape", "images_seen")
         facts = {name: manifest[name] for name in names if name in manifest}
         (folder / "darkroom.json").write_text(json.dumps(facts, indent=2) + "\n")
-        weights = "diffusion_pytorch_model" if isinstance(model, KLAutoencoder) else "model"
-        blocks: tuple[int, ...] = ()
-        if isinstance(model, VQGANTokenizer):
-            blocks = (*[0] * (model.config.layers - 1), model.config.residual_blocks)
-        tensors = f"{weights}.safetensors"
-        _write_card(
-            folder, "tokenizer", form, out, licence, [], model=model, facts=facts, tensors=tensors, blocks=blocks
-        )
     return _written(out, form)
-
-
-_TAGS = {
-    "class": "class-conditional",
-    "none": "unconditional",
-    "image": "CLIP-image-conditional",
-    "text": "text-conditional",
-    "tokens": "text-conditional",
-    "caption": "text-conditional",
-}
-
-
-def _write_card(folder: Path, name: str, form: str, out: Path, licence: str, tags: Sequence[str], **facts: Any) -> None:
-    """Write README.md, Markdown with the Hub's header, from the template NAME.md beside this file."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"escaped": escaped, "quoted": repr, "numbers": _rounded}
-    library = {"library_name": "diffusers"} if form == "diffusers" else {}
-    header = {"license": licence} | library | ({"tags": list(tags)} if tags else {})
-    text = environment.get_template(f"{name}.md").render(
-        header=yaml.safe_dump(header, sort_keys=False, default_flow_style=None),
-        form=form,
-        folder=os.fspath(out),
-        licence=licence,
-        parameters=sum(p.numel() for p in facts["model"].parameters()),
-        **facts,
-    )
-    (folder / "README.md").write_text(text)
-
-
-def escaped(text: str) -> str:
-    """Return Markdown that shows a text as it is, in one line."""
-    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", " ".join(text.split()))
-
-
-def _steps(manifest: Mapping[str, Any]) -> int:
-    """Return the steps of the example: at most 50, and such that DDIM goes through the timesteps evenly."""
-    timesteps = manifest["prediction"]["timesteps"] if manifest.get("objective") == "gaussian" else 50
-    return max(count for count in range(1, 51) if timesteps % count == 0)
-
-
-def _catalog(manifest: Mapping[str, Any]) -> Catalog | None:
-    """Return data/catalog, where it is still that of the training."""
-    with suppress(DarkroomError):
-        catalog = load_catalog(shards=None)
-        if manifest["images_seen"] and catalog.fingerprint == manifest.get("catalog"):
-            return catalog
-    return None
-
-
-def _scores() -> dict[str, float]:
-    """Return metrics/generator.json; nothing where samples of these weights were not scored."""
-    folder = Path("samples/generator")
-    try:
-        found: dict[str, float] = json.loads(Path("metrics/generator.json").read_text())
-        scored = json.loads(Path("cards/generator.json").read_text()).get("treatment", {}).get("samples")
-        samples = read_manifest(folder, "samples")
-    except (OSError, ValueError, DarkroomError):
-        return {}
-    how = samples.get("sampler", {})
-    others = how.get("weights") != "ema" or how.get("checkpoint") or how.get("distilled")
-    same = samples["model"] == manifest_hash(MODEL) and scored == manifest_hash(folder)
-    return found if same and not others else {}
-
-
-def _rounded(values: list[float]) -> str:
-    return ", ".join(f"{value:.4g}" for value in values)

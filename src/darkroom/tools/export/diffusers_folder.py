@@ -135,13 +135,9 @@ def _scheduler(manifest: Mapping[str, Any]) -> Any:
         from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
         return FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=objective.shift)
-    said = [
-        f"`{name}` {value}"
-        for name, value in manifest["prediction"].items()
-        if name in ("path", "flow_target", "time_units")
-    ]
-    has = ", ".join(said) or manifest["objective"]
+    names = ("path", "flow_target", "time_units")
+    has = ", ".join(f"`{name}` {manifest['prediction'][name]}" for name in names if name in manifest["prediction"])
     raise DarkroomError(
         "diffusers' schedulers follow flows on the straight path by their velocity, in times up to 1000, and "
-        f"`train_generator.dit.diffusion` has {has}: take --format pt or safetensors."
+        f"`train_generator.dit.diffusion` has {has or manifest['objective']}: take --format pt or safetensors."
     )

@@ -11,11 +11,10 @@ def command(
     out: Annotated[Path, Option(metavar="DIR", help="a new folder")] = Path("export"),
     form: Annotated[Literal["diffusers", "pt", "safetensors"], Option("--format", help="of the weights")] = "diffusers",
     weights: Annotated[Literal["ema", "raw"], Option(help="of the generator")] = "ema",
-    licence: Annotated[str, Option("--license", help="for the page, as the Hub names it")] = "other",
 ) -> str:
     """Return a line that says what was written. Raises as `export` and `export_tokenizer`."""
     from darkroom.tools.export.command import export, export_tokenizer
 
     if model == "tokenizer":
-        return export_tokenizer(out, form, licence)
-    return export(out, form, licence, weights)
+        return export_tokenizer(out, form)
+    return export(out, form, weights)

@@ -1,15 +1,13 @@
-"""Which columns of a table, of a data set of the Hub, or of the JSON in tars hold classes and captions."""
+"""Which columns of a table, or of a data set of the Hub hold classes and captions."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from darkroom.data.sources.captions import answer_of
 from darkroom.data.sources.hub import first_text, holds_texts, open_split
 from darkroom.data.tar_files import in_folder, shown_tar
-from darkroom.data.tars import Sample, members, samples
+from darkroom.data.tars import members, samples
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Hub
 
@@ -113,14 +111,11 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
 
 
 _MEMBERS = 3000  # of the first tar, that are looked at
-_JSON = 500  # samples whose JSON is read
 _MOST = 0.8  # fraction of the samples that must have a member, for this to be the rule
-_LABELS = ("cls", "label", "class")
-_CAPTIONS = ("txt", "caption", "text")
 
 
-def tar_settings(path: Path) -> dict[str, Any]:
-    """Return the settings that fit a folder of tars, or a tar: members or fields of the JSON for classes and captions.
+def tar_settings(path: Path) -> dict[str, str | None]:
+    """Return the members of classes and captions that most samples of a folder of tars, or of a tar, have: cls and txt.
 
     Raises:
         DarkroomError: the first tar cannot be read.
@@ -129,36 +124,10 @@ def tar_settings(path: Path) -> dict[str, Any]:
     shard = shown_tar(str(tar))
     try:
         found = samples(islice(members(tar, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
-        rows = _json(tar, found)
     except OSError as error:
         raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = choose({name: [row.get(name) for row in rows] for name in names}, "JSON")
-    label = _ending(found, _LABELS) or (f"json:{columns.label}" if columns.label else None)
-    caption = _ending(found, _CAPTIONS) or (f"json:{columns.caption}" if columns.caption else None)
-    return {"label": label, "caption": caption}
 
+    def ending(name: str) -> str | None:
+        return name if sum(name in sample for _, sample in found) >= max(1, _MOST * len(found)) else None
 
-def _ending(found: list[Sample], endings: tuple[str, ...]) -> str | None:
-    """Return the first ending that most samples have as a member."""
-    return next(
-        (each for each in endings if sum(each in sample for _, sample in found) >= max(1, _MOST * len(found))), None
-    )
-
-
-def _json(plain: Path, found: list[Sample]) -> list[dict[str, str | None]]:
-    """Return the texts and numbers in the JSON of some samples, as texts."""
-    rows: list[dict[str, str | None]] = []
-    with plain.open("rb") as file:
-        for _, sample in found[:_JSON]:
-            if (member := sample.get("json")) is None:
-                continue
-            file.seek(member.offset)
-            try:
-                row = json.loads(file.read(member.size))
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict):
-                values = {name: answer_of(value) for name, value in row.items()}
-                rows.append({key: str(each) for key, each in values.items() if isinstance(each, str | int | float)})
-    return rows
+    return {"label": ending("cls"), "caption": ending("txt")}

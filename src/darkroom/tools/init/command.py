@@ -3,34 +3,25 @@
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from darkroom.data.catalog import class_warnings
-from darkroom.data.decoding import CONVERT
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
-from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, time_of
+from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
 from darkroom.tools.init.facts import Facts, look
-from darkroom.tools.init.machine import this_machine
-from darkroom.tools.init.measuring import EVALUATOR, MARGIN, Measured, measure_sizes, worth, write_stood_in
-from darkroom.tools.init.proposal import SHORT, Wish, propose, training_images, trainings
+from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
+from darkroom.tools.init.proposal import Wish, propose, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
-from darkroom.tools.init.writing import LAST, Choice, begin_from, header, restored, text_of
+from darkroom.tools.init.writing import LAST, begin_from, header, restored, text_of
 from darkroom.tools.preset import DEFAULT, overlay
-from darkroom.tools.tune.search import EXACT, Tuned, key_of
-from darkroom.tools.tune.trials import trials
-
-_TUNED_FROM = 900.0  # seconds of the whole DAG, from which the minute that tuning takes is spent
-_LOG = Path("logs/init-tune.log")
-_KEYS = ("precision", "tf32", "channels_last", "compile")
-_COMPILES = {False: 1800.0, True: 300.0}  # seconds of a training, from which compiling is tried; on a GPU
 
 
 def init(request: Request) -> str:
@@ -46,77 +37,21 @@ def init(request: Request) -> str:
     facts = look(subject)
     text = request.wants_texts(facts.has_captions)
     if text and not facts.may_have_texts:
-        option = "--generator unclip" if request.generator == "unclip" else "--text"
         raise DarkroomError(
-            f"{option} needs captions of most images, and not all the same; here {facts.captioned:.0%} have "
+            f"--text needs captions of most images, and not all the same; here {facts.captioned:.0%} have "
             f"one{', always the same' if facts.captioned > 0.5 else ''}. docs/own-images.md says where captions may be."
         )
     wish = Wish(subject.name, entry(subject, facts.found), text, request.generator, request.size)
     seconds = request.minutes * 60 * MARGIN
-    with restored(request.dry_run) as keep:
+    with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
         choices = propose(facts, wish, measured.tier, machine, lengths)
-        quicker = Quicker()
-        if measured.seconds(lengths) >= _TUNED_FROM:
-            write_stood_in(before, facts, wish, measured.tier, machine, lengths)
-            quicker = tuned([name for name in trainings(wish) if name != EVALUATOR], machine.gpu, before, choices)
-            measured = measured.sparing(quicker.saved, lengths)
-            lengths = measured.fit(seconds)
-            choices = propose(facts, wish, measured.tier, machine, lengths)
-        subject = replace(subject, notes=(*subject.notes, *passed_over, *quicker.notes))
+        subject = replace(subject, notes=(*subject.notes, *passed_over))
         found = report(subject, facts, wish, request, measured, lengths)
-        written = text_of(before, choices | quicker.choices, header(request, found))
-        if not request.dry_run:
-            keep(written)
+        written = text_of(before, choices, header(request, found))
+        keep(written)
     return "\n".join([found, "", *after(facts, wish, request)])
-
-
-@dataclass(frozen=True)
-class Quicker:
-    """Settings that make trainings faster at equal loss."""
-
-    choices: dict[str, Choice] = field(default_factory=dict)  # by dotted key
-    saved: dict[str, float] = field(default_factory=dict)  # seconds of each training that changes
-    notes: list[str] = field(default_factory=list)  # sentences on trainings that were not tried
-
-
-def tuned(names: list[str], gpu: bool, before: str, proposed: Mapping[str, Choice]) -> Quicker:
-    """Try precision, memory layout and compilation of the trainings of params.yaml.
-
-    The evaluator's is not among `names`, so that the scores of all runs are of one scale. Those that pay must be valid
-    beside the `proposed` choices, which change the text `before`.
-    """
-    print("trying precision, memory layout and compilation …", flush=True)
-    params, quicker = read_yaml(PARAMS), Quicker()
-    with trials(names, _LOG) as on:
-        for stage in on.chosen:
-            lacking = f"{on.lacks[stage]} cannot run" if stage in on.lacks else ""
-            found = Tuned(stage, [] if lacking else list(on.tries(stage, _KEYS, _COMPILES[gpu])))
-            if why := lacking or found.why:
-                quicker.notes.append(f"Precision and compilation of {stage} were not tried: {why}.")
-                continue
-            choices = {key_of(stage, key, params): choice for key, choice in _choices(found).items()}
-            try:
-                text_of(before, {**proposed, **quicker.choices, **choices})
-            except DarkroomError as error:
-                quicker.notes.append(f"The settings that are faster for {stage} are not allowed here: {error}")
-                continue
-            quicker.choices.update(choices)
-            if choices and found.before.whole:
-                quicker.saved[stage] = found.before.whole - found.taken.found.whole
-    return quicker
-
-
-def _choices(found: Tuned) -> dict[str, Choice]:
-    before, after = found.before, found.taken.found
-    back = "otherwise it cannot run" if before.why else "otherwise losses or gradients depart"
-    pays = f"with what is tried here the training takes {after.whole / (before.whole or after.whole):.2f} of the time"
-    given_up = bool(before.why) or before.departs
-    return {
-        key: Choice(value, f"tried here: {back}" if given_up and value == EXACT.get(key) else pays)
-        for key, value in found.changes.items()
-    }
 
 
 def report(
@@ -135,13 +70,11 @@ def report(
             facts=facts,
             wish=wish,
             measured=measured,
-            convert=CONVERT,
             class_warnings=class_warnings({"train": facts.classes}),
             trainings=_trainings(facts, measured, lengths),
             total=total,
             seconds=60 * request.minutes,
             needed=math.ceil(total / 60 / MARGIN),
-            short=_short(measured, lengths),
         )
         .rstrip()
     )
@@ -160,22 +93,8 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
     return aligned(rows)
 
 
-def _short(measured: Measured, lengths: Mapping[str, int]) -> tuple[str, float, str] | None:
-    """Return the shortest training, which fraction of enough it gets, and what would help; None: all get enough."""
-    enough, fraction = measured.tier.enough, measured.fraction(lengths)
-    if fraction >= SHORT:
-        return None
-    name = min(lengths, key=lambda name: lengths[name] / enough[name])
-    if lengths[name] > 0.9 * measured.longest[name]:
-        return name, fraction, "more images would help more than more time"
-    longer = {name: min(enough[name], measured.longest[name]) for name in lengths}
-    return name, fraction, f"{time_of(measured.seconds(longer))} would do for networks of this size"
-
-
 def after(facts: Facts, wish: Wish, request: Request) -> list[str]:
     """Return the next steps, and where the old params.yaml is."""
-    if request.dry_run:
-        return ["Nothing was written: --dry-run."]
     then = "" if wish.generator == "none" else ", then the samples beside real images"
     lines = [
         f"params.yaml is written; as it was: {LAST}.",

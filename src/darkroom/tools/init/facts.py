@@ -4,8 +4,8 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
-from darkroom.data.decoding import CONVERT, open_image
+from darkroom.data.decoding import open_image
 from darkroom.data.draw import drawn
 from darkroom.data.preparing import eight_bits
 from darkroom.data.sample import Entry, Raw
@@ -40,9 +40,8 @@ class Facts:
 
     looked: samples that were tried; `ingest` leaves left_out of them out: damaged, wholly transparent, of one pixel, or
         of a key that another has. Those that could not be downloaded are not counted.
-    duplicates: fraction of the source's images that are copies of another, by an estimate where not all were looked at.
     tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
-    keys: what `ingest` stores of the samples, by key, and whether each has a caption; of those not read it is assumed.
+    keys: of what `ingest` stores of the samples; of those not read it is assumed.
     """
 
     images: int  # that differ, as `ingest` leaves copies out; what cannot be read is not counted
@@ -50,7 +49,6 @@ class Facts:
     left_out: int
     side: tuple[int, int, int]  # 5 %, 50 % and 95 % of the shorter side, pixels
     grey: float  # fraction of images without colour
-    duplicates: float
     classes: dict[str, int]  # images by class among those read, most frequent first; empty where there are none
     unlabelled: float  # fraction without a class, where there are classes
     captioned: float  # fraction with a caption
@@ -58,8 +56,7 @@ class Facts:
     tokens: int | None
     found: int  # images in the source, with copies and damaged ones
     seconds: float  # of reading an image
-    convert: dict[str, int]  # formats of pictures that are not read, and how many samples are of each
-    keys: Mapping[str, bool] = field(default_factory=dict)
+    keys: Set[str] = frozenset()
 
     @property
     def most_left_out(self) -> float:
@@ -109,8 +106,8 @@ def look(subject: Subject) -> Facts:
             "are needed, and some hundred give something to look at. Add images."
         )
     seen: dict[str, _Seen | None] = {}
-    wrong, convert = Counter[str](), Counter[str]()
-    looked = excused = 0
+    wrong = Counter[str]()
+    looked, excused, detail = 0, 0, ""
     start = time.monotonic()
     for entry in each_with_progress(entries, len(entries), "looking"):
         if looked >= _ENOUGH and time.monotonic() > start + _SECONDS:
@@ -123,15 +120,15 @@ def look(subject: Subject) -> Facts:
         except DamageError as error:
             seen[entry.where] = None
             wrong[error.reason] += 1
-            if error.detail.endswith(CONVERT):
-                convert[error.detail.partition(":")[0]] += 1
+            detail = error.detail
             excused += error.reason in EXCUSED
     usable = [one for one in seen.values() if one is not None]
     if not usable:
-        said = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
-        what = f"{convert.most_common(1)[0][0]} is {CONVERT}." if convert else "is it the right source?"
-        raise DarkroomError(f"none of {looked:,} images that were tried can be read ({said}): {what}")
-    facts = _facts(total, looked, usable, convert, excused, (time.monotonic() - start) / looked)
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
+        raise DarkroomError(
+            f"none of {looked:,} images that were tried can be read ({reasons}): {detail or 'is it the right source?'}"
+        )
+    facts = _facts(total, looked, usable, excused, (time.monotonic() - start) / looked)
     if facts.images < FEWEST:
         raise DarkroomError(
             f"of {total:,} images about {facts.images} differ and can be read, which are too few: {FEWEST} are needed, "
@@ -140,15 +137,14 @@ def look(subject: Subject) -> Facts:
     return replace(facts, keys=_keys(entries, seen))
 
 
-def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> dict[str, bool]:
-    """Return the keys of the entries that `ingest` stores, of copies the first, and whether each has a caption."""
-    found, digests = dict[str, bool](), set[bytes]()
+def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> set[str]:
+    """Return the keys of the entries that `ingest` stores, of copies the first."""
+    found, digests = set[str](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
-        if entry.where not in seen:
-            found.setdefault(entry.key, True)
-        elif (one := seen[entry.where]) and not (one.may_be_copy and one.digest in digests):
-            digests.add(one.digest)
-            found.setdefault(entry.key, bool(one.caption))
+        one = seen.get(entry.where)
+        if entry.where not in seen or (one and not (one.may_be_copy and one.digest in digests)):
+            found.add(entry.key)
+            digests |= {one.digest} if one else set()
     return found
 
 
@@ -169,9 +165,7 @@ def _seen(raw: Raw) -> _Seen:
     return _Seen(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
 
 
-def _facts(
-    found: int, looked: int, seen: Sequence[_Seen], convert: Mapping[str, int], excused: int, seconds: float
-) -> Facts:
+def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds: float) -> Facts:
     count = len(seen)
     images = round(found * count / looked)  # that can be read
     low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
@@ -186,7 +180,6 @@ def _facts(
         left_out=looked - count - excused,
         side=(low, middle, high),
         grey=sum(each.grey for each in seen) / count,
-        duplicates=1 - different / images,
         classes=dict(labels.most_common()),
         unlabelled=1 - sum(labels.values()) / count if labels else 0.0,
         captioned=captioned,
@@ -194,7 +187,6 @@ def _facts(
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
         found=found,
         seconds=seconds,
-        convert=dict(convert),
     )
 
 

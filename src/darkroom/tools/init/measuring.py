@@ -8,8 +8,8 @@ from typing import Any
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
+from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
@@ -80,17 +80,6 @@ class Measured:
         fixed = min(seconds, self.found.whole.between + _BODY)
         return fixed + (seconds - fixed) * factor
 
-    def sparing(self, saved: Mapping[str, float], lengths: Mapping[str, int]) -> "Measured":
-        """Return what the DAG takes where some jobs take so many seconds less, with trainings of these lengths."""
-        jobs = dict(self.found.jobs)
-        for name, seconds in saved.items():
-            training = name.partition("@")[0]
-            fixed = self.job_seconds(name, 0.0)
-            whole = self.job_seconds(name, lengths[training] / self.lengths[training])
-            spared = min(seconds, 0.9 * (whole - fixed)) / (whole - fixed)
-            jobs[name] = replace(jobs[name], seconds=self.job_seconds(name, 1.0 - spared))
-        return replace(self, found=replace(self.found, jobs=jobs))
-
     def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit into the time; the evaluator's do not depend on it."""
         most = {name: max(2 * BATCH[name], self.longest[name]) for name in self.lengths if name != EVALUATOR}
@@ -150,7 +139,8 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     source = stand_in(wish.source, facts)
-    write_stood_in(before, facts, wish, tier, machine, lengths)
+    proposed = propose(facts, replace(wish, source=source), tier, machine, lengths)
+    write_bytes(PARAMS, text_of(before, proposed).encode())
     with quiet(_LOG):
         found = planned(everything=True, history=False)
     assert found is not None
@@ -161,14 +151,6 @@ def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine
     if source["source"] != wish.source["source"]:
         found = reading(found, wish.part, facts)
     return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, found)
-
-
-def write_stood_in(
-    before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]
-) -> None:
-    """Write into params.yaml what is proposed, on images on which stages run in miniature."""
-    stood_in = replace(wish, source=stand_in(wish.source, facts))
-    write_bytes(PARAMS, text_of(before, propose(facts, stood_in, tier, machine, lengths)).encode())
 
 
 def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:

@@ -8,22 +8,19 @@ from typing import Any, NamedTuple
 
 from darkroom.data.splits import split_of
 from darkroom.metrics.score import FEWEST
-from darkroom.models.clip.settings import HEAD, RESNET_STEP, ClipModel, ClipTraining
-from darkroom.models.decoder.settings import DecoderTraining, UNetSampling
-from darkroom.models.decoder.unet_settings import Model as UNetModel
+from darkroom.models.decoder.settings import UNetSampling
 from darkroom.models.evaluators.settings import ExtractorTraining
 from darkroom.models.generators.dit.settings import DiTGenerated
 from darkroom.models.generators.dit.settings import Model as DiTModel
 from darkroom.models.generators.settings import GeneratorTraining
-from darkroom.models.prior.settings import PriorTraining
 from darkroom.models.tokenizers.kl.settings import KL
 from darkroom.models.tokenizers.settings import TokenizerTraining
 from darkroom.params.ingest import Ingest
 from darkroom.params.section import NO_FILE
 from darkroom.params.training import Training
+from darkroom.tools.cores import Machine
 from darkroom.tools.editing import DEFAULT_VALUE, leaves
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.machine import Machine
 from darkroom.tools.init.writing import Choice
 
 # The trainings of which it chooses the length, by their defaults.
@@ -31,9 +28,6 @@ TRAININGS: dict[str, Training] = {
     "train_tokenizer": TokenizerTraining(),
     "train_extractor": ExtractorTraining(),
     "train_generator": GeneratorTraining(),
-    "train_clip": ClipTraining(),
-    "train_decoder": DecoderTraining(),
-    "train_prior": PriorTraining(),
 }
 _SHAPE = DiTModel().shape
 
@@ -50,7 +44,6 @@ class Tier(NamedTuple):
     size: int  # pixels of the stored images, height and width
     tokenizer: tuple[int, ...]  # width of each level; each but the last halves the resolution
     dit: tuple[int, int, int]  # width, depth and heads of the transformer
-    unet: tuple[int, ...]  # width of each level of the decoder's U-Net, which works on latents
     enough: Mapping[str, int]
 
 
@@ -61,30 +54,27 @@ def _enough(*images: int) -> dict[str, int]:
 SHORT = 0.8  # fraction of what is enough, below which a training is short
 # What was enough is of 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` is the default of
 # params.yaml, and stands in the settings.
-_SIZE, _KL, _UNET = Ingest.model_fields["image_size"].default, tuple(KL().channels), tuple(UNetModel().channels)
+_SIZE, _KL = Ingest.model_fields["image_size"].default, tuple(KL().channels)
 _DEFAULT = [training.images for training in TRAININGS.values()]
-_FIRST = _enough(12_000, 24_000, 64_000, 20_000, 40_000, 40_000)
-_MEDIUM = _enough(120_000, ExtractorTraining().images, 640_000, 160_000, 400_000, 200_000)
-_LARGE = _enough(400_000, 200_000, 5_000_000, 400_000, 3_000_000, 1_000_000)
+_FIRST = _enough(12_000, 24_000, 64_000)
+_MEDIUM = _enough(120_000, ExtractorTraining().images, 640_000)
+_LARGE = _enough(400_000, 200_000, 5_000_000)
 TIERS = (
-    Tier("a first look", 0, 32, (32, 64, 64), (128, 4, 4), (48, 96), _FIRST),
-    Tier("small", 20, _SIZE, _KL, (_SHAPE["width"], _SHAPE["depth"], _SHAPE["heads"]), _UNET, _enough(*_DEFAULT)),
-    Tier("medium", 90, 32, (32, 64, 64), (256, 8, 8), (96, 192), _MEDIUM),
-    Tier("large, for a GPU or a night", 600, 64, (64, 128, 128), (384, 12, 6), (128, 256, 256), _LARGE),
+    Tier("a first look", 0, 32, (32, 64, 64), (128, 4, 4), _FIRST),
+    Tier("small", 20, _SIZE, _KL, (_SHAPE["width"], _SHAPE["depth"], _SHAPE["heads"]), _enough(*_DEFAULT)),
+    Tier("medium", 90, 32, (32, 64, 64), (256, 8, 8), _MEDIUM),
+    Tier("large, for a GPU or a night", 600, 64, (64, 128, 128), (384, 12, 6), _LARGE),
 )
 
 PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
-# On CPUs with units for it; the small matrices of a transformer gain nothing by it there.
-_CONVOLUTIONS = ("train_tokenizer", "train_decoder")
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
 _SMALLEST = 32  # pixels, of what is stored
 _BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
-# Largest number of times that a training sees an image: beyond it a network learns its images by heart. Diffusion sees
-# so many in all at least, however few there are: before that it draws nothing.
-_EPOCHS = {"train_generator": 100, "train_decoder": 100, "train_prior": 40, "train_clip": 60}
-_LEAST = {"train_generator": 32_000, "train_decoder": 32_000}
+# Largest number of times that a generator sees an image: beyond it a network learns its images by heart. It sees so
+# many in all at least, however few there are: before that it draws nothing.
+_EPOCHS, _LEAST = 100, 32_000
 # Few images fall unevenly into the splits: so many fall into each by the seed that is chosen, of the first `_SEEDS`.
 # That is a fraction of what is meant for training, and the images with which a standard error can be estimated.
 _TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
@@ -110,32 +100,20 @@ _RESET: dict[str, Any] = {
 class Wish:
     """What the person asked for.
 
-    generator: what makes images: dit, the transformer, of classes or of captions; unclip, of texts by CLIP, prior and
-        decoder; none.
+    generator: what makes images: dit, the transformer, of classes or of captions; none.
     """
 
     part: str  # name of the part
     source: Mapping[str, Any]  # name, path and settings of the source, as under `parts` in params.yaml
-    text: bool  # whether images are made of texts
+    text: bool  # whether the transformer reads captions, and no classes
     generator: str = "dit"
     size: int | None = None  # pixels of the stored images; None: the tier's
-
-    @property
-    def captions(self) -> bool:
-        """Whether the transformer reads captions, and no classes."""
-        return self.text and self.generator == "dit"
-
-    @property
-    def unclip(self) -> bool:
-        """Whether CLIP, prior and decoder are trained."""
-        return self.text and self.generator == "unclip"
 
 
 def trainings(wish: Wish) -> list[str]:
     """Return the trainings that follow from a wish, in the order of the DAG."""
     names = ["train_tokenizer", "train_extractor"]
-    names += ["train_generator"] if wish.generator == "dit" else []
-    return names + (["train_clip", "train_decoder", "train_prior"] if wish.unclip else [])
+    return names + (["train_generator"] if wish.generator == "dit" else [])
 
 
 def splits(images: int) -> dict[str, float]:
@@ -145,14 +123,13 @@ def splits(images: int) -> dict[str, float]:
     return {"train": round(1 - test - val, 2), "val": val, "test": test}
 
 
-def split_seed(facts: Facts, wish: Wish) -> Choice:
+def split_seed(facts: Facts) -> Choice:
     """Return the first seed by which few images fall into the splits as the stages need them, or nearly so."""
-    keys = [key for key, captioned in facts.keys.items() if captioned or not wish.unclip]
     fractions = splits(facts.images)
-    least = {"train": _TRAIN * fractions["train"] * max(1, len(keys)), "val": _VAL, "test": _TEST}
+    least = {"train": _TRAIN * fractions["train"] * max(1, len(facts.keys)), "val": _VAL, "test": _TEST}
 
     def fraction(seed: int) -> float:
-        counts = Counter(split_of(key, fractions, seed) for key in keys)
+        counts = Counter(split_of(key, fractions, seed) for key in facts.keys)
         return min(counts[split] / images for split, images in least.items())
 
     seed = next((seed for seed in range(_SEEDS) if fraction(seed) >= 1), None)
@@ -170,9 +147,9 @@ def longest(training: str, facts: Facts, tier: Tier) -> int:
 
     Of what learns none by heart a multiple of what is enough.
     """
-    if training not in _EPOCHS:
+    if training != "train_generator":
         return PLENTY * tier.enough[training]
-    return max(_LEAST.get(training, 0), int(_EPOCHS[training] * training_images(facts)))
+    return max(_LEAST, int(_EPOCHS * training_images(facts)))
 
 
 def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
@@ -186,7 +163,7 @@ def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Map
         "train_tokenizer.kind": Choice("kl", f"{side} × {side} positions of {KL().latent_channels} channels"),
         "train_tokenizer.kl.channels": Choice([*tier.tokenizer]),
         **_generator(facts, wish, tier, lengths),
-        **(_unclip(facts, tier, size) if wish.unclip else _no_unclip(wish, size)),
+        **_no_clip(wish, size),
     }
 
 
@@ -207,7 +184,7 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
     }
     found |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
-    found["ingest.split_seed"] = split_seed(facts, wish)
+    found["ingest.split_seed"] = split_seed(facts)
     if not facts.classes or facts.unlabelled:
         none = (
             f"{max(0.001, facts.unlabelled):.1%} of the images have no class" if facts.classes else "no classes found"
@@ -215,9 +192,6 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
         found["ingest.default_label"] = Choice("other" if facts.classes else "picture", none)
         found["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
     bad, why = facts.most_left_out, f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
-    if wish.unclip and facts.captioned < 1:
-        found["ingest.rules.caption_missing"] = Choice("quarantine", "CLIP and its scores need a caption of each image")
-        bad, why = bad + 1 - facts.captioned, f"{why}, and {1 - facts.captioned:.0%} have no caption"
     if bad > _BAD / 2:
         found["catalog.max_quarantined"] = Choice(min(1.0, round(2 * bad, 2)), why)
     return found
@@ -227,8 +201,7 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
     train, found = training_images(facts), dict[str, Choice]()
     if machine.gpu and machine.bf16:
         found["training.precision"] = Choice("bf16", "this GPU computes in it")
-    # Of unCLIP two trainings run side by side, others one after another.
-    cores = min(4, machine.cores) if machine.gpu else machine.cores // (1 + wish.unclip)
+    cores = min(4, machine.cores) if machine.gpu else machine.cores  # trainings run one after another
     for name in trainings(wish):
         batch, images = BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
@@ -239,7 +212,8 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
             "validate_every": Choice(_rounded(images / 10, batch)),
             "threads": Choice(max(1, min(cores, _MOST_THREADS))),
         }
-        if machine.bf16 and not machine.gpu and name in _CONVOLUTIONS:
+        # The small matrices of a transformer gain nothing by it on a CPU.
+        if machine.bf16 and not machine.gpu and name == "train_tokenizer":
             keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
         found |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
     return found
@@ -247,12 +221,11 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
 
 def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int]) -> dict[str, Choice]:
     if wish.generator != "dit":
-        why = "as asked" if wish.generator == "none" else "the decoder makes the images"
-        return {"train_generator.kind": Choice("none", why)}
+        return {"train_generator.kind": Choice("none", "as asked")}
     width, depth, heads = tier.dit
     images = lengths["train_generator"]
     guidance, why = DiTGenerated().guidance, "higher: more form, less variety"
-    if wish.captions:
+    if wish.text:
         guidance, why = _GUIDANCE, "captions need it strong: docs/quality.md"
     elif len(facts.classes) < 2:
         guidance, why = 1.0, "one class: there is nothing to guide to"
@@ -266,7 +239,7 @@ def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int])
         "train_generator.dit.diffusion.time_shift": Choice(2.0, "more noise, in which few images have more to teach"),
         "train_generator.dit.sampling.guidance": Choice(guidance),
         "sample_generator.dit.guidance": Choice(guidance, why),
-        **(_captions(facts) if wish.captions else {}),
+        **(_captions(facts) if wish.text else {}),
         **(_evaluated(images) if tier != TIERS[0] else {}),
     }
 
@@ -294,34 +267,11 @@ def _captions(facts: Facts) -> dict[str, Choice]:
     }
 
 
-def _no_unclip(wish: Wish, size: int) -> dict[str, Choice]:
-    why = "the transformer reads captions itself" if wish.captions else "no images of texts are made"
-    # One U-Net, which CLIP would condition: without CLIP nothing of the decoder is trained.
-    return {"train_clip.source": Choice("none", why), **_decoder(size)}
-
-
-def _rounded(images: float, batch: int) -> int:
-    """Return a number of images as whole batches, one at least."""
-    return max(batch, round(images / batch) * batch)
-
-
-def _unclip(facts: Facts, tier: Tier, size: int) -> dict[str, Choice]:
+def _no_clip(wish: Wish, size: int) -> dict[str, Choice]:
+    """Return settings by which nothing of unCLIP is trained: one U-Net, which CLIP would condition, and no CLIP."""
+    why = "the transformer reads captions itself" if wish.text else "no images of texts are made"
     return {
-        "train_clip.source": Choice("trained", f"{facts.captioned:.0%} of the images have a caption"),
-        "train_clip.long_captions": Choice("truncate"),
-        "train_clip.trained.model.context_length": _context_length(facts),
-        **_image_network(size),
-        "train_decoder.tokenizer": Choice("models/tokenizer", "latents have a sixteenth of the positions"),
-        "train_decoder.latents": Choice("data/latents"),
-        **_decoder(size // _FACTOR),
-        f"{UNET}.model.channels": Choice([*tier.unet]),
-        f"{UNET}.model.attention": Choice([False] + [True] * (len(tier.unet) - 1)),
-    }
-
-
-def _decoder(size: int) -> dict[str, Choice]:
-    """Return the decoder's one U-Net; what it has no key for is the default, chosen for it."""
-    return {
+        "train_clip.source": Choice("none", why),
         f"{UNET}.size": Choice(size),
         f"{UNET}.embeddings": Choice("data/embeddings"),
         f"{UNET}.clip": Choice(NO_FILE),
@@ -331,16 +281,9 @@ def _decoder(size: int) -> dict[str, Choice]:
     }
 
 
-def _image_network(size: int) -> dict[str, Choice]:
-    """Return CLIP's network of images: it sees no more pixels than they have, a residual one multiples of 32."""
-    small, default = size < RESNET_STEP, ClipModel()
-    values = {
-        "image_network": "vit" if small else default.image_network,
-        "image_size": size if small else size // RESNET_STEP * RESNET_STEP,
-        "image_width": HEAD if small else default.image_width,
-        "image_layers": 2 if small else default.image_layers,
-    }
-    return {f"train_clip.trained.model.{key}": Choice(value) for key, value in values.items()}
+def _rounded(images: float, batch: int) -> int:
+    """Return a number of images as whole batches, one at least."""
+    return max(batch, round(images / batch) * batch)
 
 
 def _context_length(facts: Facts) -> Choice:

@@ -30,13 +30,12 @@ class Request:
         Option("--text/--no-text", help="images of texts, or of classes; default: texts if there are captions"),
     ] = None
     generator: Annotated[
-        Literal["dit", "unclip", "none"],
-        Option(help="dit: a transformer, of captions or classes; unclip: CLIP, prior and decoder, of captions"),
+        Literal["dit", "none"],
+        Option(help="dit: a transformer, of captions or classes; none: a tokenizer alone"),
     ] = "dit"
     size: Annotated[
         int | None, Option(help="pixels of the stored images, a multiple of 16; default: what the time allows")
     ] = None
-    dry_run: Annotated[bool, Option("--dry-run", help="print the same, and write nothing")] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes < math.inf:
@@ -49,9 +48,7 @@ class Request:
 
     def wants_texts(self, has_captions: bool) -> bool:
         """Return whether images are to be made of texts."""
-        if self.generator != "dit":
-            return self.generator == "unclip"
-        return has_captions if self.text is None else self.text
+        return self.generator == "dit" and (has_captions if self.text is None else self.text)
 
     def command(self) -> str:
         """Return the arguments of the command line that means this."""

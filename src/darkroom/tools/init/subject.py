@@ -13,7 +13,6 @@ from typing import Any
 from darkroom.dag.hashable import inside, printable, require_hashable
 from darkroom.data.keys import shown
 from darkroom.data.sources import Source, open_source
-from darkroom.data.sources.captions import split_repeats
 from darkroom.data.sources.metadata import FILE_NAME, path_in, read_table
 from darkroom.data.sources.walk import TABLES, Found, beside, walk
 from darkroom.data.tar_files import TAR_ENDINGS
@@ -56,11 +55,13 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     if path.is_dir() and not _holds_tars(path):
         require_own(path)
         hint = require_hashable({path: "darkroom init"}).strip()
-        fitting, notes = folder_settings(path)
+        of_folder, notes = folder_settings(path)
         label, notes = here, (*notes, *([hint] if hint else []))
-        part = Part(source="folder", path=_written(path), settings=fitting.model_dump(exclude_defaults=True))
+        part = Part(source="folder", path=_written(path), settings=of_folder.model_dump(exclude_defaults=True))
     elif path.is_dir() or (path.is_file() and path.name.endswith(TAR_ENDINGS)):
-        label, part = here, Part(source="webdataset", path=_written(path), settings=tar_settings(path))
+        own = values.get("webdataset") or {}
+        fitting = {key: name for key, name in tar_settings(path).items() if key not in own}
+        label, part = here, Part(source="webdataset", path=_written(path), settings=fitting)
     elif kind in ("digits", "shapes") and not name:
         part, label = Part(source=kind, stop=SCENES if kind == "shapes" else None), kind  # type: ignore[arg-type]
     elif kind == "torchvision" and name:
@@ -170,9 +171,6 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         settings |= {"label": "metadata", "label_column": columns.label}
     elif why:
         notes.append(why)
-    if repeats := _repeats(found.images, label):
-        settings["repeats"] = True
-        notes.append(f"Folders are named with repeat counts, {repeats}: training does not use them (`folder.repeats`).")
     fraction = _texts_beside(root, found)
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
@@ -215,21 +213,6 @@ def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
         f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must: move "
         "the others into folders of their classes."
     )
-
-
-def _repeats(images: Iterable[str], label: str) -> str:
-    """Return the repeat counts in the names of the folders of classes, or of the only folder, as `10 × cat`; "": none.
-
-    All are named REPEATS_CLASS then, none is a date, and they do not number three or more classes from 1 on.
-    """
-    folders = sorted({path.split("/")[0 if label == "top" else -2] for path in images if "/" in path})
-    counts = [split_repeats(folder) for folder in folders if not (_DATE.fullmatch(folder) or _MONTH.fullmatch(folder))]
-    numbers = sorted(number for number, _ in counts if number is not None)
-    numbered = len(numbers) > 2 and numbers == [*range(1, len(numbers) + 1)]
-    if len(numbers) < len(folders) or numbered or (label == "none" and len(folders) > 1):
-        return ""
-    more = ", …" if len(counts) > _NAMED else ""
-    return ", ".join(f"{number} × `{shown(name)}`" for number, name in counts[:_NAMED]) + more
 
 
 def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:

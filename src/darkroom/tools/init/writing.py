@@ -1,7 +1,5 @@
 """Writes what `darkroom init` proposes into params.yaml, reasons as comments."""
 
-import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +18,6 @@ from darkroom.tools.init.request import Request
 MARK = "# Written by `darkroom init"
 BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was before the first `darkroom init`
 LAST = Path(".darkroom/params-before-last-init.yaml")  # and as it was before the last one
-DRY = Path(".darkroom/params-before-dry-run.yaml")  # and while one runs that writes nothing
 _END = "# What it began from follows; reasons stand behind the values that it chose."
 _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
 
@@ -51,30 +48,21 @@ def begin_from() -> str:
 
 
 @contextmanager
-def restored(dry_run: bool = False) -> Iterator[Callable[[str], None]]:
+def restored() -> Iterator[Callable[[str], None]]:
     """Give params.yaml back as it was, unless the block keeps another text.
 
-    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing; of a
-    dry run in a file that goes with it, so that what the last one replaced stays. SIGTERM gives it back at once.
+    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing.
     """
     was = PARAMS.read_bytes()
     LAST.parent.mkdir(exist_ok=True)
-    write_bytes(DRY if dry_run else LAST, was)
+    write_bytes(LAST, was)
     if not was.decode("utf-8").startswith(MARK):
         write_bytes(BEFORE, was)
     kept: list[str] = []
-
-    def give_back(number: int, frame: object) -> None:
-        write_bytes(PARAMS, was)  # at once: a stage that is measured may take a while to end
-        sys.exit(128 + number)
-
-    handler = signal.signal(signal.SIGTERM, give_back)
     try:
         yield kept.append
     finally:
         write_bytes(PARAMS, kept[0].encode() if kept else was)
-        DRY.unlink(missing_ok=True)
-        signal.signal(signal.SIGTERM, handler)
 
 
 def header(request: Request, text: str) -> str:

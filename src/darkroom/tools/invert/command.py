@@ -5,7 +5,6 @@ from pathlib import Path
 from darkroom.artifacts.models import generator_manifest
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
-from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
@@ -25,13 +24,9 @@ def invert(request: Request) -> str:
     Raises:
         DarkroomError: a value does not fit, a model or an image is missing, or the generator cannot be inverted.
     """
-    if request.files and request.keys:
-        raise DarkroomError("--from names files and --key stored images: one call each.")
     require_models(["tokenizer", "generator"])
-    settings_of(Overrides(guidance=request.guidance))  # refuses what the training has no null for
-    sections, run, _ = settings_of(Overrides(weights=request.weights, guidance=request.edit_guidance))
-    names = [*(request.files or request.keys or [request.split]), *(f"to {each}" for each in request.to_label or [])]
-    target = grid_path([Path(name).stem for name in names], [], f"{request.guidance:g}", request.out, PLACE)
+    sections, run, _ = settings_of(Overrides(weights=request.weights, guidance=request.guidance))
+    target = grid_path([request.split], [], f"{request.guidance:g}", request.out, PLACE)
     others = [target.with_suffix(ending) for ending in (".tsv", ".safetensors")]
     for path in others:
         require_no_output(f"--out {request.out}", path)

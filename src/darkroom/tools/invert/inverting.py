@@ -1,18 +1,21 @@
 """Images to noise and back, and what was lost on the way."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save
 from torch import Tensor
+from torch.nn import functional
 
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.catalog import load_catalog
+from darkroom.data.draw import drawn
 from darkroom.data.grid import captioned_grid
-from darkroom.data.images import ImageSpec
+from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.gaussian import Gaussian
@@ -21,8 +24,10 @@ from darkroom.diffusion.objectives import stored_diffusion
 from darkroom.diffusion.settings import Sampling, misfit
 from darkroom.errors import DarkroomError
 from darkroom.metrics.image import psnr
-from darkroom.models.generators.conditions import Condition
+from darkroom.models.clip.load import load_clip
+from darkroom.models.generators.conditions import Condition, condition_of, rows_of
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
+from darkroom.models.generators.kind_settings import TEXTS
 from darkroom.models.generators.load import load_weights, open_generator
 from darkroom.models.tokenizers.protocol import Tokenizer, padded
 from darkroom.models.tokenizers.settings import EncodeLatents
@@ -30,8 +35,8 @@ from darkroom.params.section import validate
 from darkroom.stages.encode_latents import encoder
 from darkroom.terminal.numbers import aligned
 from darkroom.tools.invert.request import Request
-from darkroom.tools.invert.subjects import Conditions, edits, of_files, own_conditions, stored
-from darkroom.tools.sample.classes import MODEL
+from darkroom.tools.sample.classes import MODEL, numbers_of
+from darkroom.tools.sample.texts import stored_texts
 from darkroom.training.data import with_means
 
 _BATCH = 4  # images in a forward pass, as `darkroom sample`
@@ -42,9 +47,9 @@ _COLUMNS = ("psnr", "psnr_tokenizer", "latent_error", "noise_std")
 class Inverted:
     """What is written and said of inverted images.
 
-    picture: rows of originals, what the tokenizer makes of them, what their noise leads back to, and the edits.
+    picture: rows of originals, what the tokenizer makes of them, and what their noise leads back to.
     table: for the terminal.
-    tsv: the same of more digits.
+    tsv: the same without the means.
     noise: a safetensors file: `noise` and `latents`, float32 (N, C, H, W), scaled as the network sees them.
     """
 
@@ -62,60 +67,49 @@ def inverted(
     An image's noise is a function of the image, its condition and the solver, bit for bit, independent of the other
     images: batches are of one size, and the number of threads that of `sample_generator`.
 
-    `sections` is `sample_generator` with the guidance of edits, `latents` how those are stored that the generator was
-    trained on.
+    `sections` is `sample_generator` with the guidance of the request, `latents` how those are stored that the generator
+    was trained on.
 
     Raises:
         DarkroomError: see `invert`.
     """
     device = set_up_device(sections.common.threads, run.device)
-    guided = _guided(sections, manifest["generator_kind"], request.guidance)
-    opened, _ = open_generator(MODEL, manifest, guided, sections.common, device)
-    if not isinstance(opened, DiTSampler):
+    sampler, _ = open_generator(MODEL, manifest, sections, sections.common, device)
+    if not isinstance(sampler, DiTSampler):
         raise DarkroomError(f"{MODEL} is of the kind {manifest['generator_kind']}, which makes images of no noise.")
-    sampler, section = opened, getattr(sections, manifest["generator_kind"])
-    how = _solver(request, section, sampler, manifest)
+    how = _solver(request, getattr(sections, manifest["generator_kind"]), sampler, manifest)
     if request.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(request.weights)))
-    subjects = of_files(request.files, ImageSpec.of(manifest)) if request.files else None
-    subjects = subjects or stored(request.split, request.images, request.keys or [])
-    conditions, words = own_conditions(subjects, manifest, request.labels or [], request.text or [])
-    changes = edits(manifest, request.to_label or [], request.to_text or [])
+    subjects = stored(request.split, request.images)
+    condition, words = conditions_of(subjects, manifest, request.labels)
+
+    def to_noise(x: Tensor, each: Condition) -> Tensor:
+        null, guidance = sampler.model.null_label, Guidance.of(how)
+        denoise = dit_denoiser(sampler.model, sampler.objective, each, null, guidance, sampler.weaker)
+        return encode(denoise, x, sampler.objective, how)
 
     known = _encoded(sampler.tokenizer, subjects.images, latents, device)
     data = sampler.scaler(known)
-    noise = _each(sampler, data, conditions, lambda x, condition: encode(
-        _denoise(sampler, condition, how), x, sampler.objective, how
-    ))  # fmt: skip
-    again = _sampled(sampler, noise, conditions, how)
-    edited = how.model_copy(update={"guidance": section.guidance})
+    noise = _each(data, condition, device, to_noise)
+    again = _each(noise, condition, device, lambda x, each: sampler.latents(x, each, [], how))
     rows = {
         "original": subjects.images,
         "tokenizer": padded(sampler.tokenizer.decode, known, _BATCH, device),
         f"its noise, {how.solver} {how.count}": padded(sampler.tokenizer.decode, again, _BATCH, device),
     }
     original, tokenized, back = rows.values()
-    for name, others in changes:
-        made = _sampled(sampler, noise, others, edited)
-        rows[f"to {name}"] = padded(sampler.tokenizer.decode, made, _BATCH, device)
     error = (sampler.scaler(again) - data).flatten(1).norm(dim=1) / data.flatten(1).norm(dim=1)
     numbers = torch.stack(
         [psnr(original, back), psnr(tokenized, back), error.double(), noise.flatten(1).std(dim=1).double()], dim=1
     )
+    table = _rows(subjects.names, words, numbers)
+    mean = _rows(["mean"], [""], numbers.mean(0, keepdim=True))[1:]
     return Inverted(
         captioned_grid([row.numpy() for row in rows.values()], list(rows), columns=1),
-        _table(subjects.names, words, numbers),
-        _tsv(subjects.names, words, numbers),
+        "\n".join(aligned([*table, *mean], left=(0, 1))),
+        "".join("\t".join(row) + "\n" for row in table),
         save({"noise": noise.contiguous(), "latents": data.contiguous()}),
     )
-
-
-def _guided(sections: Any, kind: str, guidance: float) -> Any:
-    """Return the sections as the generator is opened by them: what guides is there if there and back alone need it."""
-    section = getattr(sections, kind, None)
-    if section is None or section.guidance != 1:
-        return sections
-    return sections.model_copy(update={kind: section.model_copy(update={"guidance": guidance})})
 
 
 def _solver(request: Request, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
@@ -124,7 +118,7 @@ def _solver(request: Request, section: Any, sampler: DiTSampler, manifest: Mappi
     known = REVERSIBLE["gaussian" if isinstance(sampler.objective, Gaussian) else "flow"]
     given = {"solver": request.solver or known[0], "steps": int(steps) if str(steps).isdigit() else steps}
     kind = f"sample_generator.{manifest['generator_kind']}"
-    update = {**validate(Sampling, given, kind).model_dump(include=set(given)), "guidance": request.guidance}
+    update = validate(Sampling, given, kind).model_dump(include=set(given))
     update |= {"eta": 0.0, "classifier_scale": 0.0}  # neither noise nor a classifier on the way
     how = section.model_copy(update={name: value for name, value in update.items() if hasattr(section, name)})
     require_reversible(sampler.objective, how)
@@ -144,38 +138,93 @@ def _encoded(tokenizer: Tokenizer, images: Tensor, settings: EncodeLatents, devi
     return with_means({"mean" if codebook is None else "codes": first}, codebook)["mean"].float()
 
 
-def _denoise(sampler: DiTSampler, condition: Condition, how: Any) -> Any:
-    null, guidance = sampler.model.null_label, Guidance.of(how)
-    return dit_denoiser(sampler.model, sampler.objective, condition, null, guidance, sampler.weaker)
-
-
-def _sampled(sampler: DiTSampler, noise: Tensor, conditions: Conditions, how: Any) -> Tensor:
-    """Return what noise leads to, as the tokenizer has it, (N, C, H, W)."""
-    return _each(sampler, noise, conditions, lambda x, condition: sampler.latents(x, condition, [], how))
-
-
-def _each(sampler: DiTSampler, values: Tensor, conditions: Conditions, function: Any) -> Tensor:
+def _each(
+    values: Tensor, condition: Condition, device: torch.device, function: Callable[[Tensor, Condition], Tensor]
+) -> Tensor:
     """Return `function` of values (N, ...) and their conditions, in batches of one size, on the CPU."""
-    results, device = [], sampler.device
+    results = []
     for start in range(0, len(values), _BATCH):
-        numbers = np.arange(start, start + _BATCH) % len(values)
-        condition = conditions(numbers)
-        made = function(values[numbers].to(device), None if condition is None else condition.to(device))
+        rows = torch.arange(start, start + _BATCH) % len(values)
+        each = None if condition is None else rows_of(condition, rows)
+        made = function(values[rows].to(device), None if each is None else each.to(device))
         results.append(made[: len(values) - start].cpu())
     return torch.cat(results)
 
 
-def _table(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> str:
-    """Return lines for the terminal, the last one of the means."""
-    rows = [("image", "condition", *_COLUMNS)]
-    values = [*numbers.tolist(), numbers.mean(0).tolist()]
-    for name, word, (one, other, error, std) in zip([*names, "mean"], [*words, ""], values, strict=True):
-        rows.append((name, word[:30], f"{one:.1f}", f"{other:.1f}", f"{error:.4f}", f"{std:.3f}"))
-    return "\n".join(aligned(rows, left=(0, 1)))
-
-
-def _tsv(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> str:
+def _rows(names: Sequence[str], words: Sequence[str], numbers: Tensor) -> list[tuple[str, ...]]:
+    """Return the rows of a table, its head first."""
     rows: list[tuple[str, ...]] = [("image", "condition", *_COLUMNS)]
     for name, word, values in zip(names, words, numbers.tolist(), strict=True):
         rows.append((name, " ".join(word.split()), *(f"{value:.6g}" for value in values)))
-    return "".join("\t".join(row) + "\n" for row in rows)
+    return rows
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """Images, uint8 (N, C, H, W), each with its key, and its class and caption where it has them."""
+
+    images: Tensor
+    names: list[str]
+    labels: list[str | None]
+    captions: list[str | None]
+
+
+def stored(split: str, count: int) -> Subjects:
+    """Return images drawn from a split.
+
+    Raises:
+        DarkroomError: the split has no image.
+    """
+    shards = ImageShards.open_parts(list(load_catalog(shards=None).parts), split)
+    if not len(shards):
+        raise DarkroomError(f"the split {split} has no image: name another with --split.")
+    rows = drawn(len(shards), count)
+    labels, captions = shards.labels, shards.captions
+    return Subjects(
+        torch.from_numpy(shards.__getitems__(rows)),
+        shards.keys_of(rows),
+        [labels[row] for row in rows],
+        [captions[row] for row in rows],
+    )
+
+
+def conditions_of(subjects: Subjects, manifest: Mapping[str, Any], label: str | None) -> tuple[Condition, list[str]]:
+    """Return the conditions that images are carried to noise under, and a word for each.
+
+    `label` is a class for all, in place of their own.
+
+    Raises:
+        DarkroomError: an image has no class that the generator knows, none has a caption, or there is no such class.
+    """
+    condition = manifest.get("condition", "class")
+    if condition == "class":
+        classes = [str(name) for name in manifest["classes"]]
+        named = [numbers_of([label], classes)[0]] * len(subjects.names) if label else []
+        own = zip(subjects.names, subjects.labels, strict=True)
+        numbers = named or [_own_class(name, each, classes) for name, each in own]
+        return torch.tensor(numbers), [classes[number] for number in numbers]
+    if label:
+        raise DarkroomError(f"{MODEL} reads no --labels (condition {condition}): omit it.")
+    if condition in TEXTS:
+        if all(caption is None for caption in subjects.captions):
+            raise DarkroomError("none of the images has a caption, which the generator reads.")
+        read = condition_of(stored_texts(subjects.captions, manifest, MODEL))
+        return read, [caption or "no caption" for caption in subjects.captions]
+    if condition == "image":
+        return condition_of({"image": _image_embeddings(subjects.images, manifest)}), subjects.names
+    return None, ["no condition"] * len(subjects.names)
+
+
+def _own_class(name: str, label: str | None, classes: Sequence[str]) -> int:
+    if label not in classes:
+        raise DarkroomError(f"{name} has no class that the generator was trained on ({label}): give one with --labels.")
+    return classes.index(label)
+
+
+def _image_embeddings(images: Tensor, manifest: Mapping[str, Any]) -> Tensor:
+    """Return CLIP's embeddings of images as `embed_clip` stores them, float16 (N, D)."""
+    clip = load_clip()
+    if clip.fingerprint != manifest["clip"]:
+        raise ArtifactError(f"{MODEL} was trained with another CLIP than models/clip: run `dvc repro`.")
+    vectors = torch.cat([clip.images(one[None]) for one in images])
+    return (functional.normalize(vectors, dim=1) if manifest["normalised"] else vectors).half()

@@ -12,32 +12,12 @@ class Request:
 
     split: Annotated[Literal["train", "val", "test"], Option(help="stored images of this split")] = "test"
     images: Annotated[int, Option(min=1, help="how many, drawn of the split")] = 8
-    keys: Annotated[list[str] | None, Option("--key", metavar="KEY", help="a stored image; may be repeated")] = None
-    files: Annotated[
-        list[str] | None,
-        Option("--from", metavar="FILE", help="an image file in place of stored images; may be repeated"),
-    ] = None
-    labels: Annotated[
-        list[str] | None,
-        Option(metavar="CLASS,…", help="their classes, in place of their own: one for all, or one for each image"),
-    ] = None
-    text: Annotated[
-        list[str] | None, Option(help="their captions: one for all, or one for each image; may be repeated")
-    ] = None
-    to_label: Annotated[
-        list[str] | None, Option(metavar="CLASS,…", help="a row of the same noise as other classes")
-    ] = None
-    to_text: Annotated[
-        list[str] | None, Option(metavar="TEXT", help="a row of the same noise by another text; may be repeated")
-    ] = None
+    labels: Annotated[str | None, Option(metavar="CLASS", help="the class of all, in place of their own")] = None
     steps: Annotated[str | None, Option(help="steps of the solver, there and back; default: `sample_generator`")] = None
     solver: Annotated[
         str | None, Option(help="ddim, euler or heun; default: ddim of Gaussian diffusion, euler of a flow")
     ] = None
     guidance: Annotated[float, Option(min=0, help="scale of guidance there and back; 1: none")] = 1.0
-    edit_guidance: Annotated[
-        float | None, Option(min=0, metavar="SCALE", help="of --to-label and --to-text; default: `sample_generator`")
-    ] = None
     weights: Annotated[
         str | None, Option(help="ema, raw, a .safetensors file, or a folder with a model or a checkpoint")
     ] = None

@@ -30,7 +30,7 @@ from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_json, as_text, grown
 
-REHEARSE = "darkroom.tools.plan.body:rehearse"
+REHEARSE = "darkroom.tools.plan.rehearsal:rehearse"
 _MEANWHILE = (
     "stages are running in this checkout, so nothing was measured; times are from earlier runs with these parameters; "
     "`darkroom plan --no-history` measures now"
@@ -153,7 +153,6 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
         if load <= _BUSY and plan.source == "measured" and plan.work:
             plan.seconds *= max(1.0, plan.wall / plan.work)
         if plan.source != SKIPPED and (run := last.get(plan.stage)) is not None and run.alike:
-            plan.measured_seconds = plan.seconds if plan.source == "measured" else None
             plan.seconds, plan.source = run.seconds, "last run"
     return load
 
@@ -184,52 +183,31 @@ class Job:
 
 
 def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> float:
-    """Return the seconds in which all jobs have ended, see `ends`."""
-    return max(ends(jobs, needs, cores).values(), default=0.0)
+    """Return the seconds of jobs that start as soon as those they need have ended and cores, and the GPU, are free.
 
-
-def ends(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> dict[str, float]:
-    """Return when jobs end that start as soon as those they need have ended and cores, and the GPU, are free.
-
-    Among several that may start, the one with the longest way to the end goes first: list scheduling, as
-    `snakemake --cores N` comes near to. A job that wants more cores than there are gets all.
+    Among several that may start, the first of `jobs` does: list scheduling, as `snakemake --cores N` comes near to. A
+    job that wants more cores than there are gets all.
 
     Names in `needs` that are no jobs are done already.
     """
     waits = {name: set(needs.get(name, ())) & jobs.keys() for name in jobs}
-    way = _ways(jobs, waits)
     ready = [name for name, needed in waits.items() if not needed]
     running: list[tuple[float, str]] = []
-    found: dict[str, float] = {}
     now, free, gpus = 0.0, cores, 1
     while ready or running:
-        for name in sorted(ready, key=way.__getitem__, reverse=True):
+        for name in list(ready):
             wanted = min(jobs[name].threads, cores)
             if wanted <= free and jobs[name].gpu <= gpus:
                 ready.remove(name)
                 free, gpus = free - wanted, gpus - jobs[name].gpu
                 heapq.heappush(running, (now + jobs[name].seconds, name))
         now, done = heapq.heappop(running)
-        found[done] = now
         free, gpus = free + min(jobs[done].threads, cores), gpus + jobs[done].gpu
         for name, needed in waits.items():
             if done in needed:
                 needed.remove(done)
                 ready += [] if needed else [name]
-    return found
-
-
-def _ways(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]]) -> dict[str, float]:
-    """Return the seconds from the start of each job to the end of all that follow from it, on cores without number."""
-    found: dict[str, float] = {}
-
-    def way(name: str) -> float:
-        if name not in found:
-            after = [way(other) for other, needed in needs.items() if name in needed]
-            found[name] = jobs[name].seconds + max(after, default=0.0)
-        return found[name]
-
-    return {name: way(name) for name in jobs}
+    return now
 
 
 @dataclass(frozen=True)
@@ -238,7 +216,6 @@ class Planned:
 
     plans: list[StagePlan]  # of each stage, in the order of the DAG
     whole: Whole  # what they take together
-    last: dict[str, float]  # seconds that stages' bodies took the last time
     assumed: list[str]  # sentences
     needs: dict[str, set[str]]  # the stages above each
     jobs: dict[str, Job]  # each as an engine runs it
@@ -296,7 +273,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     dvc = asked + bodies + len(plans) * (start + write)
     whole = Whole(bodies, dvc, start + asked + side_by_side(jobs, dag.needs, cores), cores, between, load)
     assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans) if measure else [_MEANWHILE]
-    return Planned(plans, whole, {name: run.seconds for name, run in last.items()}, assumed, dag.needs, jobs)
+    return Planned(plans, whole, assumed, dag.needs, jobs)
 
 
 def plan(
@@ -309,5 +286,5 @@ def plan(
     found = planned(stages or (), everything, history)
     if found is None and not in_json:
         return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
-    found = found or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), {}, [], {}, {})
-    return (as_json if in_json else as_text)(found.plans, found.whole, found.last, found.assumed)
+    found = found or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), [], {}, {})
+    return (as_json if in_json else as_text)(found.plans, found.whole, found.assumed)

@@ -1,9 +1,8 @@
 """What a plan says of the stages, as a table for people and as JSON for programs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from darkroom.terminal.numbers import aligned, bytes_of, count_of, time_of
 
@@ -28,7 +27,6 @@ class StagePlan:
     disk: dict[str, int] = field(default_factory=dict)  # bytes, by what: outputs, and a training's state
     seconds: float = 0.0  # what its body takes, without the engine and the start of its process
     source: str = "measured"
-    measured_seconds: float | None = None  # what was measured, where the last run decides
     gpu: bool = False  # whether it has networks, which run on a GPU where there is one
     wall: float = 0.0
     work: float = 0.0
@@ -57,7 +55,7 @@ def grown(small: StagePlan, smaller: StagePlan, scale: int) -> StagePlan:
 
 
 UNKNOWN = ("too large", "not measured")  # sources of no time
-_HEADER = ("stage", "parameters", "FLOPs", "memory", "disk", "time", "from", "last time")
+_HEADER = ("stage", "parameters", "FLOPs", "memory", "disk", "time", "from")
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Whole:
     load: float  # how many times their own work the measured calls took, which is near 1 on a quiet machine
 
 
-def _row(plan: StagePlan, last: Mapping[str, float]) -> tuple[str, ...]:
+def _row(plan: StagePlan) -> tuple[str, ...]:
     flops = "" if plan.forward is None else count_of(plan.forward)
     if plan.backward is not None:
         flops += f" + {count_of(plan.backward)}"
@@ -84,21 +82,17 @@ def _row(plan: StagePlan, last: Mapping[str, float]) -> tuple[str, ...]:
         bytes_of(sum(plan.disk.values())) if plan.disk else "",
         "?" if plan.source in UNKNOWN else time_of(plan.seconds),
         plan.source,
-        time_of(last[plan.stage]) if plan.stage in last else "",
     )
 
 
-def as_text(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float], assumed: Sequence[str]) -> str:
-    """Return the table, its total, and below it the time of the whole and what was assumed, sentences.
-
-    `last` has the seconds that stages' bodies took the last time.
-    """
-    rows = [_HEADER, *(_row(plan, last) for plan in plans if plan.source != SKIPPED)]
+def as_text(plans: Sequence[StagePlan], whole: Whole, assumed: Sequence[str]) -> str:
+    """Return the table, its total, and below it the time of the whole and what was assumed, sentences."""
+    rows = [_HEADER, *(_row(plan) for plan in plans if plan.source != SKIPPED)]
     disk = sum(sum(plan.disk.values()) for plan in plans)
     largest = max((sum(plan.memory.values()) for plan in plans), default=0)
     more = " and more" if any(plan.source in UNKNOWN for plan in plans) else ""
     memory = f"≤ {bytes_of(largest)}" if largest else ""
-    rows.append(("total", "", "", memory, bytes_of(disk), time_of(whole.bodies) + more, "", ""))
+    rows.append(("total", "", "", memory, bytes_of(disk), time_of(whole.bodies) + more, ""))
     lines = aligned(rows)
     rule = "-" * max(map(len, lines))
     lines[1:1] = [rule]
@@ -113,7 +107,8 @@ def as_text(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float],
     return "\n".join([*lines, "", *engines, "", "Assumed:", *(f"- {sentence}." for sentence in (*assumed, *notes))])
 
 
-def as_json(plans: Sequence[StagePlan], whole: Whole, last: Mapping[str, float], assumed: Sequence[str]) -> str:
+def as_json(plans: Sequence[StagePlan], whole: Whole, assumed: Sequence[str]) -> str:
     """Return the same as one JSON object: bytes, seconds, operations."""
-    stages: list[dict[str, Any]] = [{**asdict(plan), "last_seconds": last.get(plan.stage)} for plan in plans]
-    return json.dumps({"stages": stages, "seconds": asdict(whole), "assumed": list(assumed)}, indent=2)
+    return json.dumps(
+        {"stages": [asdict(plan) for plan in plans], "seconds": asdict(whole), "assumed": list(assumed)}, indent=2
+    )

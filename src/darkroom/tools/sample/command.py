@@ -30,9 +30,7 @@ _OVERRIDES = "Of models/generator, in place of `sample_generator` in params.yaml
 
 def command(
     text: Annotated[list[str] | None, Option(help="a text to sample images of; may be repeated")] = None,
-    text_file: Annotated[
-        list[str] | None, Option(metavar="FILE", help="a file of texts, a line each; may be repeated")
-    ] = None,
+    text_file: Annotated[Path | None, Option(help="a file of texts to sample images of, a line each")] = None,
     by: Annotated[
         Literal["generator", "decoder"] | None,
         Option(
@@ -68,7 +66,8 @@ def command(
 ) -> str:
     """Write the grid, and return a line for the terminal. Raises DarkroomError: see `sample` and `sample_generator`."""
     overrides = Overrides(seed, steps, guidance, solver, weights)
-    texts, files = texts_of(text or [], text_file or []), embedding_of or []
+    of_file = read_texts(text_file, f"--text-file {text_file}") if text_file else []
+    texts, files = [*(text or []), *of_file], embedding_of or []
     if labels:
         if texts or files or mask:
             raise DarkroomError(
@@ -151,15 +150,6 @@ def _written(target: Path, rows: "Sequence[Named]") -> str:
 
     save_png(target, captioned_grid([images for _, images in rows], [name for name, _ in rows], columns=1))
     return drawn_here(rows)
-
-
-def texts_of(texts: Sequence[str], files: Sequence[str]) -> list[str]:
-    """Return texts, and those of files, a line each; empty lines are left out.
-
-    Raises:
-        DarkroomError: a file cannot be read, or holds no text.
-    """
-    return [*texts, *(text for file in files for text in read_texts(Path(file), f"--text-file {file}"))]
 
 
 def require_models(names: Sequence[str]) -> None:

@@ -24,7 +24,6 @@ from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
 from darkroom.tools.bands import Named
 from darkroom.tools.images import preparation, read_image
-from darkroom.tools.sample.texts import note_words
 
 _BATCH = 8  # images in a forward pass: a person waits, and a padded batch of the size of a stage takes long
 _WHITE = 128  # grey levels from which a mask is white
@@ -64,7 +63,6 @@ def _of_texts(
 ) -> list[NDArray[np.uint8]]:
     """Return images of each text, uint8 (images, C, H, W)."""
     text, words = clip.texts(list(texts))
-    note_words(texts, clip)
     imagination = open_imagination(params, device, clip.fingerprint, str(CLIP_FOLDER))
     if imagination.decoder.cascade.low_size is not None:
         raise ArtifactError(

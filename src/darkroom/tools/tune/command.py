@@ -1,28 +1,40 @@
 """`darkroom tune`: tries the switches of a training on this machine, and says or writes those that pay."""
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.check.check import check
+from darkroom.check.check import check, read_params
 from darkroom.dag.records import engine_runs
+from darkroom.dag.stages import TRAININGS
+from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
+from darkroom.params.kinds import OWN_TRAINING
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
-from darkroom.terminal.numbers import aligned, bytes_of, time_of
+from darkroom.terminal.numbers import aligned, time_of
+from darkroom.tools.cores import core_count
 from darkroom.tools.editing import laid_over, shown
-from darkroom.tools.tune.search import NOTHING, Tried, Tuned, is_shared, key_of, label
+from darkroom.tools.plan.forks import Lost, forks, quiet
+from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
+from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
+from darkroom.tools.plan.table import UNKNOWN
+from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Found, Tried, Tuned, key_of, label, search
 
+_Trials = tuple[list[str], Mapping[str, str], Callable[[str], Iterator[Tried]]]
+_ATTEMPT = "darkroom.tools.tune.trial:attempt"
 _LOG = Path("logs/tune.log")
 _BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
-_HEADER = ("", "updates/s", "first update", "memory", "loss", "gradient", "all updates", "")
+_HEADER = ("", "updates/s", "first update", "loss", "gradient", "all updates", "")
 # Of the columns but the last: each line is printed as soon as its setting was tried.
-_WIDTHS = (len(label("activation_checkpointing", False)), 9, 12, 8, 8, 8, 11)
+_WIDTHS = (len(label("channels_last", False)), 9, 12, 8, 8, 11)
 
 
 def tune(
@@ -37,27 +49,21 @@ def tune(
     if engine_runs():
         yield "Running stages of this checkout would distort the measurements: try again when they have finished."
         return
-    from darkroom.tools.tune.trials import trials  # and with it much of the source
-
     if os.getloadavg()[0] > _BUSY:
         yield "Others use this machine now, which may favour some settings: try again when it is quiet."
     found: list[Tuned] = []
-    idle: set[str] = set()
-    with trials(stages or (), _LOG) as on:
-        for stage in on.chosen:
-            if stage in on.lacks:
-                lacking = on.lacks[stage]
+    with _trials(stages or ()) as (chosen, lacks, tries):
+        for stage in chosen:
+            if lacking := lacks.get(stage):
                 yield f"{stage}: not tried, as {lacking} cannot run here; `darkroom plan {lacking}` says why."
                 continue
             yield f"{stage} …"
-            tuned = yield from _table(stage, on.tries(stage))
+            tuned = yield from _table(stage, tries(stage))
             if not tuned.why:
                 found.append(tuned)
-            elif tuned.why == NOTHING:
-                idle.add(stage)
-            if tuned.why and (stages or stage not in idle):
+            elif stages or tuned.why != NOTHING:
                 yield f"{stage}: {tuned.why}."
-    yield from _end(found, [name for name in on.known if name not in idle], write)
+    yield from _end(found, write)
 
 
 def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
@@ -83,28 +89,26 @@ def _line(cells: Sequence[str]) -> str:
 def _row(tried: Tried) -> tuple[str, ...]:
     found = tried.found
     if found.why:
-        return (tried.label, *[""] * 6, tried.verdict)
+        return (tried.label, *[""] * 5, tried.verdict)
     first = time_of(found.first) if found.first >= 1 else ""
     apart = f"{found.loss:.2%}", f"{found.gradient:.2%}"
     return (
         tried.label,
         f"{1 / found.seconds:.3g}",
         first,
-        bytes_of(found.memory),
         *apart,
         time_of(found.whole),
         tried.verdict,
     )
 
 
-def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[str]:
+def _end(found: Sequence[Tuned], write: bool) -> Iterator[str]:
     if not found:
         yield "No training was tried."
         return
     new, before = dict[str, Any](), PARAMS.read_text(encoding="utf-8")
-    wanted, alone = _wanted(found, known)
-    for stage, key, value in alone:
-        yield f"{key}: {shown(value)} would pay for {stage}. Others share it, and were not all tried or do not take it."
+    params = read_yaml(PARAMS)
+    wanted = {key_of(tuned.stage, key, params): value for tuned in found for key, value in tuned.changes.items()}
     for key, value in wanted.items():
         try:
             check(parse_yaml(laid_over(before, {**new, key: value}), PARAMS))
@@ -121,22 +125,51 @@ def _end(found: Sequence[Tuned], known: Sequence[str], write: bool) -> Iterator[
     yield f"{'params.yaml has them now' if write else '`--write` sets them'}; trainings that they change run again."
 
 
-def _wanted(found: Sequence[Tuned], known: Sequence[str]) -> tuple[dict[str, Any], list[tuple[str, str, Any]]]:
-    """Return the values that pay, by the keys of params.yaml that decide.
+@contextmanager
+def _trials(names: Sequence[str]) -> Iterator[_Trials]:
+    """Run what trainings (`names`; none: all) need in miniature, printing to a log.
 
-    One that several trainings share is among them where each of these was tried and took it: of `run` all trainings,
-    of a stage with several U-Nets all of these. The others are returned apart, with the training that took them.
+    Yields the chosen trainings, of each a stage above it that cannot run here, if there is one, and what tries them.
     """
-    params = read_yaml(PARAMS)
-    wanted: dict[str, Any] = {}
-    alone: list[tuple[str, str, Any]] = []
-    for tuned in found:
-        for key, value in tuned.changes.items():
-            path, stage = key_of(tuned.stage, key, params), tuned.stage.partition("@")[0]
-            sharing = {each for each in known if path.startswith("run.") or each.partition("@")[0] == stage}
-            took = {each.stage for each in found if key in each.changes and each.changes[key] == value}
-            if not is_shared(tuned.stage, key) or sharing <= took:
-                wanted[path] = value
-            else:
-                alone.append((tuned.stage, path, value))
-    return wanted, alone
+    check()
+    params = read_params()
+    set_threads(core_count())  # of NumPy; torch's are set for each stage
+    choose_device(params["run"]["device"])
+    with ExitStack() as stack:
+        with quiet(_LOG):
+            dag = ask_dvc()
+            known = [name for name in dag.stages if name.partition("@")[0] in TRAININGS]
+            chosen = choose(names, known, set(), everything=True, what="training")
+            above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
+            modules = [task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)]
+            submit = stack.enter_context(forks(core_count(), *modules))
+            on = stack.enter_context(_miniature(dag))
+            plans = in_miniature(submit, above, on, dag, params)
+        lacks = {
+            stage: name
+            for stage in chosen
+            for name in reversed(above)
+            if name in dag.needs[stage] and plans[name].source in UNKNOWN
+        }
+
+        def attempt(stage: str, changes: Changes | None, exact: Path) -> Found:
+            answer: Found | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
+            return Found(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
+
+        def tries(stage: str) -> Iterator[Tried]:
+            keys = [key for key in KEYS if "@" not in stage or key in OWN_TRAINING]  # none that all U-Nets share
+            with TemporaryDirectory(prefix="darkroom-tune-") as folder:
+                exact = Path(folder) / "exact.pt"
+                yield from search(lambda changes: attempt(stage, changes, exact), core_count(), keys)
+
+        yield chosen, lacks, tries
+
+
+@contextmanager
+def _miniature(dag: Dag) -> Iterator[Miniature]:
+    """Yield where stages run, on 2,000 images at most."""
+    parts = count_images(dag.stale)
+    scale = -(-sum(count for _, count in parts.values()) // IMAGES)
+    ready = ingested(parts, dag.stale) if scale == 1 else set()
+    with scratch(ready) as folder:
+        yield Miniature(folder, parts, scale, ready)

@@ -8,10 +8,9 @@ from darkroom.dag.stages import FOREACH
 from darkroom.params.kinds import OWN_TRAINING
 from darkroom.tools.editing import shown
 
-Changes = Mapping[str, Any]  # of keys of `training` and of `run`
+Changes = Mapping[str, Any]  # of keys of `training`
 
-RUN_KEYS = ("micro_batch", "workers", "activation_checkpointing")  # of `run`, which all trainings share
-KEYS = ("threads", "precision", "tf32", "channels_last", "compile", *RUN_KEYS)
+KEYS = ("threads", "precision", "tf32", "channels_last", "compile")
 
 EXACT: dict[str, Any] = {"precision": "fp32", "tf32": False, "compile": False, "channels_last": False}
 NOTHING = "with these parameters nothing is trained"  # why a training was not tried
@@ -19,8 +18,6 @@ AS_IT_IS = "as it is"  # the label of params.yaml's settings
 PAYS = 0.97  # fraction of the time, below which a change is worth its line in params.yaml
 TOLERANCE = 0.1  # of `departure`: what departs further is another training
 COMPILES = 120.0  # seconds of a training, below which compiling cannot pay: it takes a minute, half of it on a GPU
-_SMALLEST = 8  # images of a micro-batch
-_READERS = (1, 2)  # processes that read
 
 
 @dataclass(frozen=True)
@@ -29,8 +26,7 @@ class Found:
 
     departure: the largest of: the shift of the loss and what batches' gradients are off alike, in standard deviations
         between batches; and the fraction that the rest of the difference adds to the variance of the gradient.
-    convolutions, checkpoints, cuts: whether there are layers that know a memory layout, blocks whose activations may be
-        computed again, and batches that may be cut.
+    convolutions: whether there are layers that know a memory layout.
     now: what the settings say of the keys that are tried, and `processes`; of the first that is yielded, what
         params.yaml says.
     """
@@ -40,14 +36,11 @@ class Found:
     batch: int = 0  # images in one, of one process
     seconds: float = 0.0  # of an optimizer step, with its reading
     first: float = 0.0  # seconds that the first one takes more, as compiling does
-    memory: int = 0  # most bytes of the process beside its libraries, or of the GPU's tensors
     loss: float = 0.0  # relative difference of the mean loss from exact settings, of the phase where it is the largest
     gradient: float = 0.0  # relative difference of a batch's gradient from that of exact settings, root mean square
     departure: float = 0.0
     noise: float = 0.0  # standard deviation of the gradient between batches, relative to it, with exact settings
     convolutions: bool = False
-    checkpoints: bool = False
-    cuts: bool = False
     now: Changes = field(default_factory=dict)
     gpu: bool = False  # whether it runs on a GPU
 
@@ -95,22 +88,16 @@ class Tuned:
         now = self.tried[0].found.now
         return {key: value for key, value in self.taken.changes.items() if now[key] != value}
 
-    @property
-    def before(self) -> Found:
-        """What was found with the settings of params.yaml."""
-        return next(each.found for each in self.tried if each.label == AS_IT_IS)
-
 
 Attempt = Callable[[Changes | None], Found]  # with changes beside params.yaml; None: says what params.yaml says
 
 
-def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS, compiles: float = COMPILES) -> Iterator[Tried]:
+def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS) -> Iterator[Tried]:
     """Yield what was tried, as it was: exact settings, those of params.yaml, and one change after another.
 
     A change that is quicker, twice, and does not depart is kept, and the next ones are tried beside it.
 
-    `attempt` trains for some optimizer steps, the first time with exact settings. Only `keys` are tried, and compiling
-    for a training that takes `compiles` seconds.
+    `attempt` trains for some optimizer steps, the first time with exact settings. Only `keys` are tried.
     """
     asked = attempt(None)
     exact = asked if asked.why else attempt(EXACT)
@@ -132,12 +119,12 @@ def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS, compiles: f
             if value == kept.get(key, now[key]):
                 continue
             changes = {**kept, key: value}
-            if key == "compile" and value and best.whole < compiles:
-                short = f"not tried: the training is shorter than {compiles / 60:g} min"
+            if key == "compile" and value and best.whole < COMPILES:
+                short = f"not tried: the training is shorter than {COMPILES / 60:g} min"
                 yield Tried(changes, label(key, value), Found(why=short), short)
                 continue
             found = attempt(changes)
-            verdict = _verdict(found, best, key)
+            verdict = _verdict(found, best)
             if verdict == "taken":
                 best, found, verdict = _again(attempt, (kept, best), (changes, found))
             yield Tried(changes, label(key, value), found, verdict)
@@ -158,18 +145,12 @@ def _options(exact: Found, now: Changes, cores: int) -> Iterator[tuple[str, Sequ
     if exact.convolutions:
         yield "channels_last", (False, True)
     yield "compile", (False, True)
-    if exact.cuts:
-        halves = [exact.batch >> power for power in (1, 2) if exact.batch >> power >= _SMALLEST]
-        yield "micro_batch", (None, *halves)
-    yield "workers", (0, *(readers for readers in _READERS if readers < max(2, cores)))
-    if exact.checkpoints:
-        yield "activation_checkpointing", (False, True)
 
 
-def _verdict(found: Found, best: Found, key: str) -> str:
+def _verdict(found: Found, best: Found) -> str:
     if found.why:
         return f"cannot run: {found.why}"
-    if found.departs and key not in RUN_KEYS:  # these change the order of sums, and what dropout draws
+    if found.departs:
         return "departs"
     return "taken" if found.whole < PAYS * best.whole else "no quicker"
 
@@ -194,18 +175,11 @@ def label(key: str, value: Any) -> str:
     return f"{key}: {shown(value)}"
 
 
-def is_shared(name: str, key: str) -> bool:
-    """Return whether a key of a training is also that of others: of all by `run`, or of all U-Nets."""
-    return key in RUN_KEYS or ("@" in name and key not in OWN_TRAINING)
-
-
 def key_of(name: str, key: str, params: Mapping[str, Any]) -> str:
     """Return the dotted key of params.yaml that decides a setting of a training.
 
     `name` is of a stage, or of one of its items (STAGE@ITEM); `params` is params.yaml without defaults.
     """
-    if key in RUN_KEYS:
-        return f"run.{key}"
     stage, _, item = name.partition("@")
     if item and key in OWN_TRAINING:
         return f"{FOREACH[stage]}.{item}.training.{key}"

@@ -1,8 +1,6 @@
 """A few optimizer steps of a training with some settings: their time, memory, loss and gradient."""
 
 import importlib
-import resource
-import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -13,7 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +23,7 @@ from darkroom.params.training import Training
 from darkroom.tools.editing import put
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
-from darkroom.tools.tune.search import KEYS, NOTHING, RUN_KEYS, Changes, Found, key_of
+from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Found, key_of
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.start import Places, open_training
 from darkroom.training.train_state import TrainState
@@ -56,40 +53,32 @@ class Trial:
     """
 
     exact: Path | None
-    before: int  # bytes that the process has in memory before
     found: Found | None = None
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
         """Take the place of `darkroom.training.loop.train`. Raises Enough."""
-        now = {key: getattr(run if key in RUN_KEYS else settings, key) for key in (*KEYS, "processes")}
+        now = {key: getattr(settings, key) for key in (*KEYS, "processes")}
         if self.exact is None:
             self.found = Found(now=now)
             raise Enough
         begin = first_image(recipe, settings.model_copy(update={"images": settings.images + _MANY * settings.batch}))
         gentle = _gentle(settings, begin)
-        trainer = open_training(recipe, gentle, here(run).model_copy(update={"workers": run.workers}), places)
+        trainer = open_training(recipe, gentle, here(run), places)
         steps = endless(trainer, begin)
         probes = list(islice(steps, _PROBES))
         first = _seconds(trainer, steps)
         _find_scale(trainer, steps)
-        trainer.step(next(steps))  # the first one had no state of the optimizer beside it
-        memory = _memory(trainer.device, self.before)
         if not self.exact.exists():
             _write_exact(self.exact, trainer, steps, probes)
         apart = _departure(trainer, probes, self.exact)
-        if trainer.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
         seconds = _timed(trainer, steps)
         self.found = Found(
             updates=settings.images // settings.batch,
             batch=trainer.settings.batch,
             seconds=seconds,
             first=max(0.0, first - seconds),
-            memory=_memory(trainer.device, self.before) if trainer.device.type == "cuda" else memory,
             **apart,
             convolutions=any(isinstance(each, _CONVOLUTIONS) for m in trainer.modules.values() for each in m.modules()),
-            checkpoints=bool(recipe.blocks),
-            cuts=not recipe.whole_batch,
             now=now,
             gpu=trainer.device.type == "cuda",
         )
@@ -103,7 +92,7 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> F
     """
     stage, _, item = name.partition("@")
     enter(on.folder, download=False)
-    trial = Trial(None if changes is None else exact, psutil.Process().memory_info().rss)
+    trial = Trial(None if changes is None else exact)
     try:
         values = given(stage, item or None)
         for key, value in (changes or {}).items():
@@ -223,10 +212,3 @@ def _seconds(trainer: TrainState, steps: Iterator[Batch], count: int = 1) -> flo
     if trainer.device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - began
-
-
-def _memory(device: torch.device, before: int) -> int:
-    """Return the most bytes of this process beyond those of before; on a GPU those of its tensors there."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) - before
