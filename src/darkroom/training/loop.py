@@ -70,7 +70,10 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
                 log_model(accelerator, stage, checkpoint.averaged_file(checkpoint.folders(places.state)[-1]))
         except NotFiniteError as error:
             saver.finish()
-            raise DarkroomError(f"{error} {guards.last_good(places.state, checkpoint.folders(places.state))}") from None
+            if not (good := checkpoint.folders(places.state)):
+                raise DarkroomError(f"{error} There is no checkpoint yet in {places.state}.") from None
+            again = "the same command continues from there, so change something first"
+            raise DarkroomError(f"{error} The last good checkpoint is {good[-1]}: {again}.") from None
         except Exception:
             saver.finish()  # what was being saved when it went wrong is good
             raise
