@@ -35,11 +35,6 @@ LOGS = Path("logs")
 _BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted
 
 
-def set_cache(gigabytes: float) -> None:
-    """Make `run.cache_gb` known to the readers of shards, also in the processes that this one starts."""
-    os.environ[GIGABYTES] = str(gigabytes)
-
-
 def _own_checkout() -> None:
     source, here = Path(__file__).resolve(), Path.cwd().resolve()
     if here not in source.parents:
@@ -178,7 +173,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     count = _processes(stage, values.get(stage, {}), params.run.device, place)
     set_threads(threads(values.get(stage, {})))
     choose_device(params.run.device)
-    set_cache(params.run.cache_gb)
+    os.environ[GIGABYTES] = str(params.run.cache_gb)  # for the readers of shards, also in processes that this starts
     name = address(stage, item)
     require_writable(RUNS)
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history

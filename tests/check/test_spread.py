@@ -219,7 +219,7 @@ def test_doctor_names_the_item_that_was_stopped(clone):
 def started(clone, monkeypatch):
     """What a start of `train_nets@base` in so many processes leads to."""
     monkeypatch.setattr(runner, "_own_checkout", lambda: None)
-    for name in ("set_threads", "choose_device", "set_cache"):
+    for name in ("set_threads", "choose_device"):
         monkeypatch.setattr(runner, name, lambda value: None)
     for name in ("RANK", "WORLD_SIZE", "DARKROOM_SUPERVISOR"):
         monkeypatch.delenv(name, raising=False)

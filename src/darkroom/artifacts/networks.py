@@ -66,7 +66,7 @@ class SavedNetwork(nn.Module):
         """
         what, stage = cls.made_by
         try:
-            config, weights = read_network(folder)
+            config, weights = json.loads((folder / CONFIG).read_text()), load_file(folder / WEIGHTS)
             with torch.random.fork_rng(devices=[]):
                 network = cls.from_config(config)
             network.saved.load_state_dict(weights)
@@ -76,15 +76,3 @@ class SavedNetwork(nn.Module):
             reason = " ".join(str(error).split())
             raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error
         return network.eval()
-
-
-def read_network(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the configuration and the tensors, on the CPU, that `write_network` wrote.
-
-    Raises:
-        FileNotFoundError: one of the files is missing.
-        ValueError: the configuration is not JSON.
-        SafetensorError: the weights are damaged.
-    """
-    config: dict[str, Any] = json.loads((folder / CONFIG).read_text())
-    return config, load_file(folder / WEIGHTS)

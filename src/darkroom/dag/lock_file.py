@@ -1,13 +1,11 @@
 """Whether dvc.lock is whole, and which outputs DVC has lost: found without DVC where nothing is wrong.
 
-A signal may truncate dvc.lock, a merge may leave its markers there, or it is deleted. DVC as `dag/dvc.py` mends it
-truncates nothing; a plain `dvc` rewrites dvc.lock in place. The Snakefile and `darkroom check` then restore the one in
-git's index. What has ended since costs no work: before DVC writes dvc.lock, the stage is in its run cache and the
-outputs are in its cache.
+A plain `dvc` rewrites dvc.lock in place, so a signal may truncate it; or a merge leaves its markers there, or it is
+deleted. The Snakefile and `darkroom check` then restore the one in git's index. What has ended since costs no work:
+before DVC writes dvc.lock, the stage is in its run cache and the outputs are in its cache.
 
-Outputs are lost that DVC could not move into its cache, for example because the disk was full. DVC 3 logs such an
-output in one line, records it in dvc.lock and exits with code 0. Its next run finds the output "not in cache", removes
-it and makes it again; `dvc commit STAGE` keeps it instead.
+Outputs are lost that DVC could not move into its cache, as where the disk was full: DVC 3 logs that in one line and
+exits with code 0. Its next run removes such an output and makes it again; `dvc commit STAGE` keeps it instead.
 """
 
 import configparser

@@ -6,10 +6,10 @@ Importing takes 1 to 7 s for each process, forking 0.1 s. An engine starts one p
 - a number: stages with networks that use this many CPU threads. OpenMP and BLAS read the number when they are loaded.
 
 A parent runs no computation. For each request it forks a child with the terminal, environment and working folder of
-the requesting process. The child imports Darkroom's own modules itself, so edits of them take effect as usual. A
-parent refuses the first request of a stage with networks, because loading its libraries pays only from the second
-request on. A process whose request is refused, or that finds no parent, starts the stage itself. Parents exit with
-their engine. A child receives SIGTERM when the requesting process or its parent has exited.
+the requesting process; the child imports Darkroom's own modules itself, so edits of them take effect as usual. The
+first request of a stage with networks is refused: loading its libraries pays from the second on. A process that finds
+no parent, or is refused, starts the stage itself. Parents exit with their engine, and a child receives SIGTERM when the
+requesting process or its parent has exited.
 
 Works on Linux only, because a process that has loaded torch cannot fork safely on other systems. A process that has
 opened a GPU cannot fork either, so the libraries of a parent must not look for one.

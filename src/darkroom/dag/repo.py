@@ -23,13 +23,11 @@ from darkroom.dag.dvc import drop, edit_rwlock, install
 from darkroom.dag.fingerprint.stages import OUT, Fingerprint, fingerprints
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import require_hashable
-from darkroom.dag.history import events
 from darkroom.dag.records import BUSY, LOCK, alive, busy
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml, related
-from darkroom.terminal.numbers import time_of
 
 if TYPE_CHECKING:
     from networkx import DiGraph  # which takes a tenth of a second, where only a status is read
@@ -76,15 +74,8 @@ class Status:
         return self.waiting | (self.stages.keys() & self.changed.keys())
 
     def runs(self, name: str) -> str:
-        """Return since when a stage runs, as a part of a sentence; "" where it does not."""
-        if self.changed.get(name) != [RUNNING]:
-            return ""
-        last = {event.get("stage"): event for event in events()}.get(name, {})  # its end: DVC stores what it made
-        return (
-            f"has been running for {time_of(time.time() - last['time'])}"
-            if last.get("event") == "start"
-            else "is running"
-        )
+        """Return that a stage runs, as a part of a sentence; "" where it does not."""
+        return "is running" if self.changed.get(name) == [RUNNING] else ""
 
     def needs(self, name: str) -> set[str]:
         """Return the names of all stages above a stage."""

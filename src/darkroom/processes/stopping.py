@@ -99,22 +99,15 @@ def stoppable(supervised: bool) -> Iterator[None]:
         yield
 
 
-class Interrupt:
-    """Remembers the signal that stops the training."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Take the signal; a second Ctrl-C stops at once. A second SIGTERM says the same again, and changes nothing."""
-        if self.signal is not None and number == signal.SIGINT:
-            raise SystemExit(128 + number)
-        self.signal = self.signal or number
-
-
 @contextlib.contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Yield an `Interrupt` that takes SIGTERM and SIGINT inside the block."""
-    interrupt = Interrupt()
-    with handling({signal.SIGTERM: interrupt, signal.SIGINT: interrupt}):
-        yield interrupt
+def interruptible() -> Iterator[list[int]]:
+    """Yield a list to which SIGTERM and SIGINT are appended inside the block; a second Ctrl-C stops at once."""
+    signals: list[int] = []
+
+    def take(number: int, frame: FrameType | None) -> None:
+        if signals and number == signal.SIGINT:
+            raise SystemExit(128 + number)
+        signals.append(number)
+
+    with handling({signal.SIGTERM: take, signal.SIGINT: take}):
+        yield signals

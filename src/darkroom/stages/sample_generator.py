@@ -73,7 +73,7 @@ def _generate(params: Params) -> None:
     asked = _asked(manifest, settings)
     with open_state("sample_generator") as state:
         folder = KeptBatches.place(state, _name(device)) if processes is None or processes.first else None
-        folder = folder if processes is None else processes.from_first(folder)
+        folder = folder if processes is None else processes.collect(folder)[0]
         assert folder is not None  # the first has said it
         batches = KeptBatches(folder, settings)
         _sample(batches, sampler, settings, sampling, asked, *(processes.division if processes else (0, 1)))

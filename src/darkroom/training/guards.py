@@ -16,13 +16,6 @@ from darkroom.params.run import Run
 _SPARE = 32 * 1024**2  # bytes left free for logs and what else is written
 
 
-def last_good(state: Path, kept: list[Path]) -> str:
-    """Return a sentence on where a training would go on, by its state folder and checkpoints, oldest first."""
-    if not kept:
-        return f"There is no checkpoint yet in {state}."
-    return f"The last good checkpoint is {kept[-1]}: the same command continues from there, so change something first."
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that the device, or the machine, has no memory left."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

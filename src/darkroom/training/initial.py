@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import fsspec
@@ -62,33 +62,25 @@ def _given(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tenso
     return given
 
 
-class _Fit(NamedTuple):
-    """How what is given fits what the modules have: names of both, by what is to be done with them."""
-
-    fits: list[str]
-    random: list[str]
-    wrong: list[str]
-
-
-def _compare(own: Tensors, given: Tensors, skip: list[str]) -> _Fit:
-    found, unused = _Fit([], [], []), set(skip)
+def _compare(own: Tensors, given: Tensors, skip: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the names that fit, those that begin at random, and what is wrong with the others."""
+    fits, random, wrong, unused = list[str](), list[str](), list[str](), set(skip)
     for key in sorted(own.keys() | given.keys()):
         matching = {glob for glob in skip if fnmatchcase(key, glob)}
         unused -= matching
         if matching:
-            found.random.extend([key] if key in own else [])
+            random += [key] if key in own else []
         elif key not in given:
-            found.wrong.append(f"missing: {key} {list(own[key].shape)}")
+            wrong.append(f"missing: {key} {list(own[key].shape)}")
         elif key not in own:
-            found.wrong.append(f"unexpected: {key} {list(given[key].shape)}")
+            wrong.append(f"unexpected: {key} {list(given[key].shape)}")
         elif own[key].shape != given[key].shape:
-            found.wrong.append(f"shape: {key} is {list(own[key].shape)} here and {list(given[key].shape)} in the file")
+            wrong.append(f"shape: {key} is {list(own[key].shape)} here and {list(given[key].shape)} in the file")
         elif own[key].is_floating_point() != given[key].is_floating_point():
-            found.wrong.append(f"type: {key} is {own[key].dtype} here and {given[key].dtype} in the file")
+            wrong.append(f"type: {key} is {own[key].dtype} here and {given[key].dtype} in the file")
         else:
-            found.fits.append(key)
-    found.wrong.extend(f"nothing is called {glob}, which `init.skip` names" for glob in sorted(unused))
-    return found
+            fits.append(key)
+    return fits, random, wrong + [f"nothing is called {glob}, which `init.skip` names" for glob in sorted(unused)]
 
 
 @torch.no_grad()
@@ -122,21 +114,20 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
     given = _published(modules, path)
     if given is None:
         given = _given(modules, {first: path} if path.is_file() else locate(path, modules))
-    found = _compare(own, given, init.skip)
-    if found.wrong:
-        more = len(found.wrong) - _LISTED
-        listed = [*found.wrong[:_LISTED], *([f"and {more:,} more"] if more > 0 else [])]
+    fits, random, wrong = _compare(own, given, init.skip)
+    if wrong:
+        more = len(wrong) - _LISTED
         raise DarkroomError(
             f"the weights of {source} do not fit:\n  "
-            + "\n  ".join(listed)
+            + "\n  ".join([*wrong[:_LISTED], *([f"and {more:,} more"] if more > 0 else [])])
             + "\nChange the model's parameters, or name under `init.skip` in params.yaml, as globs over MODULE/KEY, "
             "what is to begin at random."
         )
-    for key in found.fits:
+    for key in fits:
         own[key].copy_(given[key])
-    at_random = f", {len(found.random)} at random (`init.skip`)" if found.random else ""
-    values = sum(own[key].numel() for key in found.fits)
-    print(f"initialised from {source}: {len(found.fits)} tensors, {values:,} values{at_random}")
+    at_random = f", {len(random)} at random (`init.skip`)" if random else ""
+    values = sum(own[key].numel() for key in fits)
+    print(f"initialised from {source}: {len(fits)} tensors, {values:,} values{at_random}")
 
 
 def initial_manifest(folder: str, kind: str) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
@@ -30,17 +31,13 @@ def kept(path: Path, images: int, records: Sequence[Record] | None = None) -> li
     Lines beyond it will be written again. The end of a line that a kill left behind goes, and so does, where `records`
     are given, what is not among them: another training wrote here in between.
     """
-    known = {record["images"]: record for record in records or []}
+    known = {record["images"]: record.items() for record in records or []}
     lines: list[Record] = []
     for text in path.read_text(errors="replace").splitlines() if path.is_file() else []:
-        try:
+        with suppress(ValueError, TypeError, KeyError):
             line = json.loads(text)
-            place = line["images"]
-            ours = place <= images and (records is None or known[place].items() <= line.items())
-        except (ValueError, TypeError, KeyError):
-            continue
-        if ours:
-            lines.append(line)
+            if line["images"] <= images and (records is None or known[line["images"]] <= line.items()):
+                lines.append(line)
     return lines
 
 

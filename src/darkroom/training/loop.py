@@ -14,7 +14,7 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
-from darkroom.processes.stopping import Interrupt, interruptible
+from darkroom.processes.stopping import interruptible
 from darkroom.training import checkpoint, guards, stable
 from darkroom.training.after_step import after_step, write_strip
 from darkroom.training.averages import state_of, write_kept
@@ -52,7 +52,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
         SystemExit: 143 or 130 after SIGTERM or Ctrl-C, with a checkpoint written.
     """
     _require_images(recipe, settings)
-    with interruptible() as interrupt:
+    with interruptible() as signals:
         state = open_training(recipe, settings, run, places)
         accelerator, first = state.processes.accelerator, state.processes.first
         stage, work = places.logs.name, work_name(places.state, state.code)
@@ -65,12 +65,15 @@ def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> Train
             journal = Journal(places.logs / "train.jsonl", state.images, state.settings.images, state.records)
         saver = _saver(state, places, work)
         try:
-            _run_steps(state, places, journal, interrupt, saver)
+            _run_steps(state, places, journal, signals, saver)
             if run.track_model and first:
                 log_model(accelerator, stage, checkpoint.averaged_file(checkpoint.folders(places.state)[-1]))
         except NotFiniteError as error:
             saver.finish()
-            raise DarkroomError(f"{error} {guards.last_good(places.state, checkpoint.folders(places.state))}") from None
+            if not (good := checkpoint.folders(places.state)):
+                raise DarkroomError(f"{error} There is no checkpoint yet in {places.state}.") from None
+            again = "the same command continues from there, so change something first"
+            raise DarkroomError(f"{error} The last good checkpoint is {good[-1]}: {again}.") from None
         except Exception:
             saver.finish()  # what was being saved when it went wrong is good
             raise
@@ -104,7 +107,7 @@ def remaining_batches(state: TrainState) -> Iterator[Batch]:
     )
 
 
-def _run_steps(state: TrainState, places: Places, journal: Journal | None, interrupt: Interrupt, saver: Saver) -> None:
+def _run_steps(state: TrainState, places: Places, journal: Journal | None, signals: list[int], saver: Saver) -> None:
     """Take the optimizer steps that remain; record, log, save and stop between them where each is due."""
     first, saved = state.processes.first, state.images
     for batch in remaining_batches(state):
@@ -115,7 +118,7 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, inter
         after_step(state, places.logs, journal, before, entry)
         stable.leave(state, places.state)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
-        stop, save = state.processes.agree(interrupt.signal or 0, int(first and saver.due()))
+        stop, save = state.processes.agree(signals[0] if signals else 0, int(first and saver.due()))
         if stop or save:
             groups, values = state.state_dict()
             if first:

@@ -20,14 +20,6 @@ def autocast(settings: Training, device: torch.device) -> AbstractContextManager
     return torch.autocast(device.type, dtype=dtype, enabled=settings.precision != "fp32")
 
 
-def loss_scaler(settings: Training, device: torch.device) -> torch.amp.GradScaler:
-    """Return the scaler that keeps small gradients of fp16 above zero; for other precisions it does nothing.
-
-    Source: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740, section 3.2.
-    """
-    return torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
-
-
 def seed_rng(seed: int, device: torch.device) -> None:
     """Seed torch's global generators of the CPU and of a device, which dropout uses, and no others.
 

@@ -109,10 +109,6 @@ class Processes:
             return values.cpu()
         return torch.cat([piece for piece in self.collect(values.cpu()) if len(piece)])
 
-    def from_first(self, value: T) -> T:
-        """Return the first process's value."""
-        return self.collect(value)[0]
-
 
 def whole(value: Tensor) -> Tensor:
     """Return a tensor with all of its shards, on the CPU, the same on every process; each must call it."""

@@ -43,7 +43,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
     if processes.sharded and settings.keep_every:
         raise DarkroomError("FSDP shards what `keep_every` writes: leave it empty.")
     code = left(places.state, CODE) if processes.first else {}
-    folder, changed = processes.from_first(_checkpoint(recipe, settings, run, places.state, code, processes.first))
+    folder, changed = processes.collect(_checkpoint(recipe, settings, run, places.state, code, processes.first))[0]
     modules = dict(recipe.modules)
     if folder is None:
         with processes.accelerator.main_process_first():  # one downloads, the others find it

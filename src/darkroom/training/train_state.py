@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from darkroom.training.checkpoint import Tensors, fill, under
 from darkroom.training.curves import Record
 from darkroom.training.loader import rows_at
 from darkroom.training.optimizer import load_optimizer, optimizer_tensors, parameter_names, state_bytes
-from darkroom.training.precision import Finite, autocast, loss_scaler, seed_rng, tf32
+from darkroom.training.precision import Finite, autocast, seed_rng, tf32
 from darkroom.training.processes import Processes, whole
 from darkroom.training.recipe import Batch, Phase, Recipe
 
@@ -115,7 +116,9 @@ class TrainState:
         self.device = processes.device
         self.modules, self.optimizers = modules, optimizers
         self.names = {name: parameter_names(modules[name]) for name in optimizers}
-        self.scalers = {phase.module: loss_scaler(settings, self.device) for phase in recipe.phases}
+        # They keep small gradients of fp16 above zero (Micikevicius et al., 2018, arXiv 1710.03740, section 3.2).
+        scaler = partial(torch.amp.GradScaler, self.device.type, enabled=settings.precision == "fp16")
+        self.scalers = {phase.module: scaler() for phase in recipe.phases}
         start = -(-settings.ema_start // settings.batch)
         decay = constant_decay(settings.ema_decay, settings.ema_warmup, start, settings.ema_every)
         self.ema = Average(modules, decay)

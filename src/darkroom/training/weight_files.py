@@ -136,21 +136,13 @@ def read_pickled(path: Path, *allowed: type) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # torch's, pickle's and zipfile's, which have no common base
         text = str(error)
-        if isinstance(error, pickle.UnpicklingError) and (asked := _asked_for(text)):
+        if isinstance(error, pickle.UnpicklingError) and (asked := re.search(r"GLOBAL ([\w.]+)", text)):
             raise DarkroomError(
-                f"{path} is no plain file of weights: it asks for {asked}, and a pickle may call what it asks for. It "
-                "was refused before anything of it ran; take the weights as safetensors, or from somebody you trust."
+                f"{path} is no plain file of weights: it asks for {asked[1]}, and a pickle may call what it asks for. "
+                "It was refused before anything of it ran; take the weights as safetensors, or from somebody you trust."
             ) from error
         shown = " ".join(text.split())[:120] or "it is empty"
         raise DarkroomError(
             f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {shown}): "
             "fetch it again, and compare its size with that at its source."
         ) from error
-
-
-def _asked_for(text: str) -> str | None:
-    """Return the name that torch's restricted unpickler refused; None: that is not what its message says."""
-    found = re.search(r"GLOBAL ([\w.]+)", text)
-    if found is None and re.search(r"Unsupported (class|global)|Can only (build|create|call)", text):
-        return "another class"
-    return found[1] if found else None

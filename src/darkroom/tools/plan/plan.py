@@ -42,7 +42,7 @@ _BUSY = 1.2  # times their own work that calls may take, or others use the machi
 class Dag:
     """The stages that have a command.
 
-    running: since when each stage that runs now does, as a part of a sentence.
+    running: of each stage that runs now, that it does, as a part of a sentence.
     """
 
     stages: list[str]  # their names, in the order of the DAG

@@ -39,7 +39,7 @@ def loss(weights: bytes, images: int) -> bytes:
 def run(params: Params) -> None:
     """Train, with a checkpoint after each update."""
     settings = params.train_extractor.training
-    with open_state("train_extractor") as state, interruptible() as interrupt:
+    with open_state("train_extractor") as state, interruptible() as signals:
         images, weights = 0, read("data/shards") + settings.seed.to_bytes(4)
         for checkpoint in state.glob("images-*/weights"):
             images = max(images, int(checkpoint.parent.name.removeprefix("images-")))
@@ -47,10 +47,10 @@ def run(params: Params) -> None:
             print(f"resumes at image {images} of {settings.images}")
             weights = (state / f"images-{images:08}/weights").read_bytes()
         while images < settings.images:
-            hold(f"train_extractor at {images}", lambda: interrupt.signal is not None)
-            if interrupt.signal is not None:
+            hold(f"train_extractor at {images}", lambda: bool(signals))
+            if signals:
                 print(f"stopped at image {images}")
-                raise SystemExit(128 + interrupt.signal)
+                raise SystemExit(128 + signals[0])
             images += 32
             print(f"image {images}")
             weights = loss(weights, images)
