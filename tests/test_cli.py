@@ -20,7 +20,6 @@ from darkroom.dag.stages import STAGES
         ("sample --image 3", "No such option: --image"),
         ("sample --text a --images 0", "'--images'"),
         ("data --images -1", "'--images'"),
-        ("data --images -1", "'--images'"),
         ("score . --against . --limit 5", "'--limit'"),
         ("invert --guidance -1", "'--guidance'"),
     ],

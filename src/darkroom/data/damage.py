@@ -40,7 +40,6 @@ class Reason(StrEnum):
     LABEL_MISSING = "label_missing"  # labels were requested, and there is none
     LABEL_OUT_OF_RANGE = "label_out_of_range"  # not one of the classes
     MISSING = "missing"  # a table names it, and it does not exist
-    DOWNLOAD_FAILED = "download_failed"
     DAMAGED_SHARD = "damaged_shard"  # a tar that ends too early or has a damaged header
     PASSED_OVER = "passed_over"  # an image of a tar that is not asked for: a further one of its sample, or hidden
 
@@ -112,7 +111,7 @@ def counted(rows: Iterable[Listed]) -> dict[str, dict[str, int]]:
 
 QUARANTINE = "quarantine.parquet"
 # reason, action: see `darkroom.data.damage`; source: the location of the sample; detail: what was found, as text.
-EXCUSED = {Reason.DOWNLOAD_FAILED, Reason.DUPLICATE, Reason.PASSED_OVER}
+EXCUSED = {Reason.DUPLICATE, Reason.PASSED_OVER}
 SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "reason", "action", "source", "detail")])
 
 

@@ -183,10 +183,6 @@ class RemoteShards:
 
         return self._cache.make(url, version, make, sha256)
 
-    def small(self, url: str) -> bytes | None:
-        """Return the content of a small file beside shards; None: no such file. Raises DarkroomError as `fetch`."""
-        return self._tried(f"cannot read {redacted(url)}", lambda: _bytes(url))
-
     def prefetch(self, urls: Iterable[str]) -> None:
         """Download shards in the background, in this order; pending requests of an earlier call are dropped.
 
@@ -238,14 +234,3 @@ def _copy(url: str, part: Path, size: int | None) -> None:
     found = part.stat().st_size
     if size not in (None, found):
         raise OSError(f"{found:,} bytes came, and {size:,} were to come")
-
-
-def _bytes(url: str) -> bytes | None:
-    system, path = url_to_fs(url)
-    try:
-        return bytes(system.cat_file(path))
-    except Exception as error:
-        # Buckets without permission to list answer 403 for a missing file.
-        if _final(error):
-            return None
-        raise
