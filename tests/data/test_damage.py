@@ -239,10 +239,9 @@ def test_the_list_of_a_part_of_which_nothing_is_left_is_shown(
     assert main(["data", "mess"]) == 0
     said = capsys.readouterr().out
     assert "no part was written of mess" in said and said.count("/empty-0000") == 3  # the first of each reason
-    assert main(["data", "mess", "--quarantine", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["failed"]
-    assert {one["reason"] for one in found} >= {"empty", "not_an_image", "truncated"}
-    assert sum(len(one["first"]) for one in found) == sum(one["samples"] for one in found) == 6
+    assert main(["data", "mess", "--quarantine"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("/empty-0000") == 4 and "not_an_image" in said and "truncated" in said
     make_part(SHARDS.parent, "other", 0, 20)
     assert main(["data"]) == 0
     said = capsys.readouterr().out

@@ -1,13 +1,10 @@
 """The errors that `darkroom verify` reports, and the parts of params.yaml that it and `darkroom data` take."""
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from darkroom.data.embeddings import EMBEDDING_PARTS
-from darkroom.data.latents import LATENT_PARTS
-from darkroom.data.layout import SHARDS
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Parts
 from darkroom.params.section import PARAMS, Section, validate
@@ -38,8 +35,8 @@ class _Params(Section):
     parts: Parts
 
 
-def read_parts(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the parts of params.yaml, and those among `names`; all where none is named.
+def read_parts(names: Sequence[str]) -> list[str]:
+    """Return the parts of params.yaml among `names`; all where none is named.
 
     Raises:
         DarkroomError: params.yaml is missing or not valid, or has no such part; the message suggests the nearest name.
@@ -50,11 +47,4 @@ def read_parts(names: Sequence[str]) -> tuple[list[str], list[str]]:
             near = difflib.get_close_matches(name, parts, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(parts)}."
             raise DarkroomError(f"{PARAMS} has no part `{name}`; {hint}")
-    return parts, [part for part in parts if not names or part in names]
-
-
-def left_over(parts: Collection[str]) -> list[str]:
-    """Return the folders of parts that were removed from params.yaml."""
-    roots = (SHARDS, LATENT_PARTS, EMBEDDING_PARTS)
-    folders: list[Path] = [folder for root in roots for folder in sorted(root.glob("[!.]*/")) if folder.is_dir()]
-    return [str(folder) for folder in folders if folder.name not in parts]
+    return [part for part in parts if not names or part in names]
