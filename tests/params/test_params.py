@@ -678,11 +678,14 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
 def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
     change("training", {"min_improvement": 0.1})
     change("train_prior.diffusion", {"direction_weight": 0.5})
+    change("embed_clip", {"imported": {"layout": "dalle2"}})
     assert main(["check"]) == 1
-    assert [line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines()] == [
+    *lines, last = [line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
         f"`{key}` was removed, and nothing reads it: take it out."
         for key in ("training.min_improvement", "train_prior.diffusion.direction_weight")
     ]
+    assert last.startswith("`embed_clip.imported.layout` was removed: take it out; embeddings are read in")
 
 
 def test_every_new_name_is_one_of_the_schema():

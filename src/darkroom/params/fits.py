@@ -80,12 +80,21 @@ RENAMED = {
 # Keys of before in whose place nothing stands, as globs.
 REMOVED = (
     *("*training.min_improvement", "*training.decay_images", "*training.groups", "*.diffusion.direction_weight"),
+    "ingest.rules.wrong_extension",
     *("score_*.copies.pairs", "train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"),
     *(f"train_tokenizer.{kind}.grid_images" for kind in ("identity", "pretrained")),
 )
-# Those of a source that went: what to do instead.
-_URLS = ("urls", "urls.*", "run.img2dataset")
-_IMG2DATASET = "start img2dataset yourself, and read what it writes with the source webdataset (docs/data.md)"
+# Those of features that went: what to do instead.
+_INSTEAD = {
+    **dict.fromkeys(
+        ("urls", "urls.*", "run.img2dataset"),
+        "start img2dataset yourself, and read what it writes with the source webdataset (docs/data.md)",
+    ),
+    **dict.fromkeys(
+        (f"embed_clip.imported.{key}" for key in ("layout", "metadata", "column")),
+        "embeddings are read in DALLE2-pytorch's layout, which embedding-dataset-reordering writes (docs/clip.md)",
+    ),
+}
 
 
 def require_new_names(params: Mapping[str, Any]) -> None:
@@ -99,8 +108,8 @@ def require_new_names(params: Mapping[str, Any]) -> None:
     lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in renamed]
     gone = (key for key in leaves if any(fnmatchcase(key, glob) for glob in REMOVED))
     lines += [f"{PARAMS}: `{key}` was removed, and nothing reads it: take it out." for key in gone]
-    urls = (key for key in leaves if any(fnmatchcase(key, glob) for glob in _URLS))
-    lines += [f"{PARAMS}: `{key}` was removed: take it out; {_IMG2DATASET}." for key in urls]
+    instead = [(key, remedy) for key in leaves for glob, remedy in _INSTEAD.items() if fnmatchcase(key, glob)]
+    lines += [f"{PARAMS}: `{key}` was removed: take it out; {remedy}." for key, remedy in instead]
     if lines:
         raise DarkroomError("\n".join(lines))
 
