@@ -269,7 +269,6 @@ def by_rule(folder: Path, way: str, reason: Reason, action: str) -> tuple[Mess, 
 @pytest.mark.parametrize(
     ("way", "reason", "action", "said"),
     [
-        ("wrong_extension", Reason.WRONG_EXTENSION, "keep", ("red", "a text")),
         ("duplicate", Reason.DUPLICATE, "keep", ("red", "a text")),
         ("transparent", Reason.TRANSPARENT, "keep", ("red", "a text")),
         ("one_colour", Reason.ONE_COLOUR, "keep", ("red", "a text")),
@@ -304,7 +303,7 @@ def test_two_pictures_of_one_key_name_each_other(tmp_path: Path, monkeypatch: py
     for number, name in enumerate(("a b.jpg", "a b.png", "a b.webp", "c.png")):
         mess.add(name, GOOD[number % 2][1](number))
     mess.close()
-    take(mess.root, most=0.9, rules={**STRICT, "wrong_extension": "keep"})
+    take(mess.root, most=0.9, rules=STRICT)
     found = details()
     assert found["a b.png"] == "the key of a b.jpg" and found["a b.webp"] == "the key of a b.jpg"
     assert [row for row in listed() if row[1] == Reason.KEY_TWICE] == [
@@ -343,7 +342,7 @@ def test_the_log_and_the_catalog_count_what_was_passed_over(
     (mess.root / "red/up").symlink_to(mess.root)
     take(mess.root)
     said = capsys.readouterr().out
-    assert "passed over, of the system, @eaDir: 1 folder with 1 file; with an image's ending 1" in said
+    assert "passed over, of the system, @eaDir: 1 file; with an image's ending 1" in said
     assert "passed over, links to a folder that contains them: 1" in said
     assert catalog_facts(["mess"])["parts"][0]["passed_over"].keys() == {"system", "loops"}
 

@@ -31,7 +31,6 @@ class Reason(StrEnum):
     ONE_PIXEL = "one_pixel"  # 1 x 1 pixels, as of trackers and placeholders
     ONE_COLOUR = "one_colour"  # all pixels are equal as stored
     UNSUPPORTED = "unsupported"  # pixel values that cannot be converted to 8 bits a channel
-    WRONG_EXTENSION = "wrong_extension"  # the content has another format than the name says
     DUPLICATE = "duplicate"  # the same content as an earlier sample of the part
     KEY_TWICE = "key_twice"  # an earlier sample of the part has the same key
     KEY_INVALID = "key_invalid"  # cannot name a file in a shard
@@ -54,7 +53,6 @@ class Action(StrEnum):
 
 # Reasons whose action is the parameter `ingest.rules.REASON`; samples with any other reason are quarantined.
 CHOSEN = (
-    Reason.WRONG_EXTENSION,
     Reason.TRANSPARENT,
     Reason.ONE_PIXEL,
     Reason.ONE_COLOUR,

@@ -38,7 +38,7 @@ def test_a_sample_is_a_scene_with_its_caption_and_class() -> None:
         raw, expected = source.read(entry), scene(7, number)
         assert raw.image.tobytes() == render(expected, 32).tobytes() and raw.image.mode == "RGB"
         assert (raw.label, raw.caption) == (label(expected), caption(expected))
-        assert raw.identity is None and raw.extension is None
+        assert raw.identity is None
 
 
 def test_it_follows_its_settings_and_a_copy_gives_the_same() -> None:

@@ -78,7 +78,7 @@ def test_a_folder_of_img2dataset_comes_whole(tmp_path: Path) -> None:
     for key, raw in images.items():
         shard, row = int(key[:5]), int(key[5:])
         assert raw.image == picture(100 * shard + row)
-        assert (raw.label, raw.caption, raw.extension) == (str(row % 3), f"picture {row}, größer", "jpg")
+        assert (raw.label, raw.caption) == (str(row % 3), f"picture {row}, größer")
         assert (raw.identity, raw.findings) == (raw.image, ())
         assert raw.extent is not None
         assert raw.extent.tar == shard
@@ -128,7 +128,6 @@ def test_webdataset_itself_reads_the_same_keys_and_bytes(tmp_path: Path, monkeyp
         assert raw.image == theirs[key].get("left.jpg", theirs[key].get("png"))
         assert raw.label == (theirs[key]["cls"].decode() if "cls" in theirs[key] else None)
         assert raw.caption == (theirs[key]["txt"].decode() if "txt" in theirs[key] else None)
-        assert raw.extension == ("png" if "png" in theirs[key] else "jpg")
 
 
 class _Server(BaseHTTPRequestHandler):
@@ -215,9 +214,7 @@ def test_files_that_are_no_samples_are_left_out_and_samples_without_an_image_are
 def test_the_first_ending_of_the_settings_is_the_image(tmp_path: Path) -> None:
     members = {"0.JPG": picture(0), "0.png": picture(1, "PNG"), "0.raw": picture(2, "PNG")}
     assert one(tmp_path, members, image=["png", "jpg"]).image == members["0.png"]
-    raw = one(tmp_path, members, image=["webp", "jpg"])
-    assert (raw.image, raw.extension) == (members["0.JPG"], "jpg")
-    assert one(tmp_path, members, image=["raw"]).extension is None  # promises no format
+    assert one(tmp_path, members, image=["webp", "jpg"]).image == members["0.JPG"]
 
 
 FURTHER = "its sample has a .jpg, which is read (`webdataset.image`)"

@@ -109,7 +109,7 @@ def test_what_was_wrong_and_where(mess: Path) -> None:
 def test_what_was_passed_over(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Folder(Noise):
         def metadata(self) -> dict:
-            hidden = {"folders": 2, "files": 0, "within": 1500, "images": 900}
+            hidden = {"files": 1500, "images": 900}
             return {"hidden": hidden, "ignored": {".pdf": 3, "\x1b": 1}, "loops": 1}
 
     assert "passed over" not in said("data")[1]
@@ -118,7 +118,7 @@ def test_what_was_passed_over(made: Path, monkeypatch: pytest.MonkeyPatch) -> No
     lines = said("data")[1].splitlines()
     at = lines.index("passed over, in no list:")
     assert lines[at + 1 : at + 4] == [
-        "  aside  hidden: 2 folders with 1,500 files; with an image's ending 900",
+        "  aside  hidden: 1,500 files; with an image's ending 900",
         "  aside  other endings: .pdf 3, \ufffd 1",
         "  aside  links to a folder that contains them: 1",
     ]

@@ -85,7 +85,7 @@ class Folder:
             raise DamageError(Reason.UNREADABLE, error.strerror or type(error).__name__) from error
         label, of_label = self._label(path, named_label)
         caption, of_caption = self._caption(path, named_caption)
-        return Raw(data, label, caption, split_ending(path)[1], identity=data, findings=(*of_label, *of_caption))
+        return Raw(data, label, caption, identity=data, findings=(*of_label, *of_caption))
 
     def metadata(self) -> dict[str, Any]:
         """Return counts: image files, ignored files and folders, tables and their rows."""

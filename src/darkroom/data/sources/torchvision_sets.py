@@ -84,13 +84,12 @@ class Torchvision:
         if isinstance(entry.payload, DamageError):
             raise entry.payload
         image, target = entry.payload
-        extension = (Path(image).suffix[1:] or None) if self._in_files else None
         if self._in_files:
             image = _bytes(self._root / image)
         label, findings = self._label(target)
         caption = self._settings.caption
         text = None if caption is None or label is None else caption.format(label=label)
-        return Raw(image, label, text, extension, _identity(image), findings)
+        return Raw(image, label, text, _identity(image), findings)
 
     def metadata(self) -> dict[str, Any]:
         """Return data set, split, options and the number of images."""

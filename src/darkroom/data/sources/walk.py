@@ -52,20 +52,18 @@ class UnreadableSample:
 class Aside:
     """What is passed over by its name: hidden, or in a folder of the system.
 
-    names: the names of the system folders; folders, files: the number of either.
-    within: the number of files in the folders, at any depth; images: how many of all files have an image's extension.
+    names: the names of the system folders.
+    files: the number of files, also of those in the folders, at any depth; images: how many have an image's extension.
     """
 
     names: set[str] = field(default_factory=set)
-    folders: int = 0
     files: int = 0
-    within: int = 0
     images: int = 0
 
     def counts(self) -> dict[str, Any]:
         """Return counts for the manifest; `names` only where there are any."""
-        counts: dict[str, Any] = {key: getattr(self, key) for key in ("folders", "files", "within", "images")}
-        return {**counts, "names": sorted(map(shown, self.names))} if self.names else counts
+        names = {"names": sorted(map(shown, self.names))} if self.names else {}
+        return {"files": self.files, "images": self.images, **names}
 
 
 @dataclass
@@ -218,14 +216,11 @@ def _look(
 
 def _pass_over(entry: os.DirEntry[bytes], aside: Aside) -> None:
     """Count a file or folder that is passed over, and all files in it; links are not followed."""
-    if not entry.is_dir(follow_symlinks=False):
-        aside.files += 1
-        aside.images += _is_image(entry.name)
-        return
-    aside.folders += 1
-    for _, _, files in os.walk(entry.path):  # passes over a folder that cannot be listed
-        aside.within += len(files)
-        aside.images += sum(map(_is_image, files))
+    files = [entry.name]
+    if entry.is_dir(follow_symlinks=False):
+        files = [name for _, _, names in os.walk(entry.path) for name in names]  # not of one that cannot be listed
+    aside.files += len(files)
+    aside.images += sum(map(_is_image, files))
 
 
 def _is_image(name: bytes) -> bool:
@@ -264,10 +259,5 @@ def passed_over_text(counts: Mapping[str, Any]) -> list[str]:
 
 
 def _aside(counts: Mapping[str, int]) -> str:
-    parts = []
-    if files := counts["files"]:
-        parts.append(counted(files, "file"))
-    if folders := counts["folders"]:
-        parts.append(f"{counted(folders, 'folder')} with {counted(counts['within'], 'file')}")
-    text = ", ".join(parts)
-    return f"{text}; with an image's ending {counts['images']:,}" if counts["images"] else text
+    images = counts["images"]
+    return counted(counts["files"], "file") + (f"; with an image's ending {images:,}" if images else "")

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from PIL import Image
-
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import key_of, shown
 from darkroom.data.sample import Entry, Extent, Raw
@@ -184,9 +182,7 @@ class Webdataset:
         texts = {ending: self._bytes(extent, ending, LONGEST) for ending, extent in place.texts.items()}
         label, of_label = self._annotations.label(texts)
         caption, of_caption = self._annotations.caption(texts)
-        ending = place.ending.rpartition(".")[2]
-        named = ending if f".{ending}" in Image.registered_extensions() else None  # else the name implies no format
-        return Raw(data, label, caption, named, data, (*of_label, *of_caption), place.image)
+        return Raw(data, label, caption, data, (*of_label, *of_caption), place.image)
 
     def _bytes(self, extent: Extent, ending: str, most: int) -> bytes:
         if extent.size > most:
