@@ -414,9 +414,7 @@ def test_a_caption_may_be_called_after_the_whole_name_of_the_image(tmp_path: Pat
     found = source(tmp_path, caption="txt")
     captions = {where: raw.caption for where, raw in read(found).items()}
     assert captions == {"a.png": "of a.png", "b.png": "of b", "c.jpg": "of c.jpg", "c.webp": "of c.webp"}
-    assert found.metadata()["captions_named_by_file"] == 3
     assert found.metadata()["ignored"] == {".txt": 2}  # b.png.txt, as b.txt is the caption; gone.png.txt
-    assert "captions_named_by_file" not in source(tmp_path).metadata()
 
 
 def test_captions_lie_in_caption_files_where_there_is_no_text_file(tmp_path: Path) -> None:
@@ -428,7 +426,6 @@ def test_captions_lie_in_caption_files_where_there_is_no_text_file(tmp_path: Pat
     captions = [raw.caption for raw in read(found).values()]
     assert captions == ["of a.caption", "of b.txt", "of c.CAPTION", "of d.png.caption"]
     assert found.metadata()["ignored"] == {".caption": 2}  # that of b, which has a text file; that of no image
-    assert found.metadata()["captions_named_by_file"] == 1
     assert source(tmp_path).metadata()["ignored"] == {".caption": 5, ".txt": 1}
 
 

@@ -77,7 +77,6 @@ class Found:
     hidden: hidden files and folders, `.git` among them, with what is in these.
     system: folders that systems add, such as `@eaDir`, with what is in these.
     loops: the number of links to a folder that contains them.
-    named_by_file: the number of captions in KEY.png.txt; most are in KEY.txt.
     overruled: the number of captions in KEY.caption beside a KEY.txt; they count among the other files, too.
     """
 
@@ -88,7 +87,6 @@ class Found:
     hidden: Aside = field(default_factory=Aside)
     system: Aside = field(default_factory=Aside)
     loops: int = 0
-    named_by_file: int = 0
     overruled: int = 0
 
     def counts(self) -> dict[str, Any]:
@@ -103,7 +101,6 @@ class Found:
             "system": self.system.counts(),
             "ignored": ignored,
             "loops": self.loops,
-            **({"captions_named_by_file": self.named_by_file} if self.named_by_file else {}),
         }
 
     def fail(self, path: str, detail: str, reason: Reason = Reason.UNREADABLE) -> None:
@@ -209,8 +206,6 @@ def _look(
         found.overruled += overruled and (text in stems or text in pictures)
         if overruled or (text not in stems and (text not in pictures or split_ending(text)[0] in known)):
             found.ignored[f".{ending}"] += 1
-        elif text not in stems:
-            found.named_by_file += 1
     return None if empty else folders
 
 

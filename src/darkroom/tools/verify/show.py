@@ -24,7 +24,7 @@ from darkroom.data.sources.walk import passed_over_text
 from darkroom.data.splits import SPLITS
 from darkroom.report.numbers import DONE
 from darkroom.terminal.numbers import aligned, bytes_of
-from darkroom.tools.verify.problems import read_parts
+from darkroom.tools.verify.verify import read_parts
 
 LOGS = Path("logs")
 _EXAMPLES = 5  # number of captions shown

@@ -1,5 +1,6 @@
 """`darkroom verify`: checks the data and every output byte by byte, and reports every error, not only the first."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
@@ -10,13 +11,35 @@ from darkroom.artifacts.manifest import ArtifactError, check_seal, read_manifest
 from darkroom.dag.records import busy
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.splits import SPLITS
+from darkroom.errors import DarkroomError
+from darkroom.params.parts import Parts
+from darkroom.params.section import PARAMS, Section, validate
+from darkroom.params.stage import lookup, read_yaml
 from darkroom.remote import is_remote, local_path
 from darkroom.terminal.numbers import counted
 from darkroom.terminal.terminal import with_progress
-from darkroom.tools.verify.outputs import Cache, Output, check_output, recorded_outputs
-from darkroom.tools.verify.problems import Problem, read_parts
+from darkroom.tools.verify.outputs import Cache, Output, Problem, check_output, recorded_outputs
 
 _WORKERS = 8  # tars that are read at once; hashing releases the interpreter lock
+
+
+class _Params(Section):
+    parts: Parts
+
+
+def read_parts(names: Sequence[str]) -> list[str]:
+    """Return the parts of params.yaml among `names`; all where none is named.
+
+    Raises:
+        DarkroomError: params.yaml is missing or not valid, or has no such part; the message suggests the nearest name.
+    """
+    parts = list(validate(_Params, {"parts": lookup(read_yaml(PARAMS), "parts")}).parts)
+    for name in names:
+        if name not in parts:
+            near = difflib.get_close_matches(name, parts, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(parts)}."
+            raise DarkroomError(f"{PARAMS} has no part `{name}`; {hint}")
+    return [part for part in parts if not names or part in names]
 
 
 def verify(
