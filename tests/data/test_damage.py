@@ -342,9 +342,9 @@ def test_the_log_and_the_catalog_count_what_was_passed_over(
     (mess.root / "red/up").symlink_to(mess.root)
     take(mess.root)
     said = capsys.readouterr().out
-    assert "passed over, of the system, @eaDir: 1 file; with an image's ending 1" in said
+    assert "passed over, hidden, or in folders of the system: @eaDir 1; with an image's ending 1" in said
     assert "passed over, links to a folder that contains them: 1" in said
-    assert catalog_facts(["mess"])["parts"][0]["passed_over"].keys() == {"system", "loops"}
+    assert catalog_facts(["mess"])["parts"][0]["passed_over"].keys() == {"aside", "aside_images", "loops"}
 
 
 # Any mess

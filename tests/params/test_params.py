@@ -162,7 +162,7 @@ FAULTS = [
     (
         "parts.first.settings",
         {"caption": "{x}"},
-        "`parts.first.settings`: the caption may hold {word}",
+        "`parts.first.settings.caption`",
     ),
     ("train_clip.trained.model.image_size", 64, "`train_clip.trained.model.image_size` is 64, and the images have 32"),
     ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, and `ingest.image_size` is 32"),

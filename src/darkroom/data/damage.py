@@ -140,7 +140,7 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
     return pq.read_table(folder / QUARANTINE, schema=SCHEMA)
 
 
-def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, excused: int, kept: Path) -> None:
+def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, kept: Path) -> None:
     """Check that a part has a sample that is stored, of `seen` ones; else write the list of all into the folder `kept`.
 
     Raises:
@@ -148,7 +148,7 @@ def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, ex
     """
     if not seen:
         raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? No part was written.")
-    if left_out - excused < seen - excused:
+    if left_out < seen:
         return
     listed = [row for row in rows if row.action == Action.QUARANTINE]
     kept.mkdir(parents=True, exist_ok=True)

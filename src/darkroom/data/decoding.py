@@ -145,10 +145,8 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     Of an animation or a file with several pages it is the first image. Bytes after the image are ignored. Threads of
     one process decode one after another, because Pillow's settings hold for the whole process.
 
-    Args:
-        data: the content of a file.
-        max_pixels: images with more pixels are refused before memory is allocated. It replaces Pillow's own limit,
-            `Image.MAX_IMAGE_PIXELS`, during the call.
+    Images with more than `max_pixels` are refused before memory is allocated. It replaces Pillow's own limit,
+    `Image.MAX_IMAGE_PIXELS`, during the call.
 
     Raises:
         DamageError: empty, not an image, truncated, corrupt, without pixels, or with too many.

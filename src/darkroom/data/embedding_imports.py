@@ -68,11 +68,6 @@ def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> F
 class Dalle2:
     """Folders of embeddings as DALLE2-pytorch reads them.
 
-    Args:
-        folder: the folder of the part.
-        subfolders: the subfolders of `image` and, where they are imported, of `text` and `encoding`.
-        index_width: the number of digits at the end of a key that are the row.
-
     Raises:
         DarkroomError: a folder has no such files.
     """

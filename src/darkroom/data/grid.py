@@ -58,9 +58,7 @@ def shown_scale(size: int) -> int:
 def contact_sheet(images: NDArray[np.uint8], columns: int) -> Image.Image:
     """Return a grid at a size that shows the images, of whole pixels: transparent ones over a checkerboard.
 
-    Args:
-        images: uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row.
-        columns: images in a row.
+    `images` are uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row.
     """
     return image_grid(opaque(images), columns, scale=shown_scale(images.shape[-1]))
 

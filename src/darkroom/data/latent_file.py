@@ -175,10 +175,6 @@ def write_codebook(folder: Path, codebook: NDArray[np.float32]) -> None:
 def read_codebook(folder: Path, sha256: str) -> NDArray[np.float32]:
     """Return the vectors of the codes in `folder`, float32 (K, C).
 
-    Args:
-        folder: data/latents/PART.
-        sha256: the SHA-256 of the file, from the manifest.
-
     Raises:
         ArtifactError: missing or corrupted; the message names the file.
     """

@@ -86,13 +86,6 @@ def outcomes(
 ) -> Iterator[Outcome]:
     """Yield the outcome of each entry, in the order of the entries; see `outcome`.
 
-    Args:
-        source: the source of the entries; with several processes it is pickled once to each.
-        entries: the entries, read lazily.
-        how: the preparation of images.
-        processes: the number of worker processes; 1: this process works alone.
-        store: whether to encode the images.
-
     Raises:
         DarkroomError: a worker process was killed, as by the system when memory runs out.
     """

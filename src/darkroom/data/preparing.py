@@ -178,10 +178,7 @@ def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
     Transparent pixels become white where `spec.channels` has no alpha. Metadata are removed. The rules are in
     docs/images.md.
 
-    Args:
-        image: an image with its pixels read, of any size and mode.
-        how: size, channels, crop and filter.
-        key: the key of the image; a random crop is a function of the key and `how.seed`.
+    `key` is that of the image: a random crop is a function of it and `how.seed`.
 
     Raises:
         DamageError: the image is too small, or its pixels cannot be converted to 8 bits a channel.
@@ -197,12 +194,7 @@ def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
 
 
 def blank(image: Image.Image, stored: Image.Image) -> Finding | None:
-    """Return what is wrong with an image on which there is nothing to see; None: there is.
-
-    Args:
-        image: the image as it was opened.
-        stored: what `prepare` made of it.
-    """
+    """Return what is wrong with an image on which, as `stored`, there is nothing to see; None: there is."""
     channels = [stored.getchannel(band).getextrema() for band in stored.getbands()]
     hidden = stored.mode == "RGBA" and channels[3] == (0, 0)
     if not hidden and any(least != most for least, most in channels):

@@ -53,13 +53,7 @@ class Cache:
         return None
 
     def make(self, name: str, version: str, make: Callable[[Path], None], sha256: str | None = None) -> Path:
-        """Return the file of a name and version, made unless it is here.
-
-        Args:
-            name: the URL of the file.
-            version: any text that changes when the origin changes.
-            make: writes the file to the path that is its argument.
-            sha256: the expected SHA-256, where it is known.
+        """Return the file of a URL and version, a text that changes when the origin changes; made unless it is here.
 
         Raises:
             ArtifactError: the file has another SHA-256; nothing is kept.
@@ -149,11 +143,9 @@ def require_url(url: str, key: str) -> None:
 class RemoteShards:
     """Shards at URLs of fsspec, downloaded as a whole into a cache. Can be pickled, and used after a fork.
 
-    Args:
-        sha256: the hashes of the URLs, where they are known: a cached shard is then used without a request, and a shard
-            with another content is refused.
-        cache: the cache; None: the cache of this checkout.
-        pause: seconds before the second attempt after a network error; twice as many before the third.
+    Where `sha256` has the hash of a URL, a cached shard is used without a request, and one with another content is
+    refused. `pause` is that before the second attempt after a network error, in seconds; twice as many before the
+    third.
     """
 
     def __init__(self, sha256: Mapping[str, str] | None = None, cache: Cache | None = None, pause: float = 1.0) -> None:

@@ -43,8 +43,6 @@ class StreamingOrder:
     """
 
     def __init__(self, sizes: Sequence[int], window: int = WINDOW) -> None:
-        if window < 1:
-            raise ValueError(f"window must be at least 1 shard, not {window}")
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._firsts = np.cumsum(self._sizes) - self._sizes
         self.rows = int(self._sizes.sum())

@@ -39,11 +39,7 @@ class Folder:
         Raises:
             DarkroomError: there is no such folder.
         """
-        if path is None:
-            raise DarkroomError(
-                "the source `folder` reads the part's `path`, and that is data/none: "
-                "name a folder of images there (parts.NAME.path in params.yaml)."
-            )
+        assert path is not None  # `Part` requires it
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "does not exist"
             hint = "; `~` is not expanded, so write it out" if path.parts[:1] == ("~",) else ""
@@ -119,7 +115,7 @@ class Folder:
             return Listing(sorted(items, key=_order), found.counts(), {})
         metadata = read_metadata(self._path, found, wanted)
         items += metadata.faults
-        return Listing(sorted(items, key=_order), {**found.counts(), "metadata": metadata.counts()}, metadata.said)
+        return Listing(sorted(items, key=_order), found.counts(), metadata.said)
 
     def _label(self, path: str, named: str | None) -> tuple[str | None, Iterable[Finding]]:
         folders = path.split("/")[:-1]

@@ -25,10 +25,6 @@ class Hub:
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
         """Open the split; no image is read yet.
 
-        Args:
-            settings: data set, configuration, split, revision and columns.
-            path: a folder in the Hub's layout; None: the data set is on the Hub.
-
         Raises:
             DarkroomError: `datasets` is not installed, the data set cannot be reached or does not exist, or it has no
                 such configuration, split or column; then the message lists those that it has.
