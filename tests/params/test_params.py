@@ -283,8 +283,8 @@ FAULTS = [
     ("ingest.image_size", 30, "make it a multiple of 4"),
     ("train_generator.dit.model.patch", 3, "must divide the latent's size, 8"),
     ("sample_generator.common.images", 1, "scores need 2 images at least"),
-    ("digits.caption", "a {colour} digit", "{word} and {label} only"),
-    ("digits.caption", "a {word.x} digit", "{word} and {label} only"),
+    ("digits.caption", "a {colour} digit", "`digits.caption`"),
+    ("digits.caption", "a {word.x} digit", "`digits.caption`"),
     ("ingest.image_size", 8, "SSIM needs at least 11 pixels"),
     (
         "encode_latents.latents",

@@ -150,19 +150,13 @@ def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
 _SHOWN = 10  # classes in a warning
 
 
-def untrained(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return the classes that have images, and none in the train split.
-
-    Args:
-        counts: for each split, the number of images of each class, as the catalog has them.
-    """
-    names = dict.fromkeys(name for of in counts.values() for name, images in of.items() if images)
-    return [name for name in names if not counts["train"].get(name)]
-
-
 def class_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return a line for each thing that looks wrong with the classes; `counts` as for `untrained`."""
-    if not (names := untrained(counts)):
+    """Return a line on the classes that have images, and none in the train split, where there are any.
+
+    `counts` has for each split the number of images of each class, as in the catalog.
+    """
+    found = dict.fromkeys(name for of in counts.values() for name, images in of.items() if images)
+    if not (names := [name for name in found if not counts["train"].get(name)]):
         return []
     which = ", ".join(map(repr, names[:_SHOWN]))
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""

@@ -76,16 +76,6 @@ _OTHERS = {
 }
 
 
-def format_of(data: bytes) -> str | None:
-    """Return the key of FORMATS whose signature a file's content begins with, or None."""
-    return next((name for name, format in FORMATS.items() if format.signature.match(data)), None)
-
-
-def other_format(data: bytes) -> str | None:
-    """Return the name of a format of pictures that is not read, or None."""
-    return next((name for name, signature in _OTHERS.items() if signature.match(data)), None)
-
-
 def ends_early(name: str, data: bytes) -> bool:
     """Return whether the end marker of a file is missing, in formats whose decoders do not always notice it.
 
@@ -153,9 +143,9 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     """
     if not data:
         raise DamageError(Reason.EMPTY)
-    name = format_of(data)
+    name = next((name for name, format in FORMATS.items() if format.signature.match(data)), None)
     if name is None:
-        other = other_format(data)
+        other = next((name for name, signature in _OTHERS.items() if signature.match(data)), None)
         raise DamageError(Reason.NOT_AN_IMAGE, f"{other}: {CONVERT}" if other else f"begins with {data[:12]!r}")
     if name == "PNG" and (chunk := wrong_checksum(data)) is not None:
         raise DamageError(Reason.CORRUPT, f"PNG: wrong checksum of {chunk}")

@@ -42,7 +42,6 @@ class LatentShards(StoredRows):
     mirrors: whether the latent of the mirror image is stored too, bool (N,).
     tokenizer: the hash of the tokenizer that made the latents, the same for all parts.
     statistics: `LatentStatistics`, merged over the parts in float64.
-    sources: for each part, the SHA-256 of the manifest of its image shards.
     """
 
     kind, plural, stage, folder, schema = KIND, "latents", "encode_latents", LATENT_PARTS, LATENTS

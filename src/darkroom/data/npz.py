@@ -16,12 +16,7 @@ _NAME, _MINIMUM_TIME = "arr_0.npy", (1980, 1, 1, 0, 0, 0)  # the earliest time o
 def npz_writer(path: Path, images: int, shape: tuple[int, int, int]) -> Iterator[Callable[[NDArray[np.uint8]], None]]:
     """Write a stream of images as `arr_0`, uint8 (N, H, W, C), grey ones as three equal channels, in little memory.
 
-    Equal images give equal bytes.
-
-    Args:
-        path: of the file.
-        images: N, how many there will be.
-        shape: (C, H, W) of each.
+    Equal images give equal bytes. There will be N `images`, each of `shape` (C, H, W).
 
     Returns:
         a context; the function that it gives appends an image, uint8 (C, H, W).

@@ -26,13 +26,7 @@ _DETAIL = 300  # characters of a caption that the list holds
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules for which samples are stored, and in which split: `ingest.rules` and the keys beside it.
-
-    rules: the action for each reason.
-    fractions: the fraction of each split.
-    split_seed: the seed of the hash that assigns splits.
-    default_label: the label of samples without one; None: no label.
-    """
+    """The rules for which samples are stored, and in which split: `ingest.rules` and the keys beside it."""
 
     rules: Mapping[str, str]
     fractions: Mapping[str, float]
@@ -157,7 +151,15 @@ def write_part(
             else:
                 assert one.data is not None
                 writer.append(row, one.data)
-        splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
+        splits = {
+            split: {
+                "images": counts.total(),
+                "unlabelled": counts[None],
+                "labels": {label: count for label, count in counts.items() if label is not None},
+                **writers[split].close(),
+            }
+            for split, counts in labels.items()
+        }
     except FileNotFoundError as error:
         if tars is None:
             raise
@@ -210,12 +212,6 @@ class _Pointers:
     def _finish(self) -> None:
         if self._rows:
             self._index.add(self._rows)
-            images = {"name": f"{self._number:05d}", "images": len(self._rows)}
-            self._entries.append({**images, **self._entry(self._number)})
+            name = f"{self._number:05d}"
+            self._entries.append({"name": name, "images": len(self._rows), **self._entry(self._number)})
             self._rows = []
-
-
-def label_counts(labels: Counter[str | None]) -> dict[str, Any]:
-    """Return the entries `images`, `unlabelled` and `labels` of a split; the label None means an unlabelled image."""
-    named = {label: count for label, count in labels.items() if label is not None}
-    return {"images": labels.total(), "unlabelled": labels[None], "labels": named}

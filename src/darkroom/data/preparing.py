@@ -66,10 +66,8 @@ def _from_float(values: NDArray[np.float32]) -> Image.Image:
 def as_channels(image: Image.Image, profile: bytes | None, channels: str) -> Image.Image:
     """Return an image that `eight_bits` returned, in sRGB and of mode L, RGB or RGBA.
 
-    Args:
-        image: the image, with colours that are not multiplied by alpha.
-        profile: the ICC profile of the image; one that is broken, or of another colour space, is ignored.
-        channels: L, RGB or RGBA; without alpha, transparent pixels become white.
+    Its colours are not multiplied by alpha; without alpha in `channels`, transparent pixels become white. An ICC
+    `profile` that is broken, or of another colour space, is ignored.
     """
     alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
     colours = _managed(image if alpha is None else image.convert(image.mode[:-1]), profile)

@@ -28,11 +28,9 @@ _DEFAULT = 20.0
 class Cache:
     """Local files by their origin. Several processes and threads may use one folder; each file is made once.
 
-    Args:
-        folder: the folder of the cache, made when needed. None: `.darkroom/cache/shards` of the main checkout, also in
-            a queued experiment.
-        limit: the size limit in bytes; the least recently used files are removed first. A file that is removed while
-            it is open can still be read, so the files in use at one time can exceed the limit. None: `run.cache_gb`.
+    `folder` is made when needed. None: `.darkroom/cache/shards` of the main checkout, also in a queued experiment.
+    `limit` is in bytes; the least recently used files are removed first. A file that is removed while it is open can
+    still be read, so the files in use at one time can exceed it. None: `run.cache_gb`.
     """
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:

@@ -14,8 +14,7 @@ class Sample:
 
     key: the name of the sample: letters, digits, `_` and `-` only (a dot would end the key in a webdataset tar).
     image: the prepared image; all images of a folder have one size and mode.
-    label: the name of the class, or None.
-    caption: a text, or None.
+    label: the name of the class.
     """
 
     key: str

@@ -27,12 +27,8 @@ def index_row(
     key: str, size: tuple[int, int], original_size: tuple[int, int], label: str | None, caption: str | None
 ) -> dict[str, Any]:
     """Return an image's row of the index without location and hash; sizes are width and height in pixels."""
-    sizes = {
-        "width": size[0],
-        "height": size[1],
-        "original_width": original_size[0],
-        "original_height": original_size[1],
-    }
+    names = "width", "height", "original_width", "original_height"
+    sizes = dict(zip(names, (*size, *original_size), strict=True))
     return {"key": key, "label": label, "caption": caption, **sizes}
 
 
@@ -93,12 +89,7 @@ class ShardWriter:
         self._tar = None
         name = f"{len(self._entries):05d}"
         tar = self._folder / f"{name}.tar"
-        entry = {
-            "name": name,
-            "images": len(self._rows),
-            "bytes": tar.stat().st_size,
-            "sha256": sha256_file(tar),
-        }
+        entry = {"name": name, "images": len(self._rows), "bytes": tar.stat().st_size, "sha256": sha256_file(tar)}
         self._index.add(self._rows)
         # Last: as in img2dataset, a shard with stats is complete.
         write_json(self._folder / f"{name}_stats.json", {key: entry[key] for key in entry if key != "name"})

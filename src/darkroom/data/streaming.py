@@ -23,16 +23,11 @@ Numbers = NDArray[np.int64]
 
 
 class _Epoch(NamedTuple):
-    """The order of one epoch.
+    """The order of one epoch."""
 
-    shards: the permuted shard numbers, (S,).
-    edges: the index of the first shard of each window, (W + 1,).
-    starts: the first position of each shard in the epoch, (S + 1,).
-    """
-
-    shards: Numbers
-    edges: Numbers
-    starts: Numbers
+    shards: Numbers  # the permuted shard numbers, (S,)
+    edges: Numbers  # the index of the first shard of each window, (W + 1,)
+    starts: Numbers  # the first position of each shard in the epoch, (S + 1,)
 
 
 class StreamingOrder:

@@ -66,11 +66,12 @@ class Hub:
             )
 
     def _entry(self, number: int, row: dict[str, Any]) -> Entry:
-        image, name = content(row[self._image])
+        value = row[self._image] or {}
+        image, name = value.get("bytes"), value.get("path")
         label, of_label = self._label_of(row[self._label]) if self._label else (None, ())
         caption, of_caption = caption_of(first_text(row[self._caption]).encode()) if self._caption else (None, ())
-        short = self._files.short(name) if name else ""
-        where = f"row {number}" + (f": {short}" if short else "")
+        where = f"row {number}: {self._files.short(name)}" if name else f"row {number}"
+        image = name if image is None else image
         return Entry(f"hub-{number:08d}", where, (image, label, caption, (*of_label, *of_caption)))
 
     def read(self, entry: Entry) -> Raw:
@@ -111,15 +112,6 @@ def first_text(value: Any) -> str:
     value = answer_of(value)
     text = next(iter(value), None) if isinstance(value, list) else value
     return text if isinstance(text, str) else ""
-
-
-def content(value: Any) -> tuple[bytes | str | None, str | None]:
-    """Return the bytes or the address of an image from the value of its column, and its file name."""
-    if value is None:
-        return None, None
-    path = value.get("path")
-    data = value.get("bytes")
-    return (path if data is None else data), path
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,7 @@ _MADE = re.compile(r"^- path: (.+)\n(?:  .+\n)*?  md5: (.+)$", re.MULTILINE)  # 
 
 
 class Problem(NamedTuple):
-    """One error in the data.
-
-    path: the file, or the name of another object with the error.
-    what: what is wrong.
-    remedy: what to do.
-    detail: more on it.
-    """
+    """One error: the file, or the name of another object; what is wrong with it, what to do, and more on it."""
 
     path: Path | str
     what: str

@@ -27,10 +27,8 @@ from darkroom.terminal.numbers import aligned, bytes_of
 from darkroom.tools.verify.verify import read_parts
 
 LOGS = Path("logs")
-_EXAMPLES = 5  # number of captions shown
-_FIRST = 3  # number of samples shown for each reason
-_CLASSES = 20  # number of classes shown
-_BAR = 40  # characters of the longest bar
+_EXAMPLES, _FIRST = 5, 3  # number of captions shown, and of samples for each reason
+_CLASSES, _BAR = 20, 40  # number of classes shown, characters of the longest bar
 _WIDEST = 100  # maximum characters of a caption, a label or a path
 
 Parts = Sequence[Mapping[str, Any]]  # the entry `parts` of `catalog_facts`
