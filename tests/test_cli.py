@@ -20,6 +20,7 @@ from darkroom.dag.stages import STAGES
         ("sample --image 3", "No such option: --image"),
         ("sample --text a --images 0", "'--images'"),
         ("data --quarantined", "No such option: --quarantined"),
+        ("show some.png --width 0", "'--width'"),
         ("score . --against . --limit 5", "'--limit'"),
         ("invert --guidance -1", "'--guidance'"),
     ],
@@ -44,7 +45,7 @@ def test_each_command_has_help(name, capsys):
 
 @pytest.mark.parametrize(
     "words",
-    ["sample --labels 3", "compare", "why train_clip", "scores", "init x", "data", "export", "train_clip"],
+    ["sample --labels 3", "compare", "why train_clip", "scores", "show", "init x", "data", "export", "train_clip"],
 )
 def test_in_a_subfolder_the_root_is_named(words, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "docs"
@@ -63,7 +64,9 @@ def test_any_folder_will_do_for_what_reads_no_clone(tmp_path, monkeypatch, capsy
     assert "made is neither a folder nor a file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["sample", "--text", ""], ["sample", "--labels="], ["export", "--license", ""]])
+@pytest.mark.parametrize(
+    "words", [["sample", "--text", ""], ["sample", "--labels="], ["show", " "], ["export", "--license", ""]]
+)
 def test_an_empty_argument_is_refused(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)

@@ -45,6 +45,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
             "Map images to noise by reversed DDIM or the reversed flow, and back.",
             "tools.invert.command:invert",
         ),
+        "show": Command("tools.show:show", "Show an image in the terminal, or list the available ones."),
         "export": Command("tools.export.options:command", "Write the generator or the tokenizer for other programs."),
     },
     "Score and compare": {

@@ -23,7 +23,7 @@ from darkroom.tools.editing import leaves
 from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:
-    from darkroom.tools.sample.pictures import Named
+    from darkroom.tools.bands import Named
 
 MODEL, DISTILLED = Path("models/generator"), Path("models/distilled")
 _BATCH = 4  # images in a forward pass, of one class

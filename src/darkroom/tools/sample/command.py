@@ -18,7 +18,7 @@ from darkroom.tools.places import require_picture
 from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts
 
 if TYPE_CHECKING:
-    from darkroom.tools.sample.pictures import Named
+    from darkroom.tools.bands import Named
 
 PLACE = Path("logs/sample")
 _NAME = 60  # maximum characters of a text in the name of its file
@@ -127,8 +127,8 @@ def sample(
     choose_device(params.run.device)
     from darkroom.tools.sample.pictures import pictures
 
-    _write(target, pictures(params, texts, files, images, mask))
-    return f"{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
+    drawn = _written(target, pictures(params, texts, files, images, mask))
+    return f"{drawn}{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
 
 
 def sample_generator(
@@ -144,14 +144,16 @@ def sample_generator(
     generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
     target, rows = generated(kind, words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
-    _write(target, rows)
-    return f"{images} image{'s' * (images > 1)} of each {kind}: {target}"
+    return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
 
 
-def _write(target: Path, rows: "Sequence[Named]") -> None:
+def _written(target: Path, rows: "Sequence[Named]") -> str:
+    """Write the grid, and return its rows for the terminal, where that shows pictures."""
     from darkroom.data.grid import captioned_grid, save_png
+    from darkroom.tools.bands import drawn_here
 
     save_png(target, captioned_grid([images for _, images in rows], [name for name, _ in rows], columns=1))
+    return drawn_here(rows)
 
 
 def texts_of(texts: Sequence[str], files: Sequence[str]) -> list[str]:

@@ -22,10 +22,9 @@ from darkroom.models.decoder.variations import filling
 from darkroom.models.prior.settings import SampleParams
 from darkroom.stages.decoding import open_decoder
 from darkroom.stages.sample_text import open_imagination
+from darkroom.tools.bands import Named
 from darkroom.tools.images import preparation, read_image
 from darkroom.tools.sample.texts import note_words
-
-Named = tuple[str, NDArray[np.uint8]]  # a name and its images, (N, C, H, W)
 
 _BATCH = 8  # images in a forward pass: a person waits, and a padded batch of the size of a stage takes long
 _WHITE = 128  # grey levels from which a mask is white
