@@ -19,7 +19,7 @@ from darkroom.dag.stages import STAGES
         ("sample --by decode", "'--by': Value error, 'decode' is not one of 'generator',"),
         ("sample --image 3", "No such option: --image"),
         ("sample --text a --images 0", "'--images'"),
-        ("data --images -1", "'--images'"),
+        ("data --quarantined", "No such option: --quarantined"),
         ("show some.png --width 0", "'--width'"),
         ("score . --against . --limit 5", "'--limit'"),
         ("invert --guidance -1", "'--guidance'"),

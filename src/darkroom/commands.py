@@ -24,9 +24,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
             "Inspect a dataset, benchmark this machine, and write params.yaml.",
             "tools.init.command:init",
         ),
-        "data": Command(
-            "tools.verify.show:show", "Show counts, classes, sizes, captions and damage, and write a grid."
-        ),
+        "data": Command("tools.verify.show:show", "Show counts, classes, sizes, captions and damage."),
         "verify": Command("tools.verify.verify:verify", "Check the data and every output in dvc.lock byte by byte."),
     },
     "Train": {

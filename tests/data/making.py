@@ -56,7 +56,6 @@ class Noise:
 
 
 RULES = {
-    Reason.WRONG_EXTENSION: "keep",
     Reason.TRANSPARENT: "quarantine",
     Reason.ONE_PIXEL: "quarantine",
     Reason.ONE_COLOUR: "keep",

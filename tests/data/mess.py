@@ -136,7 +136,6 @@ BROKEN: dict[str, tuple[str, Callable[[int], bytes], Reason]] = {
         lambda n: encoded(Image.fromarray(np.full((20, 20), 1e6 + n, np.float32)), "TIFF"),
         Reason.UNSUPPORTED,
     ),
-    "wrong_extension": ("jpg", png, Reason.WRONG_EXTENSION),
 }
 
 

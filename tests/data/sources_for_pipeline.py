@@ -11,13 +11,13 @@ from data.making import Noise
 
 
 class Mixed(Noise):
-    """Every third is damaged, every seventh has the wrong ending."""
+    """Every third is damaged."""
 
     def read(self, entry: Entry) -> Raw:
         if entry.payload % 3 == 0:
             raise DamageError(Reason.UNREADABLE, f"number {entry.payload}")
         raw = super().read(entry)
-        return Raw(encode(raw.image, "png"), raw.label, raw.caption, "jpg" if entry.payload % 7 == 0 else "PNG")
+        return Raw(encode(raw.image, "png"), raw.label, raw.caption)
 
 
 class Deadly(Noise):

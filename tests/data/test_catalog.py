@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from torchvision.models import ResNet18_Weights
-from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
-from darkroom.data.catalog import class_warnings, load_catalog, near_names, untrained
+from darkroom.data.catalog import class_warnings, load_catalog
 from darkroom.data.catalog_writer import find_duplicates, natural_order, write_catalog, write_picture
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.images import ImageSpec, to_pil
@@ -250,36 +248,10 @@ def test_copies_cost_no_pass_over_the_index_each(root: Path, monkeypatch: pytest
 
 CLEAN = ["cat", "dog", "1", "10", "100", "class 1", "class 2", "", "s", "glass", "gloss", "bus", "A", "a", "e", "é"]
 CLEAN += ["май", "маи", "かき", "かぎ", "key", "kes", "toe", "to", "boxer", "box", "10y", "die", "dy"]
-CIFAR100 = """apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
-castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
-flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
-motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy
-porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel
-streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
-willow_tree wolf woman worm"""
-
-
-def test_names_that_nearly_agree_are_grouped() -> None:
-    assert near_names(CLEAN) == []
-    assert near_names(["Cat", "cat", "cat ", "dog"]) == [["Cat", "cat", "cat "]]
-    assert near_names(["New York", "new-york", "class_1", "class 1"]) == [
-        ["class 1", "class_1"],
-        ["New York", "new-york"],
-    ]
-    assert near_names(["\ufb01g", "fig", "Straße", "STRASSE"]) == [["fig", "\ufb01g"], ["STRASSE", "Straße"]]
-    assert near_names([*CLEAN, "café", "cafe", "CAFÉ"]) == [["CAFÉ", "cafe", "café"]]
-
-
-def test_known_classes_do_not_nearly_agree() -> None:
-    assert near_names(CIFAR100.split()) == []
-    assert near_names(dict.fromkeys(FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"])) == []
-    imagenet = dict.fromkeys(ResNet18_Weights.IMAGENET1K_V1.meta["categories"])
-    assert near_names(imagenet) == [["Cardigan", "cardigan"]]  # a dog and a jacket, whose names do agree
 
 
 def test_classes_without_a_training_image() -> None:
     counts = {"train": {"a": 3, "b": 0}, "val": {"b": 1, "c": 2}, "test": {"a": 1, "d": 0}}
-    assert untrained(counts) == ["b", "c"]
     (line,) = class_warnings(counts)
     assert "'b', 'c'" in line
 

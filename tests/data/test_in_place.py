@@ -17,7 +17,6 @@ import pytest
 from darkroom.artifacts.manifest import ArtifactError, sha256_file
 from darkroom.check.check import read_params
 from darkroom.data import catalog_writer, latent_writer
-from darkroom.data.damage import read_quarantine
 from darkroom.data.images import ImageSpec
 from darkroom.data.parts import tars_of, write_part
 from darkroom.data.pipeline import outcomes
@@ -75,7 +74,6 @@ def test_reading_in_place_is_reading_what_was_repacked(tmp_path: Path, laion: Pa
             assert ours["splits"][split][fact] == stored["splits"][split][fact]
     assert total == 3 * 14
     assert ours["quarantine"] == stored["quarantine"]
-    assert read_quarantine(tmp_path / "here", ours).num_rows == 6
 
 
 def test_no_image_is_copied_and_no_tar_is_touched(tmp_path: Path, laion: Path) -> None:
@@ -178,15 +176,17 @@ def test_a_tar_that_is_gone_or_of_another_size_is_named_on_opening(tmp_path: Pat
     path = laion / "00001.tar"
     data = path.read_bytes()
     path.write_bytes(data + bytes(512))
-    with pytest.raises(ArtifactError, match=rf"{path} changed since the part `here` was indexed.*bytes.*ingest@here"):
+    with pytest.raises(
+        ArtifactError, match=rf"{path} has .*bytes.* changed since the part `here` was indexed.*ingest@here"
+    ):
         ImageShards.open_parts(["here"], "train", tmp_path)
     path.unlink()
-    with pytest.raises(ArtifactError, match=rf"{path} changed since.*is missing.*put the old file back"):
+    with pytest.raises(ArtifactError, match=rf"{path} is missing: it changed since.*put the old file back"):
         ImageShards.open_parts(["here"], "train", tmp_path)
     path.write_bytes(data)
     reader = ImageShards.open_parts(["here"], "train", tmp_path)
     path.unlink()
-    with pytest.raises(ArtifactError, match=rf"{path} changed since"):
+    with pytest.raises(ArtifactError, match=rf"{path}: .* changed since"):
         reader.__getitems__(range(len(reader)))
 
 
@@ -195,7 +195,7 @@ def test_a_byte_that_changed_is_found_on_reading(tmp_path: Path, laion: Path) ->
     reader = ImageShards.open_parts(["here"], "train", tmp_path)
     shard = reader.shards[1]
     flip(shard.path, int(reader._offset[shard.first]) + 20)
-    with pytest.raises(ArtifactError, match=f"{shard.path} changed.*the image {reader.keys[shard.first]} cannot"):
+    with pytest.raises(ArtifactError, match=f"{shard.path}: the image {reader.keys[shard.first]} is .*changed since"):
         reader[shard.first]
     reader[shard.first + 1]
 
@@ -247,7 +247,7 @@ def test_a_file_url_is_read_where_it_lies(tmp_path: Path, laion: Path) -> None:
     assert len(reader) and reader.__getitems__(range(len(reader))).any()
     assert not (tmp_path / "checkout").exists()
     (laion / "00000.tar").unlink()
-    with pytest.raises(ArtifactError, match=r"00000\.tar changed since.*is missing"):
+    with pytest.raises(ArtifactError, match=r"00000\.tar is missing: it changed since"):
         ImageShards.open_parts(["here"], "train", tmp_path)
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from darkroom.data.npz import NpzWriter
+from darkroom.data.npz import npz_writer
 
 
 def write(path: Path, images: np.ndarray) -> bytes:
-    with NpzWriter(path, len(images), images.shape[1:]) as writer:
+    with npz_writer(path, len(images), images.shape[1:]) as add:
         for image in images:
-            writer.add(image)
+            add(image)
     return path.read_bytes()
 
 

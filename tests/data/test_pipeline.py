@@ -28,9 +28,7 @@ def test_any_number_of_processes_gives_the_same_in_the_same_order() -> None:
             assert each.findings == (Finding(Reason.UNREADABLE, f"number {number}"),)
             assert each.data is None
         else:
-            wrong = (Finding(Reason.WRONG_EXTENSION, "PNG in a file called .jpg"),) if number % 7 == 0 else ()
-            assert each.findings == wrong
-            assert each.data is not None
+            assert each.findings == () and each.data is not None
 
 
 def test_what_is_not_stored_is_checked_all_the_same() -> None:

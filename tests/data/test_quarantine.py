@@ -60,10 +60,9 @@ def test_samples_that_look_alike_in_the_list_count_each(tmp_path: Path) -> None:
         require_few(["one"], 0.9, tmp_path)
 
 
-def test_failed_downloads_copies_and_further_images_are_no_damage(tmp_path: Path) -> None:
+def test_copies_and_further_images_are_no_damage(tmp_path: Path) -> None:
     excused: dict[str, tuple[int, Found]] = {
-        "failed": (30, [Reason.DOWNLOAD_FAILED]),
-        "copies": (20, [Reason.DUPLICATE]),
+        "copies": (50, [Reason.DUPLICATE]),
         "further": (10, [Reason.PASSED_OVER]),
     }
     part(tmp_path, "one", **excused, empty=(2, [Reason.EMPTY]), good=(38, []))
@@ -75,7 +74,7 @@ def test_failed_downloads_copies_and_further_images_are_no_damage(tmp_path: Path
 
 @pytest.mark.parametrize("seen", [0, 3])
 def test_nothing_left_is_never_a_part(tmp_path: Path, seen: int) -> None:
-    sieve = part(tmp_path, failed=(seen, [Reason.DOWNLOAD_FAILED]))
+    sieve = part(tmp_path, copies=(seen, [Reason.DUPLICATE]))
     with pytest.raises(DarkroomError, match="part `one`"):
-        require_some("one", sieve.listed, sieve.seen, sieve.left_out, sieve.excused, tmp_path / "logs")
+        require_some("one", sieve.listed, sieve.seen, sieve.left_out, tmp_path / "logs")
     assert (tmp_path / "logs" / QUARANTINE).is_file() is bool(seen)

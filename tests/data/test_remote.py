@@ -109,8 +109,6 @@ def test_a_shard_is_fetched_once_and_again_when_it_changed(server: Server, cache
 def test_memory_is_a_file_system_too(cache: Cache, memory: fsspec.AbstractFileSystem) -> None:
     memory.pipe_file("/bucket/0.tar", b"content")
     assert shards(cache).fetch("memory://bucket/0.tar").read_bytes() == b"content"
-    assert shards(cache).small("memory://bucket/0.tar") == b"content"
-    assert shards(cache).small("memory://bucket/0.parquet") is None
 
 
 def test_a_known_shard_in_the_cache_needs_no_network(server: Server, cache: Cache) -> None:
@@ -153,17 +151,6 @@ def test_a_network_that_fails_always_is_a_sentence_without_secrets(server: Serve
     with pytest.raises(DarkroomError, match=r"cannot fetch .*/none\.tar"):
         shards(cache).fetch(f"{server.url}/none.tar")  # what is not there is not asked for again and again
     assert server.gets.total() <= gets + 1
-
-
-def test_a_file_beside_a_shard_may_be_hidden_by_the_bucket(server: Server, cache: Cache) -> None:
-    server.files["/0.parquet"] = b"rows"
-    server.faults = ["503"]
-    assert shards(cache).small(f"{server.url}/0.parquet") == b"rows"
-    server.faults = ["403"]
-    assert shards(cache).small(f"{server.url}/0.parquet") is None
-    server.faults = ["500"] * 9
-    with pytest.raises(DarkroomError, match="cannot read"):  # not known is not "none"
-        shards(cache).small(f"{server.url}/0.parquet")
 
 
 def test_the_cache_holds_what_was_used_last(server: Server, cache: Cache) -> None:

@@ -156,7 +156,7 @@ FAULTS = [
     (
         "parts.first.settings",
         {"caption": "{x}"},
-        "`parts.first.settings`: the caption may hold {word}",
+        "`parts.first.settings.caption`",
     ),
     ("train_clip.trained.model.image_size", 64, "`train_clip.trained.model.image_size` is 64, and the images have 32"),
     ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, and `ingest.image_size` is 32"),
@@ -277,8 +277,8 @@ FAULTS = [
     ("ingest.image_size", 30, "make it a multiple of 4"),
     ("train_generator.dit.model.patch", 3, "must divide the latent's size, 8"),
     ("sample_generator.common.images", 1, "scores need 2 images at least"),
-    ("digits.caption", "a {colour} digit", "{word} and {label} only"),
-    ("digits.caption", "a {word.x} digit", "{word} and {label} only"),
+    ("digits.caption", "a {colour} digit", "`digits.caption`"),
+    ("digits.caption", "a {word.x} digit", "`digits.caption`"),
     ("ingest.image_size", 8, "SSIM needs at least 11 pixels"),
     (
         "encode_latents.latents",
@@ -655,11 +655,14 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
 def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
     change("training", {"min_improvement": 0.1})
     change("train_prior.diffusion", {"direction_weight": 0.5})
+    change("embed_clip", {"imported": {"layout": "dalle2"}})
     assert main(["check"]) == 1
-    assert [line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines()] == [
+    *lines, last = [line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
         f"`{key}` was removed, and nothing reads it: take it out."
         for key in ("training.min_improvement", "train_prior.diffusion.direction_weight")
     ]
+    assert last.startswith("`embed_clip.imported.layout` was removed: take it out; embeddings are read in")
 
 
 def test_removed_keys_name_what_takes_their_place(clone, capsys):

@@ -435,10 +435,9 @@ def test_damage_is_a_table_by_part_and_reason(made: Path) -> None:
 
 def test_what_was_passed_over_is_a_list(made: Path) -> None:
     assert "Passed over" not in page().text
-    hidden = {"files": 1, "folders": 2, "within": 1200, "images": 700}
-    aside = {"hidden": hidden, "ignored": {".pdf": 3, "": 1}, "loops": 2}
+    aside = {"aside": {"hidden": 1201}, "aside_images": 700, "ignored": {".pdf": 3, "": 1}, "loops": 2}
     found = data_changed(parts=[part("first", 900), {**part("mess", 1000), "passed_over": aside}])
-    assert "mess: hidden: 1 file, 2 folders with 1,200 files; with an image's ending 700" in found.text
+    assert "mess: hidden, or in folders of the system: hidden 1,201; with an image's ending 700" in found.text
     assert "mess: other endings: .pdf 3, none 1" in found.text
     assert "mess: links to a folder that contains them: 2" in found.text and found.faults == []
 

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -29,12 +27,9 @@ SECTION = {
     "encodings": True,
     "store": ["train", "val", "test"],
     "imported": {
-        "layout": "clip_retrieval",
         "images": "img_emb",
         "texts": "text_emb",
         "encodings": None,
-        "metadata": "metadata",
-        "column": "image_path",
         "index_width": 4,
         "missing": "stop",
     },
@@ -145,31 +140,6 @@ def test_images_without_any_caption_have_no_texts(tmp_path: Path, monkeypatch: p
 # --- embeddings by others ---
 
 
-def retrieval(clip: Clip, folder: Path, seed: int = 0, normalise: bool = True, paths: bool = False) -> list[str]:
-    """Write what clip-retrieval would have made of all images, shuffled, in files of 15; return the keys."""
-    rng = np.random.default_rng(seed)
-    rows = [(split, row) for split in SPLITS for row in range(len(images_of(split)))]
-    rows = [rows[at] for at in rng.permutation(len(rows))]
-    for name in ("img_emb", "text_emb", "metadata"):
-        (folder / name).mkdir(parents=True)
-    keys = []
-    for number in range(0, len(rows), 15):
-        group = rows[number : number + 15]
-        shards = {split: images_of(split) for split in SPLITS}
-        image = clip.images(torch.from_numpy(np.stack([shards[split][row] for split, row in group])))
-        text, _ = clip.texts([shards[split].captions[row] or "" for split, row in group])
-        if normalise:
-            image, text = (each / each.norm(dim=1, keepdim=True) for each in (image, text))
-        names = [shards[split].keys[row] for split, row in group]
-        keys += names
-        np.save(folder / f"img_emb/img_emb_{number // 15}.npy", image.numpy().astype(np.float16))
-        np.save(folder / f"text_emb/text_emb_{number // 15}.npy", text.numpy().astype(np.float16))
-        column = [f"/data/photos/{name}.jpg" for name in names] if paths else names
-        table = pa.table({"caption": names, "image_path": column})
-        pq.write_table(table, folder / f"metadata/metadata_{number // 15}.parquet")
-    return keys
-
-
 def close(normalise: bool = True) -> None:
     """Check the imported embeddings against computed ones."""
     found = {split: EmbeddingShards.open_parts(["first"], split) for split in SPLITS}
@@ -179,84 +149,6 @@ def close(normalise: bool = True) -> None:
         reader = EmbeddingShards.open_parts(["first"], split)
         for name, values in reader.__getitems__(range(len(reader)), reader.names).items():
             np.testing.assert_allclose(found[split][name], values, rtol=2e-3, atol=2e-4, err_msg=name)
-
-
-@pytest.mark.parametrize("paths", [False, True])
-def test_clip_retrievals_files_are_joined_on_the_key(clip: Clip, tmp_path: Path, paths: bool) -> None:
-    """In any order; encodings, which they have not, are computed."""
-    retrieval(clip, tmp_path / "theirs", paths=paths)
-    assert embed(folder=str(tmp_path / "theirs"), normalise=True)["source"] == {"layout": "clip_retrieval"}
-    close()
-
-
-def test_rows_that_were_not_normalised_are(clip: Clip, tmp_path: Path) -> None:
-    retrieval(clip, tmp_path / "theirs", normalise=False)
-    embed(folder=str(tmp_path / "theirs"), normalise=True)
-    close()
-
-
-def test_lengths_that_are_lost_are_told(clip: Clip, tmp_path: Path) -> None:
-    retrieval(clip, tmp_path / "theirs")
-    with pytest.raises(DarkroomError, match=r"are normalised, and `embed_clip\.normalise` is false"):
-        embed(folder=str(tmp_path / "theirs"))
-
-
-def test_another_clips_embeddings_are_refused(clip: Clip, tmp_path: Path) -> None:
-    retrieval(make_clip(tmp_path / "other", seed=5, long_captions="truncate"), tmp_path / "theirs")
-    with pytest.raises(DarkroomError, match=r"00000\.tar: .* from noise-\d+ on are of another CLIP than models/clip"):
-        embed(folder=str(tmp_path / "theirs"), normalise=True)
-
-
-def test_a_missing_row_is_named_or_computed(clip: Clip, tmp_path: Path) -> None:
-    """A key that is not in the metadata, and a row of zeros."""
-    folder = tmp_path / "theirs"
-    retrieval(clip, folder)
-    table = pq.read_table(folder / "metadata/metadata_0.parquet")
-    keys = table["image_path"].to_pylist()
-    gone = next(key for key in keys if key in images_of().keys)
-    keys[keys.index(gone)] = "somebody-else"
-    pq.write_table(table.set_column(1, "image_path", pa.array(keys)), folder / "metadata/metadata_0.parquet")
-    rows = np.load(folder / "img_emb/img_emb_1.npy")
-    rows[2] = 0
-    np.save(folder / "img_emb/img_emb_1.npy", rows)
-    with pytest.raises(DarkroomError, match=r"data/shards/first/\w+/\d+\.tar: 1 of \d images have no image embedding"):
-        embed(folder=str(folder), normalise=True)
-    embed(folder=str(folder), normalise=True, imported={"missing": "compute"})
-    close()
-
-
-@pytest.mark.parametrize(
-    ("break_", "told"),
-    [
-        (lambda f: (f / "img_emb/img_emb_1.npy").unlink(), r"metadata_1\.parquet has no embeddings of its number"),
-        (lambda f: np.save(f / "img_emb/img_emb_1.npy", np.zeros((3, 8))), r"img_emb_1\.npy has 3 rows, .* 15"),
-        (lambda f: np.save(f / "img_emb/img_emb_01.npy", np.zeros((15, 8))), "have the same number"),
-        (lambda f: [p.unlink() for p in (f / "metadata").iterdir()], "metadata holds no embeddings"),
-        (
-            lambda f: pq.write_table(pa.table({"image_path": ["a"] * 15}), f / "metadata/metadata_1.parquet"),
-            "has the key a 15 times",
-        ),
-        (
-            lambda f: pq.write_table(pa.table({"path": ["a"] * 15}), f / "metadata/metadata_1.parquet"),
-            "no column image",
-        ),
-        (
-            lambda f: pq.write_table(
-                pa.table({"image_path": [*"abc", *[None] * 12]}), f / "metadata/metadata_1.parquet"
-            ),
-            "has no image_path in 12 rows",
-        ),
-        (
-            lambda f: [np.save(p, np.ones((len(np.load(p)), 6))) for p in (f / "img_emb").iterdir()],
-            r"have shape \(6,\), and those of the CLIP in models/clip \(8,\)",
-        ),
-    ],
-)
-def test_files_that_do_not_fit_are_told(clip: Clip, tmp_path: Path, break_: Any, told: str) -> None:
-    retrieval(clip, tmp_path / "theirs")
-    break_(tmp_path / "theirs")
-    with pytest.raises(DarkroomError, match=told):
-        embed(folder=str(tmp_path / "theirs"), normalise=True)
 
 
 @pytest.fixture
@@ -280,7 +172,7 @@ def numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Clip, dic
     return clip, known
 
 
-def dalle2(clip: Clip, known: dict, folder: Path) -> None:
+def dalle2(clip: Clip, known: dict, folder: Path, normalise: bool = False) -> None:
     """Write a file a tar, whose row is the end of the key and which is zero elsewhere; encodings as its texts."""
     for name in ("images", "texts"):
         (folder / name).mkdir(parents=True)
@@ -290,11 +182,13 @@ def dalle2(clip: Clip, known: dict, folder: Path) -> None:
             image[int(key[5:])] = clip.images(torch.from_numpy(known[key][0])[None])[0]
             if known[key][1] is not None:
                 text[int(key[5:])] = clip.texts([known[key][1]])[1][0]
+        if normalise:
+            image /= np.linalg.norm(image, axis=1, keepdims=True).clip(1e-6)
         np.save(folder / f"images/img_emb_{int(tar):04d}.npy", image)
         np.save(folder / f"texts/text_emb_{int(tar):04d}.npy", text)
 
 
-LAYOUT = {"layout": "dalle2", "images": "images", "texts": None, "encodings": "texts"}
+LAYOUT = {"images": "images", "texts": None, "encodings": "texts"}
 
 
 def test_dalle2s_files_are_joined_by_tar_and_row(numbered: Any, tmp_path: Path) -> None:
@@ -316,11 +210,57 @@ def test_dalle2s_zero_row_is_missing(numbered: Any, tmp_path: Path) -> None:
     close(normalise=False)
 
 
+def test_rows_that_were_not_normalised_are(numbered: Any, tmp_path: Path) -> None:
+    dalle2(*numbered, tmp_path / "theirs")
+    assert embed(folder=str(tmp_path / "theirs"), imported=LAYOUT, normalise=True)["source"] == {"layout": "dalle2"}
+    close()
+
+
+def test_lengths_that_are_lost_are_told(numbered: Any, tmp_path: Path) -> None:
+    dalle2(*numbered, tmp_path / "theirs", normalise=True)
+    with pytest.raises(DarkroomError, match=r"are normalised, and `embed_clip\.normalise` is false"):
+        embed(folder=str(tmp_path / "theirs"), imported=LAYOUT)
+
+
+def test_another_clips_embeddings_are_refused(numbered: Any, tmp_path: Path) -> None:
+    dalle2(make_clip(tmp_path / "other", seed=5, long_captions="truncate"), numbered[1], tmp_path / "theirs")
+    with pytest.raises(DarkroomError, match=r"00000\.tar: .* from \d+ on are of another CLIP than models/clip"):
+        embed(folder=str(tmp_path / "theirs"), imported=LAYOUT, normalise=True)
+
+
+def test_a_missing_row_is_named_or_computed(numbered: Any, tmp_path: Path) -> None:
+    """Where the file of a tar is not there."""
+    dalle2(*numbered, tmp_path / "theirs")
+    (tmp_path / f"theirs/images/img_emb_{int(images_of().keys[4][:5]):04d}.npy").unlink()
+    with pytest.raises(DarkroomError, match=r"data/shards/first/\w+/\d+\.tar: \d of \d images have no image embedding"):
+        embed(folder=str(tmp_path / "theirs"), imported=LAYOUT)
+    embed(folder=str(tmp_path / "theirs"), imported={**LAYOUT, "missing": "compute"})
+    close(normalise=False)
+
+
+@pytest.mark.parametrize(
+    ("break_", "told"),
+    [
+        (lambda f: np.save(f / "img_emb_3.npy", np.zeros((20, 8))), "have the same number"),
+        (lambda f: [path.unlink() for path in f.iterdir()], "images holds no embeddings"),
+        (
+            lambda f: [np.save(path, np.ones((20, 6))) for path in f.iterdir()],
+            r"have shape \(6,\), and those of the CLIP in models/clip \(8,\)",
+        ),
+    ],
+)
+def test_files_that_do_not_fit_are_told(numbered: Any, tmp_path: Path, break_: Any, told: str) -> None:
+    dalle2(*numbered, tmp_path / "theirs")
+    break_(tmp_path / "theirs/images")
+    with pytest.raises(DarkroomError, match=told):
+        embed(folder=str(tmp_path / "theirs"), imported=LAYOUT)
+
+
 def test_a_key_without_digits_is_told(clip: Clip, tmp_path: Path) -> None:
     folder = tmp_path / "theirs" / "images"
     folder.mkdir(parents=True)
     np.save(folder / "img_emb_0000.npy", np.ones((50, 8)))
-    imported = {"layout": "dalle2", "images": "images", "texts": None, "index_width": 6}
+    imported = {"images": "images", "texts": None, "index_width": 6}
     with pytest.raises(DarkroomError, match=r"the key noise-\d+ says neither tar nor row: keys end in 6 digits"):
         embed(folder=str(tmp_path / "theirs"), imported=imported)
 

@@ -111,12 +111,9 @@ def encode_all() -> None:
 
 def embed(**changes: Any) -> None:
     imported = {
-        "layout": "dalle2",
         "images": "img_emb",
         "texts": None,
         "encodings": None,
-        "metadata": "metadata",
-        "column": "image_path",
         "index_width": 4,
         "missing": "stop",
     }

@@ -96,12 +96,9 @@ def embed(parts: dict[str, bool], normalise: bool = True, store: Sequence[str] =
             "encodings": True,
             "store": list(store),
             "imported": {
-                "layout": "dalle2",
                 "images": "image",
                 "texts": None,
                 "encodings": None,
-                "metadata": "metadata",
-                "column": "key",
                 "index_width": 4,
                 "missing": "stop",
             },

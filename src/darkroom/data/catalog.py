@@ -4,8 +4,6 @@
 change it, so adding such a part retrains no tokenizer and encodes no other part again.
 """
 
-import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,9 +55,8 @@ class Catalog:
     def require_parts(self, sources: Mapping[str, str]) -> None:
         """Check that images, or artifacts made from them, come from the parts of the catalog.
 
-        Args:
-            sources: for each part in use, the SHA-256 of the manifest of its shards: the attribute `sources` of
-                `ImageShards` and of `LatentShards`.
+        `sources` has for each part in use the SHA-256 of the manifest of its shards: the attribute `sources` of
+        `ImageShards` and of `LatentShards`.
 
         Raises:
             ArtifactError: a part is not in the catalog, or has changed since; the message names the part.
@@ -84,10 +81,8 @@ def _stored_parts(parts: Iterable[str], root: Path) -> dict[str, str]:
 def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalog:
     """Return the catalog in `folder`.
 
-    Args:
-        folder: the folder of the catalog.
-        shards: the folder of the parts, which are compared with the catalog. None where there may be no image shards,
-            as in a training on latents: call `Catalog.require_parts(latents.sources)` there.
+    The parts in `shards` are compared with the catalog. None where there may be no image shards, as in a training on
+    latents: call `Catalog.require_parts(latents.sources)` there.
 
     Raises:
         ArtifactError: missing or damaged, or a part has changed since; the message names the file or the part.
@@ -152,43 +147,17 @@ def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
     return Selection(parts, ImageSpec.of(manifest), manifest_hash(folder))
 
 
-_SHOWN = 10  # classes, or groups of them, in a warning
-
-
-def near_names(names: Iterable[str]) -> list[list[str]]:
-    """Return the groups of names that differ in case, accents of Latin letters, blanks, `_`, `-` or `.` alone.
-
-    Names of one character never do: A and a are letters.
-    """
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        latin = re.sub(r"(?<=[a-z])[\u0300-\u036f]+", "", unicodedata.normalize("NFKD", name).casefold())
-        plain = re.sub(r"[\s_.-]+", "", latin) if len(name) > 1 else ""
-        groups.setdefault(plain or name, []).append(name)
-    return [sorted(group) for _, group in sorted(groups.items()) if len(group) > 1]
-
-
-def untrained(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return the classes that have images, and none in the train split.
-
-    Args:
-        counts: for each split, the number of images of each class, as the catalog has them.
-    """
-    names = dict.fromkeys(name for of in counts.values() for name, images in of.items() if images)
-    return [name for name in names if not counts["train"].get(name)]
+_SHOWN = 10  # classes in a warning
 
 
 def class_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return a line for each thing that looks wrong with the classes; `counts` as for `untrained`."""
-    lines = []
-    if groups := near_names(dict.fromkeys(name for of in counts.values() for name in of)):
-        shown = "; ".join(" and ".join(map(repr, group)) for group in groups[:_SHOWN])
-        lines.append(f"classes whose names nearly agree, are they one? {_cut(shown, groups)}")
-    if names := untrained(counts):
-        which = _cut(", ".join(map(repr, names[:_SHOWN])), names)
-        lines.append(f"classes without a training image, so that nothing learns them: {which}: add images of them")
-    return lines
+    """Return a line on the classes that have images, and none in the train split, where there are any.
 
-
-def _cut(text: str, found: Sequence[object]) -> str:
-    return text if len(found) <= _SHOWN else f"{text} and {len(found) - _SHOWN:,} more"
+    `counts` has for each split the number of images of each class, as in the catalog.
+    """
+    found = dict.fromkeys(name for of in counts.values() for name, images in of.items() if images)
+    if not (names := [name for name in found if not counts["train"].get(name)]):
+        return []
+    which = ", ".join(map(repr, names[:_SHOWN]))
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return [f"classes without a training image, so that nothing learns them: {which}{more}: add images of them"]

@@ -231,9 +231,4 @@ def shown_rows(shards: ImageShards) -> NDArray[np.int64]:
 
 def data_grid(images: NDArray[np.uint8]) -> Image.Image:
     """Return images, uint8 (N, C, H, W), as a square grid."""
-    return contact_sheet(images, grid_columns(len(images)))
-
-
-def grid_columns(images: int) -> int:
-    """Return the number of columns of `data_grid` for a number of images."""
-    return math.ceil(math.sqrt(images))
+    return contact_sheet(images, math.ceil(math.sqrt(len(images))))

@@ -31,7 +31,6 @@ class Reason(StrEnum):
     ONE_PIXEL = "one_pixel"  # 1 x 1 pixels, as of trackers and placeholders
     ONE_COLOUR = "one_colour"  # all pixels are equal as stored
     UNSUPPORTED = "unsupported"  # pixel values that cannot be converted to 8 bits a channel
-    WRONG_EXTENSION = "wrong_extension"  # the content has another format than the name says
     DUPLICATE = "duplicate"  # the same content as an earlier sample of the part
     KEY_TWICE = "key_twice"  # an earlier sample of the part has the same key
     KEY_INVALID = "key_invalid"  # cannot name a file in a shard
@@ -40,7 +39,6 @@ class Reason(StrEnum):
     LABEL_MISSING = "label_missing"  # labels were requested, and there is none
     LABEL_OUT_OF_RANGE = "label_out_of_range"  # not one of the classes
     MISSING = "missing"  # a table names it, and it does not exist
-    DOWNLOAD_FAILED = "download_failed"
     DAMAGED_SHARD = "damaged_shard"  # a tar that ends too early or has a damaged header
     PASSED_OVER = "passed_over"  # an image of a tar that is not asked for: a further one of its sample, or hidden
 
@@ -55,7 +53,6 @@ class Action(StrEnum):
 
 # Reasons whose action is the parameter `ingest.rules.REASON`; samples with any other reason are quarantined.
 CHOSEN = (
-    Reason.WRONG_EXTENSION,
     Reason.TRANSPARENT,
     Reason.ONE_PIXEL,
     Reason.ONE_COLOUR,
@@ -112,7 +109,7 @@ def counted(rows: Iterable[Listed]) -> dict[str, dict[str, int]]:
 
 QUARANTINE = "quarantine.parquet"
 # reason, action: see `darkroom.data.damage`; source: the location of the sample; detail: what was found, as text.
-EXCUSED = {Reason.DOWNLOAD_FAILED, Reason.DUPLICATE, Reason.PASSED_OVER}
+EXCUSED = {Reason.DUPLICATE, Reason.PASSED_OVER}
 SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "reason", "action", "source", "detail")])
 
 
@@ -143,7 +140,7 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
     return pq.read_table(folder / QUARANTINE, schema=SCHEMA)
 
 
-def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, excused: int, kept: Path) -> None:
+def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, kept: Path) -> None:
     """Check that a part has a sample that is stored, of `seen` ones; else write the list of all into the folder `kept`.
 
     Raises:
@@ -151,7 +148,7 @@ def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, ex
     """
     if not seen:
         raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? No part was written.")
-    if left_out - excused < seen - excused:
+    if left_out < seen:
         return
     listed = [row for row in rows if row.action == Action.QUARANTINE]
     kept.mkdir(parents=True, exist_ok=True)

@@ -76,16 +76,6 @@ _OTHERS = {
 }
 
 
-def format_of(data: bytes) -> str | None:
-    """Return the key of FORMATS whose signature a file's content begins with, or None."""
-    return next((name for name, format in FORMATS.items() if format.signature.match(data)), None)
-
-
-def other_format(data: bytes) -> str | None:
-    """Return the name of a format of pictures that is not read, or None."""
-    return next((name for name, signature in _OTHERS.items() if signature.match(data)), None)
-
-
 def ends_early(name: str, data: bytes) -> bool:
     """Return whether the end marker of a file is missing, in formats whose decoders do not always notice it.
 
@@ -145,19 +135,17 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     Of an animation or a file with several pages it is the first image. Bytes after the image are ignored. Threads of
     one process decode one after another, because Pillow's settings hold for the whole process.
 
-    Args:
-        data: the content of a file.
-        max_pixels: images with more pixels are refused before memory is allocated. It replaces Pillow's own limit,
-            `Image.MAX_IMAGE_PIXELS`, during the call.
+    Images with more than `max_pixels` are refused before memory is allocated. It replaces Pillow's own limit,
+    `Image.MAX_IMAGE_PIXELS`, during the call.
 
     Raises:
         DamageError: empty, not an image, truncated, corrupt, without pixels, or with too many.
     """
     if not data:
         raise DamageError(Reason.EMPTY)
-    name = format_of(data)
+    name = next((name for name, format in FORMATS.items() if format.signature.match(data)), None)
     if name is None:
-        other = other_format(data)
+        other = next((name for name, signature in _OTHERS.items() if signature.match(data)), None)
         raise DamageError(Reason.NOT_AN_IMAGE, f"{other}: {CONVERT}" if other else f"begins with {data[:12]!r}")
     if name == "PNG" and (chunk := wrong_checksum(data)) is not None:
         raise DamageError(Reason.CORRUPT, f"PNG: wrong checksum of {chunk}")

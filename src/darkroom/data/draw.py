@@ -46,21 +46,15 @@ def original_rows(samples: ImageShards, originals: ImageShards, repeats: Mapping
         ArtifactError: an original is missing, or has another caption; the message names the key.
     """
     rows: defaultdict[tuple[str, str | None], list[int]] = defaultdict(list)
-    said: dict[str, str | None] = {}
     for row, (key, caption) in enumerate(zip(originals.keys, originals.captions, strict=True)):
         rows[key, caption].append(row)
-        said[key] = caption
     found = []
     for place, (key, caption) in enumerate(zip(samples.keys, samples.captions, strict=True)):
-        if key not in said:
-            raise ArtifactError(
-                f"{where} holds {key}, and no image of the split has that key: make the samples again (`dvc repro`)."
-            )
         several, number = rows[key, caption], repeats.get(str(place), 0)
         if number >= len(several):
             raise ArtifactError(
-                f"{where}: {key} was made for the caption {caption!r}, and its original has {said[key]!r}: "
-                "make the samples again (`dvc repro`)."
+                f"{where}: {key} was made for the caption {caption!r}, and no image of the split has both: make the "
+                "samples again (`dvc repro`)."
             )
         found.append(several[number])
     return found

@@ -35,19 +35,9 @@ def write_embeddings(
 ) -> dict[str, Any]:
     """Replace `folder` by `SPLIT/{img_emb,text_emb,text_enc}_00000.npy`, their indexes, manifest.json; return that.
 
-    Args:
-        folder: data/embeddings/PART; it appears whole or not at all.
-        part: the name of the part.
-        images: the image shards of the part, by split.
-        embed: returns the requested `names` of a shard; rows of images without a caption are zero in `text` and
-            `encoding`.
-        names: the kinds of embeddings to store, of image, text and encoding.
-        clip: the fingerprint of the CLIP that made the embeddings.
-        normalised: whether embeddings of images and texts have length 1; encodings are never changed.
-        dim: the length of an embedding.
-        encoding_shape: (L, W) of an encoding: tokens and width.
-        store: the splits to store; the manifest marks the others as not stored.
-        source: the origin of the embeddings, for the manifest.
+    `folder` appears whole or not at all. `embed` returns the requested `names` of a shard, of image, text and encoding;
+    rows of images without a caption are zero in `text` and `encoding`. `normalised`: embeddings of images and texts
+    have length 1; encodings, (L, W) tokens and width, are never changed. Splits that `store` lacks are marked as such.
 
     The manifest (kind "embeddings") holds part, clip, normalised, names, dim, encoding_shape, dtype, source, shards
     (SHA-256 of the manifest of the image shards), and splits: stored, images, and for a stored split index_sha256 and

@@ -98,7 +98,6 @@ class EmbeddingShards(StoredRows):
     dim: the length of an embedding.
     encoding_shape: (L, W) of the encoding of a text; None: no encodings are stored.
     names: the kinds that every part has: image, text, encoding.
-    sources: for each part, the SHA-256 of the manifest of its image shards.
     """
 
     kind, plural, stage, folder, schema = KIND, "embeddings", "embed_clip", EMBEDDING_PARTS, EMBEDDINGS

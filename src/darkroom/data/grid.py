@@ -21,11 +21,8 @@ _SIDE = 96  # pixels of a screen, about, on which a person judges an image
 def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale: int = 1) -> Image.Image:
     """Return images side by side, `columns` in a row, white between and around them.
 
-    Args:
-        images: uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row.
-        columns: images in a row.
-        padding: pixels between and around the images, after scaling.
-        scale: every pixel becomes a square of scale x scale pixels.
+    `images` are uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row. `padding` pixels are between and
+    around them, after scaling: every pixel becomes a square of scale x scale pixels.
 
     Returns:
         an image of width columns * (scale * W + padding) + padding, mode L, RGB or RGBA.
@@ -58,9 +55,7 @@ def shown_scale(size: int) -> int:
 def contact_sheet(images: NDArray[np.uint8], columns: int) -> Image.Image:
     """Return a grid at a size that shows the images, of whole pixels: transparent ones over a checkerboard.
 
-    Args:
-        images: uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row.
-        columns: images in a row.
+    `images` are uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row.
     """
     return image_grid(opaque(images), columns, scale=shown_scale(images.shape[-1]))
 
@@ -68,8 +63,7 @@ def contact_sheet(images: NDArray[np.uint8], columns: int) -> Image.Image:
 def opaque(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return opaque images unchanged, and transparent ones over a checkerboard.
 
-    Args:
-        images: uint8 (N, C, H, W) with C of 1, 3 or 4.
+    `images` are uint8 (N, C, H, W) with C of 1, 3 or 4.
 
     Returns:
         uint8 (N, C, H, W), C of 3 where it was 4: alpha * colour + (1 - alpha) * board, rounded to the nearest.
@@ -103,10 +97,8 @@ def captioned_grid(groups: Sequence[NDArray[np.uint8]], captions: Sequence[str],
 
     A cell has as many lines as the longest caption needs.
 
-    Args:
-        groups: each uint8 (K, C, H, W), shown side by side: an original image and the images made from it.
-        captions: one caption for each group; text that does not fit is cut off.
-        columns: the number of groups in a row.
+    `groups` are each uint8 (K, C, H, W), shown side by side: an original image and the images made from it; `columns`
+    of them stand in a row. Text that does not fit is cut off.
     """
     pictures = [contact_sheet(group, len(group)).convert("RGB") for group in groups]
     width, height = pictures[0].size

@@ -18,45 +18,28 @@ from darkroom.artifacts.manifest import ArtifactError, check_file, sha256_file
 
 NAME = "index.parquet"
 _THREADS = 4  # threads that open the indexes of parts in parallel
+_TYPES = {
+    **dict.fromkeys(("key", "label", "caption"), pa.string()),
+    **dict.fromkeys(("offset", "size"), pa.int64()),
+    **dict.fromkeys(("width", "height", "original_width", "original_height"), pa.int32()),
+    **dict.fromkeys(("sha256", "sha256_mirror", "sha256_text", "sha256_encoding"), pa.binary(32)),
+}
+
+
+def _schema(names: str) -> pa.Schema:
+    return pa.schema([(name, _TYPES[name]) for name in names.split()])
+
+
 # offset, size: position and number of the bytes of the image in the tar; sha256: the hash of these bytes; width,
 # height: of the stored or prepared image; original_width, original_height: of the image in the source; label, caption:
 # may be null.
-IMAGES = pa.schema(
-    [
-        ("key", pa.string()),
-        ("offset", pa.int64()),
-        ("size", pa.int64()),
-        ("sha256", pa.binary(32)),
-        ("width", pa.int32()),
-        ("height", pa.int32()),
-        ("original_width", pa.int32()),
-        ("original_height", pa.int32()),
-        ("label", pa.string()),
-        ("caption", pa.string()),
-    ]
-)
+IMAGES = _schema("key offset size sha256 width height original_width original_height label caption")
 # The index of latents. It holds keys and labels, so that a training on latents needs no images. sha256: the hash of the
 # bytes of mean, then of logvar, of the row; sha256_mirror: the same of the mirror image; null where it is not stored.
-LATENTS = pa.schema(
-    [
-        ("key", pa.string()),
-        ("label", pa.string()),
-        ("sha256", pa.binary(32)),
-        ("sha256_mirror", pa.binary(32)),
-    ]
-)
+LATENTS = _schema("key label sha256 sha256_mirror")
 # The index of embeddings. sha256, sha256_text, sha256_encoding: the hash of the bytes of the row in each kind of file;
 # null where there is no such file.
-EMBEDDINGS = pa.schema(
-    [
-        ("key", pa.string()),
-        ("label", pa.string()),
-        ("caption", pa.string()),
-        ("sha256", pa.binary(32)),
-        ("sha256_text", pa.binary(32)),
-        ("sha256_encoding", pa.binary(32)),
-    ]
-)
+EMBEDDINGS = _schema("key label caption sha256 sha256_text sha256_encoding")
 
 
 class IndexWriter:

@@ -99,10 +99,8 @@ def to_float32(stored: NDArray[Any]) -> NDArray[np.float32]:
 def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[Any]], dtype: str) -> None:
     """Write the tensors of a form, and those of mirror images where there are any, without metadata.
 
-    Args:
-        path: the path of the file.
-        tensors: mean and logvar or mean alone, float32 (n, C, h, w), or codes (n, h, w) within the range of the dtype.
-        dtype: float32 or bfloat16, to which values are rounded; uint16 or int32 for codes.
+    `tensors` are mean and logvar or mean alone, float32 (n, C, h, w), rounded to `dtype`, float32 or bfloat16; or codes
+    (n, h, w) within the range of uint16 or int32.
     """
     header: dict[str, Any] = {}
     content = []
@@ -174,10 +172,6 @@ def write_codebook(folder: Path, codebook: NDArray[np.float32]) -> None:
 
 def read_codebook(folder: Path, sha256: str) -> NDArray[np.float32]:
     """Return the vectors of the codes in `folder`, float32 (K, C).
-
-    Args:
-        folder: data/latents/PART.
-        sha256: the SHA-256 of the file, from the manifest.
 
     Raises:
         ArtifactError: missing or corrupted; the message names the file.

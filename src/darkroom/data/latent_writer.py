@@ -48,19 +48,12 @@ def write_latents(
 ) -> dict[str, Any]:
     """Replace `folder` by `{train,val,test}/00000.safetensors`, their indexes, and manifest.json; return the manifest.
 
-    Args:
-        folder: data/latents/PART; it appears whole or not at all.
-        part: the name of the part.
-        images: the image shards of the part by split, from `ImageShards.open_parts([part], split)`. Mirror images are
-            encoded too where the manifest of the part allows them.
-        encode: maps uint8 (N, C, H, W), N up to 1024, to the tensors of the form, one after the other: mean and logvar,
-            or mean alone, each float32 (N, *shape), or codes, integers (N, h, w). It pads its own batches, so that a
-            latent does not depend on the other images of the batch.
-        dtype: float32 or bfloat16, as stored; codes are stored in the smallest sufficient integer type instead.
-        tokenizer: the hash of the tokenizer behind `encode`, which consumers compare with theirs.
-        shape: (c, h, w) of a latent.
-        form: distribution, point or codes.
-        codebook: the vectors of the codes, float32 (K, c), written beside the manifest; None for the other forms.
+    `folder` appears whole or not at all. `images` are those of `ImageShards.open_parts([part], split)`, by split;
+    mirror images are encoded too where the manifest of the part allows them. `encode` maps uint8 (N, C, H, W), N up to
+    1024, to the tensors of the `form` (distribution, point or codes): mean and logvar, or mean alone, each float32 (N,
+    *shape), or codes, integers (N, h, w). It pads its own batches, so that a latent does not depend on the other images
+    of the batch. `dtype` is float32 or bfloat16; codes are stored in the smallest sufficient integer type. `tokenizer`
+    is its hash, which consumers compare with theirs, and `codebook` the vectors of the codes, float32 (K, c), or None.
 
     The manifest (kind "latents") holds part, tokenizer, shards (sha256 of the image shards' manifest), latent (form,
     shape, dtype), codebook (size and sha256, or null), mirror (whether there are latents of mirror images), splits

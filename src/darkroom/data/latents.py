@@ -33,14 +33,6 @@ class LatentStatistics(NamedTuple):
     std: list[float]
 
 
-class _Stored(NamedTuple):
-    """The format that all files of latents of one dataset share: form, shape of a row, and dtype."""
-
-    form: str
-    row: tuple[int, ...]
-    dtype: str
-
-
 class LatentShards(StoredRows):
     """Latents of one split of some parts, by row; see `StoredRows`.
 
@@ -50,7 +42,6 @@ class LatentShards(StoredRows):
     mirrors: whether the latent of the mirror image is stored too, bool (N,).
     tokenizer: the hash of the tokenizer that made the latents, the same for all parts.
     statistics: `LatentStatistics`, merged over the parts in float64.
-    sources: for each part, the SHA-256 of the manifest of its image shards.
     """
 
     kind, plural, stage, folder, schema = KIND, "latents", "encode_latents", LATENT_PARTS, LATENTS
@@ -67,7 +58,7 @@ class LatentShards(StoredRows):
         self._totals = [manifest["statistics"] for manifest in manifests.values()]
         images = [shard.images for shard in self._shards]
         self.mirrors = np.repeat([shard.mirror for shard in self._shards], images).astype(bool)
-        self._stored = _Stored(self.form, stored_shape(self.form, self.shape), first["latent"]["dtype"])
+        self._row, self._dtype = stored_shape(self.form, self.shape), first["latent"]["dtype"]
         self._map()
 
     @staticmethod
@@ -87,10 +78,11 @@ class LatentShards(StoredRows):
     def _opened(self, shard: StoredShard) -> dict[str, memoryview]:
         path = self._path(shard, "")
         file = map_latent_shard(path)
-        found = _shown(_Stored(file.form, file.shape[1:], file.dtype_name), file.shape[0], file.mirror)
-        if found != (expected := _shown(self._stored, shard.images, shard.mirror)):
+        found = file.form, file.shape, file.dtype_name, file.mirror
+        if found != (expected := (self.form, (shard.images, *self._row), self._dtype, shard.mirror)):
             raise ArtifactError(
-                f"{path} holds latents of {found}, and the manifest says {expected}: run encode_latents again."
+                f"{path} holds latents of form, shape, dtype and whether mirrored {found}, and the manifest says "
+                f"{expected}: run encode_latents again."
             )
         return {name: file.content[start:] for name, start in file.starts.items()}
 
@@ -144,9 +136,7 @@ class LatentShards(StoredRows):
     def __getitems__(self, rows: Rows, mirror: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
         """Return some rows as they are stored, in the order of `rows`.
 
-        Args:
-            rows: row numbers.
-            mirror: whether to return the latent of the mirror image, bool (N,); None: of no row.
+        Where `mirror`, bool (N,), is true, it is the latent of the mirror image.
 
         Returns:
             `mean` and `logvar`, or `mean` alone, each (N, C, h, w), float32, or uint16 with the bits of a bfloat16
@@ -162,7 +152,7 @@ class LatentShards(StoredRows):
             raise IndexError("the latent of a mirror image is requested where there is none")
         names = FORMS[self.form]
         # One array: of two, the allocator returns the second to the system each time, and pages are zeroed again.
-        latents = np.empty((len(names), len(wanted), *self._stored.row), dtype=DTYPES[self._stored.dtype])
+        latents = np.empty((len(names), len(wanted), *self._row), dtype=DTYPES[self._dtype])
         places = list(zip(shards.tolist(), sides.tolist(), strict=True))
         for values, name, other in zip(latents, names, mirrored(names), strict=True):
             views = self._views.get(name, []), self._views.get(other, [])
@@ -171,11 +161,3 @@ class LatentShards(StoredRows):
         if sides.any():
             self._check("sha256_mirror", wanted, np.flatnonzero(sides), latents, "latent")
         return dict(zip(names, latents, strict=True))
-
-
-def _shown(stored: _Stored, images: int, mirror: bool) -> str:
-    images_of = "with" if mirror else "without"
-    return (
-        f"shape {(images, *stored.row)} in {stored.dtype}, {' and '.join(FORMS[stored.form])}, {images_of} those of "
-        "mirror images"
-    )

@@ -14,7 +14,7 @@ from darkroom.data.index import IMAGES, IndexWriter
 from darkroom.data.layout import KIND
 from darkroom.data.pipeline import Outcome
 from darkroom.data.preparing import Preparation
-from darkroom.data.shards import KEY, ShardWriter
+from darkroom.data.shards import KEY, ShardWriter, index_row
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.data.tar_files import TarFiles
 from darkroom.errors import DarkroomError
@@ -26,13 +26,7 @@ _DETAIL = 300  # characters of a caption that the list holds
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules for which samples are stored, and in which split: `ingest.rules` and the keys beside it.
-
-    rules: the action for each reason.
-    fractions: the fraction of each split.
-    split_seed: the seed of the hash that assigns splits.
-    default_label: the label of samples without one; None: no label.
-    """
+    """The rules for which samples are stored, and in which split: `ingest.rules` and the keys beside it."""
 
     rules: Mapping[str, str]
     fractions: Mapping[str, float]
@@ -123,18 +117,9 @@ def write_part(
     Outcomes are processed one by one, in their order. The key of a sample determines its split. The memory grows with
     the keys alone. With `tars` a split is an index into these, which are not changed.
 
-    Args:
-        folder: the folder of the part.
-        part: the name of the part.
-        outcomes: outcomes with the data of each image, from `darkroom.data.pipeline.outcomes`; with `tars` with the
-            extent of each (`store` False), the images of a tar one after the other.
-        source: the entry `source` of the manifest.
-        how: the preparation of the images, now or on reading.
-        policy: which samples are stored, and in which split.
-        shard_size: the number of images in a shard.
-        mirror: whether mirror images are valid training data.
-        logs: the folder for the list of damaged samples where no other is left.
-        tars: the existing tars that are indexed in place; None: images are stored.
+    `outcomes` hold the data of each image, from `darkroom.data.pipeline.outcomes`; with `tars` the extent of each
+    (`store` False), the images of a tar one after the other. `how` is the preparation, now or on reading; `mirror` says
+    whether mirror images are valid training data; `logs` gets the list of damaged samples where no other is left.
 
     The manifest (kind "shards") holds part, source, image (size, channels, format: "original" in place), preparation,
     mirror, in_place, quarantine (see `write_quarantine`), and for each split: images, labels (images of each label),
@@ -160,17 +145,26 @@ def write_part(
             split = split_of(one.key, policy.fractions, policy.split_seed)
             labels[split][one.label] += 1
             assert one.original_size is not None  # else it has a finding that quarantines it
+            row = index_row(one.key, size, one.original_size, one.label, one.caption)
             if isinstance(writer := writers[split], _Pointers):
-                writer.add(one, size, one.original_size)
+                writer.add(row, one)
             else:
                 assert one.data is not None
-                writer.append(one.key, one.data, size, one.original_size, one.label, one.caption)
-        splits = {split: {**label_counts(labels[split]), **writers[split].close()} for split in SPLITS}
+                writer.append(row, one.data)
+        splits = {
+            split: {
+                "images": counts.total(),
+                "unlabelled": counts[None],
+                "labels": {label: count for label, count in counts.items() if label is not None},
+                **writers[split].close(),
+            }
+            for split, counts in labels.items()
+        }
     except FileNotFoundError as error:
         if tars is None:
             raise
         raise DarkroomError(f"{error.filename} was there when it was read, and is gone: put it back.") from error
-    require_some(part, sieve.listed, sieve.seen, sieve.left_out, sieve.excused, logs)
+    require_some(part, sieve.listed, sieve.seen, sieve.left_out, logs)
     write_manifest(
         folder,
         KIND,
@@ -202,26 +196,14 @@ class _Pointers:
         self._rows: list[dict[str, Any]] = []
         self._entries: list[dict[str, Any]] = []
 
-    def add(self, one: Outcome, size: tuple[int, int], original_size: tuple[int, int]) -> None:
+    def add(self, row: Mapping[str, Any], one: Outcome) -> None:
         """Add the location of an image; the images of a tar come one after the other."""
         assert one.extent is not None
-        if one.extent.tar != self._number:
+        tar, offset, size = one.extent
+        if tar != self._number:
             self._finish()
-            self._number = one.extent.tar
-        self._rows.append(
-            {
-                "key": one.key,
-                "offset": one.extent.offset,
-                "size": one.extent.size,
-                "sha256": one.sha256,
-                "width": size[0],
-                "height": size[1],
-                "original_width": original_size[0],
-                "original_height": original_size[1],
-                "label": one.label,
-                "caption": one.caption,
-            }
-        )
+            self._number = tar
+        self._rows.append({**row, "offset": offset, "size": size, "sha256": one.sha256})
 
     def close(self) -> dict[str, Any]:
         self._finish()
@@ -230,12 +212,6 @@ class _Pointers:
     def _finish(self) -> None:
         if self._rows:
             self._index.add(self._rows)
-            images = {"name": f"{self._number:05d}", "images": len(self._rows)}
-            self._entries.append({**images, **self._entry(self._number)})
+            name = f"{self._number:05d}"
+            self._entries.append({"name": name, "images": len(self._rows), **self._entry(self._number)})
             self._rows = []
-
-
-def label_counts(labels: Counter[str | None]) -> dict[str, Any]:
-    """Return the entries `images`, `unlabelled` and `labels` of a split; the label None means an unlabelled image."""
-    named = {label: count for label, count in labels.items() if label is not None}
-    return {"images": labels.total(), "unlabelled": labels[None], "labels": named}

@@ -17,11 +17,11 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
-from darkroom.data.damage import DamageError, Finding, Reason
-from darkroom.data.decoding import FORMATS, open_image
+from darkroom.data.damage import DamageError, Finding
+from darkroom.data.decoding import open_image
 from darkroom.data.images import encode
 from darkroom.data.preparing import Preparation, blank, prepare, upright_size
-from darkroom.data.sample import Entry, Extent, Raw
+from darkroom.data.sample import Entry, Extent
 from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
 
@@ -76,29 +76,15 @@ def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) 
         raw.label,
         raw.caption,
         None if raw.identity is None else hashlib.blake2b(raw.identity, digest_size=16).digest(),
-        (*entry.findings, *raw.findings, *_extension(raw, image.format), *filter(None, [blank(image, prepared)])),
+        (*entry.findings, *raw.findings, *filter(None, [blank(image, prepared)])),
         raw.extent,
     )
-
-
-def _extension(raw: Raw, format: str | None) -> Iterator[Finding]:
-    if raw.extension is None or format not in FORMATS:
-        return
-    if raw.extension.lower() not in FORMATS[format].extensions:
-        yield Finding(Reason.WRONG_EXTENSION, f"{format} in a file called .{raw.extension}")
 
 
 def outcomes(
     source: Source, entries: Iterable[Entry], how: Preparation, processes: int, store: bool = True
 ) -> Iterator[Outcome]:
     """Yield the outcome of each entry, in the order of the entries; see `outcome`.
-
-    Args:
-        source: the source of the entries; with several processes it is pickled once to each.
-        entries: the entries, read lazily.
-        how: the preparation of images.
-        processes: the number of worker processes; 1: this process works alone.
-        store: whether to encode the images.
 
     Raises:
         DarkroomError: a worker process was killed, as by the system when memory runs out.

@@ -66,10 +66,8 @@ def _from_float(values: NDArray[np.float32]) -> Image.Image:
 def as_channels(image: Image.Image, profile: bytes | None, channels: str) -> Image.Image:
     """Return an image that `eight_bits` returned, in sRGB and of mode L, RGB or RGBA.
 
-    Args:
-        image: the image, with colours that are not multiplied by alpha.
-        profile: the ICC profile of the image; one that is broken, or of another colour space, is ignored.
-        channels: L, RGB or RGBA; without alpha, transparent pixels become white.
+    Its colours are not multiplied by alpha; without alpha in `channels`, transparent pixels become white. An ICC
+    `profile` that is broken, or of another colour space, is ignored.
     """
     alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
     colours = _managed(image if alpha is None else image.convert(image.mode[:-1]), profile)
@@ -178,10 +176,7 @@ def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
     Transparent pixels become white where `spec.channels` has no alpha. Metadata are removed. The rules are in
     docs/images.md.
 
-    Args:
-        image: an image with its pixels read, of any size and mode.
-        how: size, channels, crop and filter.
-        key: the key of the image; a random crop is a function of the key and `how.seed`.
+    `key` is that of the image: a random crop is a function of it and `how.seed`.
 
     Raises:
         DamageError: the image is too small, or its pixels cannot be converted to 8 bits a channel.
@@ -197,12 +192,7 @@ def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
 
 
 def blank(image: Image.Image, stored: Image.Image) -> Finding | None:
-    """Return what is wrong with an image on which there is nothing to see; None: there is.
-
-    Args:
-        image: the image as it was opened.
-        stored: what `prepare` made of it.
-    """
+    """Return what is wrong with an image on which, as `stored`, there is nothing to see; None: there is."""
     channels = [stored.getchannel(band).getextrema() for band in stored.getbands()]
     hidden = stored.mode == "RGBA" and channels[3] == (0, 0)
     if not hidden and any(least != most for least, most in channels):

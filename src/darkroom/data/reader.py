@@ -67,10 +67,8 @@ class ImageShards(Indexed):
     ) -> None:
         """Open shards.
 
-        Args:
-            folders: for each folder the entries `shards` and `index_sha256` of its manifest.
-            image_shape: (C, H, W) of every image.
-            how: the preparation, for each folder whose images are prepared on reading.
+        `folders` has for each folder the entries `shards` and `index_sha256` of its manifest, `image_shape` is (C, H,
+        W) of every image, and `how` the preparation of each folder whose images are prepared on reading.
         """
         self.image_shape = image_shape
         self.shards: list[Shard] = []
@@ -215,12 +213,7 @@ class ImageShards(Indexed):
                 f"{redacted(shard.tar)}: the image {key} cannot be read from its copy in the cache ({what}): delete "
                 f"{self._tars(number)}, and it is fetched again."
             )
-        if shard.how is not None:
-            return _changed(shard, f"the image {key} cannot be read from it: {what}")
-        return ArtifactError(
-            f"{shard.path}: the image {key} is corrupted ({what}): delete the shard and restore "
-            f"it with `dvc checkout {shard.folder}`, or run the stage that makes it again."
-        )
+        return ArtifactError(f"{redacted(shard.tar)}: the image {key} is corrupted ({what}): {_remedy(shard)}.")
 
 
 def same_spec(manifests: Mapping[str, Mapping[str, Any]]) -> ImageSpec:
@@ -256,16 +249,14 @@ def _check_size(shard: Shard, size: int) -> None:
     if found == size:
         return
     what = "is missing" if found is None else f"has {found} bytes, and the manifest says {size}"
-    if shard.how is not None:
-        raise _changed(shard, f"it {what}")
-    raise ArtifactError(
-        f"{shard.path} {what}: restore it with `dvc checkout {shard.folder}`, or run the stage that makes it again."
-    )
+    raise ArtifactError(f"{shard.path} {what}: {_remedy(shard)}.")
 
 
-def _changed(shard: Shard, what: str) -> ArtifactError:
+def _remedy(shard: Shard) -> str:
+    if shard.how is None:
+        return f"delete and restore it with `dvc checkout {shard.folder}`, or run the stage that makes it again"
     part = shard.folder.parent.name
-    return ArtifactError(
-        f"{redacted(shard.tar)} changed since the part `{part}` was indexed in place ({what}): put the old file back, "
-        f"or ingest it again with `dvc repro ingest@{part}`."
+    return (
+        f"it changed since the part `{part}` was indexed in place: put the old file back, or ingest it again with `dvc "
+        f"repro ingest@{part}`"
     )

@@ -28,11 +28,9 @@ _DEFAULT = 20.0
 class Cache:
     """Local files by their origin. Several processes and threads may use one folder; each file is made once.
 
-    Args:
-        folder: the folder of the cache, made when needed. None: `.darkroom/cache/shards` of the main checkout, also in
-            a queued experiment.
-        limit: the size limit in bytes; the least recently used files are removed first. A file that is removed while
-            it is open can still be read, so the files in use at one time can exceed the limit. None: `run.cache_gb`.
+    `folder` is made when needed. None: `.darkroom/cache/shards` of the main checkout, also in a queued experiment.
+    `limit` is in bytes; the least recently used files are removed first. A file that is removed while it is open can
+    still be read, so the files in use at one time can exceed it. None: `run.cache_gb`.
     """
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
@@ -53,13 +51,7 @@ class Cache:
         return None
 
     def make(self, name: str, version: str, make: Callable[[Path], None], sha256: str | None = None) -> Path:
-        """Return the file of a name and version, made unless it is here.
-
-        Args:
-            name: the URL of the file.
-            version: any text that changes when the origin changes.
-            make: writes the file to the path that is its argument.
-            sha256: the expected SHA-256, where it is known.
+        """Return the file of a URL and version, a text that changes when the origin changes; made unless it is here.
 
         Raises:
             ArtifactError: the file has another SHA-256; nothing is kept.
@@ -149,11 +141,9 @@ def require_url(url: str, key: str) -> None:
 class RemoteShards:
     """Shards at URLs of fsspec, downloaded as a whole into a cache. Can be pickled, and used after a fork.
 
-    Args:
-        sha256: the hashes of the URLs, where they are known: a cached shard is then used without a request, and a shard
-            with another content is refused.
-        cache: the cache; None: the cache of this checkout.
-        pause: seconds before the second attempt after a network error; twice as many before the third.
+    Where `sha256` has the hash of a URL, a cached shard is used without a request, and one with another content is
+    refused. `pause` is that before the second attempt after a network error, in seconds; twice as many before the
+    third.
     """
 
     def __init__(self, sha256: Mapping[str, str] | None = None, cache: Cache | None = None, pause: float = 1.0) -> None:
@@ -182,10 +172,6 @@ class RemoteShards:
             self._tried(what, lambda: _copy(url, part, info.get("size")))
 
         return self._cache.make(url, version, make, sha256)
-
-    def small(self, url: str) -> bytes | None:
-        """Return the content of a small file beside shards; None: no such file. Raises DarkroomError as `fetch`."""
-        return self._tried(f"cannot read {redacted(url)}", lambda: _bytes(url))
 
     def prefetch(self, urls: Iterable[str]) -> None:
         """Download shards in the background, in this order; pending requests of an earlier call are dropped.
@@ -238,14 +224,3 @@ def _copy(url: str, part: Path, size: int | None) -> None:
     found = part.stat().st_size
     if size not in (None, found):
         raise OSError(f"{found:,} bytes came, and {size:,} were to come")
-
-
-def _bytes(url: str) -> bytes | None:
-    system, path = url_to_fs(url)
-    try:
-        return bytes(system.cat_file(path))
-    except Exception as error:
-        # Buckets without permission to list answer 403 for a missing file.
-        if _final(error):
-            return None
-        raise

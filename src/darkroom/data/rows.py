@@ -103,12 +103,8 @@ class StoredRows(Indexed):
     ) -> Self:
         """Open one split ("train", "val" or "test") of some parts; rows come in the order of `parts`.
 
-        Args:
-            parts: the names of the parts.
-            split: "train", "val" or "test".
-            root: the folder with a folder for each part; None: that of the project.
-            shards_root: the folder of the image shards (data/shards): each part must have been made from them. None:
-                not checked, as in a training on latents, which does not depend on image shards.
+        `root` has a folder for each part; None: that of the project. Each part must have been made from the image
+        shards in `shards_root` (data/shards); None: not checked, as in a training on latents, which needs none.
 
         Raises:
             ArtifactError: a file is missing or damaged, or the split is not stored; two parts differ in what all must
@@ -174,13 +170,8 @@ class StoredRows(Indexed):
     ) -> None:
         """Check those rows of a column of the index that were not read before in this process.
 
-        Args:
-            column: the column with their SHA-256.
-            rows: the numbers of all rows, (N,).
-            places: which of them are checked.
-            tensors: their tensors, (K, N, ...), of which the hash covers one after the other.
-            what: what a row is, for the message.
-            name: the tensor whose file the message names.
+        `places` are those of `rows`, (N,), that are checked; the hash covers one of their `tensors`, (K, N, ...), after
+        the other. `what` says for the message what a row is, and `name` is the tensor whose file it names.
         """
         if column not in self._digests:
             self._load_digests(column)

@@ -14,8 +14,7 @@ class Sample:
 
     key: the name of the sample: letters, digits, `_` and `-` only (a dot would end the key in a webdataset tar).
     image: the prepared image; all images of a folder have one size and mode.
-    label: the name of the class, or None.
-    caption: a text, or None.
+    label: the name of the class.
     """
 
     key: str
@@ -56,7 +55,6 @@ class Raw:
     image: the bytes of a file, or an image that the source holds as pixels; of any size and mode.
     label: the name of the class, or None.
     caption: a text, or None.
-    extension: the format by the file name ("jpg"); None where there is no file name.
     identity: bytes that are equal for duplicates; None: the source has no duplicates by construction.
     findings: what is wrong with the sample.
     extent: the location of `image`, in sources that are indexed in place.
@@ -65,7 +63,6 @@ class Raw:
     image: bytes | Image.Image
     label: str | None = None
     caption: str | None = None
-    extension: str | None = None
     identity: bytes | None = None
     findings: tuple[Finding, ...] = field(default=())
     extent: Extent | None = None

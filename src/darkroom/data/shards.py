@@ -8,7 +8,7 @@ caption; an image without one has no such member. Any image is one read, since t
 import json
 import re
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,15 @@ from darkroom.data.sample import Sample
 from darkroom.errors import DarkroomError
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")  # with its extension shorter than the 100 bytes of a USTAR name
+
+
+def index_row(
+    key: str, size: tuple[int, int], original_size: tuple[int, int], label: str | None, caption: str | None
+) -> dict[str, Any]:
+    """Return an image's row of the index without location and hash; sizes are width and height in pixels."""
+    names = "width", "height", "original_width", "original_height"
+    sizes = dict(zip(names, (*size, *original_size), strict=True))
+    return {"key": key, "label": label, "caption": caption, **sizes}
 
 
 class ShardWriter:
@@ -37,28 +46,13 @@ class ShardWriter:
         self._tar: tarfile.TarFile | None = None
         self._rows: list[dict[str, Any]] = []
 
-    def append(
-        self,
-        key: str,
-        data: bytes,
-        size: tuple[int, int],
-        original_size: tuple[int, int],
-        label: str | None,
-        caption: str | None,
-    ) -> None:
-        """Append an image that is already encoded.
-
-        Args:
-            key: the name of the sample.
-            data: the encoded image, in the format of this writer.
-            size: width and height, in pixels.
-            original_size: width and height of the image in the source, in pixels.
-            label: the name of the class, or None.
-            caption: a text, or None.
+    def append(self, row: Mapping[str, Any], data: bytes) -> None:
+        """Append an image that is already encoded in the format of this writer; `row` is `index_row` of it.
 
         Raises:
             DarkroomError: the key is not allowed.
         """
+        key, label, caption = row["key"], row["label"], row["caption"]
         if not KEY.fullmatch(key):
             raise DarkroomError(
                 f"the key {key!r} cannot name a file in a shard: use 1 to 80 letters, digits, `_` and `-`."
@@ -66,16 +60,7 @@ class ShardWriter:
         if self._tar is None:
             path = self._folder / f"{len(self._entries):05d}.tar"
             self._tar = tarfile.open(path, "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115, closed with the shard
-        metadata: dict[str, Any] = {
-            "key": key,
-            "label": label,
-            "caption": caption,
-            "width": size[0],
-            "height": size[1],
-            "original_width": original_size[0],
-            "original_height": original_size[1],
-            "sha256": sha256_bytes(data),
-        }
+        metadata = {**row, "sha256": sha256_bytes(data)}
         image = EXTENSION[self._format]
         members = {"json": json.dumps(metadata, sort_keys=True, ensure_ascii=False).encode(), image: data}
         if label is not None:
@@ -104,12 +89,7 @@ class ShardWriter:
         self._tar = None
         name = f"{len(self._entries):05d}"
         tar = self._folder / f"{name}.tar"
-        entry = {
-            "name": name,
-            "images": len(self._rows),
-            "bytes": tar.stat().st_size,
-            "sha256": sha256_file(tar),
-        }
+        entry = {"name": name, "images": len(self._rows), "bytes": tar.stat().st_size, "sha256": sha256_file(tar)}
         self._index.add(self._rows)
         # Last: as in img2dataset, a shard with stats is complete.
         write_json(self._folder / f"{name}_stats.json", {key: entry[key] for key in entry if key != "name"})
@@ -142,5 +122,6 @@ def write_shards(folder: Path, samples: Iterable[Sample], shard_size: int, forma
         if before not in (None, pixels):
             raise DarkroomError(f"the image {sample.key} has mode and size {pixels}, and those before it {before}.")
         size = sample.image.size
-        writer.append(sample.key, encode(sample.image, format), size, size, sample.label, sample.caption)
+        row = index_row(sample.key, size, size, sample.label, sample.caption)
+        writer.append(row, encode(sample.image, format))
     return writer.close()

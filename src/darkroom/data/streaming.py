@@ -23,16 +23,11 @@ Numbers = NDArray[np.int64]
 
 
 class _Epoch(NamedTuple):
-    """The order of one epoch.
+    """The order of one epoch."""
 
-    shards: the permuted shard numbers, (S,).
-    edges: the index of the first shard of each window, (W + 1,).
-    starts: the first position of each shard in the epoch, (S + 1,).
-    """
-
-    shards: Numbers
-    edges: Numbers
-    starts: Numbers
+    shards: Numbers  # the permuted shard numbers, (S,)
+    edges: Numbers  # the index of the first shard of each window, (W + 1,)
+    starts: Numbers  # the first position of each shard in the epoch, (S + 1,)
 
 
 class StreamingOrder:
@@ -43,8 +38,6 @@ class StreamingOrder:
     """
 
     def __init__(self, sizes: Sequence[int], window: int = WINDOW) -> None:
-        if window < 1:
-            raise ValueError(f"window must be at least 1 shard, not {window}")
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._firsts = np.cumsum(self._sizes) - self._sizes
         self.rows = int(self._sizes.sum())

@@ -34,9 +34,8 @@ class OpenFiles:
 
     Files are opened when first read. A forked process may use it, and it can be pickled: the copy opens its own.
 
-    Args:
-        locate: returns the path of a file by its number, after downloading a remote file; can be pickled.
-        most: the maximum number of open files; None: 128.
+    `locate` returns the path of a file by its number, after downloading a remote file, and can be pickled; `most` files
+    are open at once, by default 128.
     """
 
     def __init__(self, locate: Callable[[int], Path], most: int | None = None) -> None:
@@ -69,10 +68,7 @@ class OpenFiles:
 class TarFiles:
     """A callable that returns the path of a tar by its number, as `OpenFiles` needs it. Can be pickled.
 
-    Args:
-        names: the path or the URL of each tar.
-        sha256: the hashes of URLs where they are known, see `RemoteShards`.
-        cache: the cache; None: the cache of this checkout.
+    `names` are paths or URLs, `sha256` the hashes of URLs where they are known, see `RemoteShards`.
     """
 
     def __init__(

@@ -8,9 +8,7 @@ from darkroom.errors import DarkroomError
 def read_texts(path: Path, name: str) -> list[str]:
     """Return the lines of a file in UTF-8, with or without a byte-order mark; no blanks at their ends, no empty lines.
 
-    Args:
-        path: the file.
-        name: what named it, for errors: an option or a key with its value.
+    `name` is what named the file, for errors: an option or a key with its value.
 
     Raises:
         DarkroomError: it cannot be read, or holds no text.

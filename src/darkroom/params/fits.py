@@ -96,6 +96,11 @@ REMOVED = {
     "*training.non_finite": ": take it out; such a step stops the training, which continues from its last checkpoint",
     "*.weaker_sigma_rel": ": take it out; name the folder of a weaker generator under `weaker`",
     "*.weaker_images": ": take it out; name the folder of a weaker generator under `weaker`",
+    **dict.fromkeys(
+        (f"embed_clip.imported.{key}" for key in ("layout", "metadata", "column")),
+        ": take it out; embeddings are read in DALLE2-pytorch's layout, which embedding-dataset-reordering writes",
+    ),
+    "ingest.rules.wrong_extension": _NOTHING,
 }
 
 

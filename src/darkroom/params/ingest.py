@@ -28,8 +28,6 @@ class Splits(Section):
 class Rules(Section):
     """What is done with samples that are damaged in a way that training could live with."""
 
-    wrong_extension: Literal["keep", "quarantine"] = "keep"
-    """A PNG called .jpg."""
     transparent: Literal["keep", "quarantine"] = "quarantine"
     """Every pixel is transparent."""
     one_pixel: Literal["keep", "quarantine"] = "quarantine"

@@ -67,24 +67,11 @@ Ending = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
 JsonField = Annotated[str, Field(pattern=r"^json:.+$")]
 
 
-def _misses(template: str, **fields: object) -> bool:
-    """Return whether a template cannot be formatted with some fields alone."""
-    try:
-        template.format(**fields)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        return True
-    return False
-
-
 class Digits(Section):
     """The digits that scikit-learn carries."""
 
-    caption: str = "a handwritten {word}"
+    caption: Annotated[str, Field(pattern=r"^([^{}]|\{(word|label)\})*$")] = "a handwritten {word}"
     """Caption of an image; {word}: zero to nine, {label}: 0 to 9."""
-
-    def _misfits(self) -> Iterator[str]:
-        if _misses(self.caption, word="seven", label=7):
-            yield "the caption may hold {word} and {label} only"
 
 
 class Shapes(Section):
@@ -115,14 +102,10 @@ class Torchvision(Section):
     """Further arguments of its class: `split: letters` for EMNIST, `size: 160px` for Imagenette."""
     download: bool = True
     """Download it where it is missing; to .darkroom/downloads/torchvision where the part's path is data/none."""
-    caption: str | None = "a photo of a {label}"
+    caption: Annotated[str, Field(pattern=r"^([^{}]|\{label\})*$")] | None = "a photo of a {label}"
     """Caption of an image; {label}: the name of the class; null: no captions."""
     mirror: bool = False
     """A mirror image is as true as the image: half of the images are mirrored in training."""
-
-    def _misfits(self) -> Iterator[str]:
-        if _misses(self.caption or "", label="cat"):
-            yield "the caption may hold {label} only"
 
 
 class Folder(Section):

@@ -9,20 +9,13 @@ from numpy.typing import NDArray
 from darkroom.artifacts.atomic import require_writable
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.artifacts.models import CLIP, CLIP_FOLDER
-from darkroom.data.embedding_imports import ClipRetrieval, Dalle2
+from darkroom.data.embedding_imports import Dalle2
 from darkroom.data.embedding_writer import write_embeddings
 from darkroom.data.reader import ImageShards, Shard
-from darkroom.models.clip.settings import EmbedParams, Imported, folder_of
+from darkroom.models.clip.settings import EmbedParams, folder_of
 
 OUT = Path("data/embeddings")
 EVERY = 10_000  # images between two lines of progress
-
-
-def opened(folder: Path, settings: Imported) -> ClipRetrieval | Dalle2:
-    """Open imported embeddings, by their layout."""
-    if settings.layout == "dalle2":
-        return Dalle2(folder, settings.subfolders, settings.index_width)
-    return ClipRetrieval(folder, settings.subfolders, settings.metadata, settings.column)
 
 
 def run(params: EmbedParams, part: str) -> None:
@@ -49,7 +42,8 @@ def _embed(params: EmbedParams, part: str, splits: Mapping[str, ImageShards]) ->
     folder = folder_of(params, part)
     joined = None
     if folder is not None:
-        joined = Joined(opened(Path(folder), settings.imported), embedder, settings.imported.missing == "compute")
+        how = settings.imported
+        joined = Joined(Dalle2(Path(folder), how.subfolders, how.index_width), embedder, how.missing == "compute")
     captioned = any(shards.caption_column.null_count < len(shards) for shards in splits.values())
     names = ["image", *(["text", *(["encoding"] if settings.encodings else [])] if captioned else [])]
     total, done = sum(len(splits[split]) for split in settings.store), 0
@@ -73,6 +67,6 @@ def _embed(params: EmbedParams, part: str, splits: Mapping[str, ImageShards]) ->
         dim=clip.embed_dim,
         encoding_shape=(clip.context_length, clip.text_width),
         store=settings.store,
-        source={"layout": settings.imported.layout if joined else None},
+        source={"layout": "dalle2" if joined else None},
     )
     print(f"{done:,} images to embeddings of {clip.embed_dim}{f', {joined.summary()}' if joined else ''}")

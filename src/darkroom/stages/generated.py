@@ -15,7 +15,7 @@ from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import sha256_file, write_manifest
 from darkroom.data.grid import captioned_grid, contact_sheet, save_png
 from darkroom.data.images import to_pil
-from darkroom.data.npz import NpzWriter
+from darkroom.data.npz import npz_writer
 from darkroom.data.sample import Sample
 from darkroom.data.shards import write_shards
 from darkroom.terminal.terminal import with_progress
@@ -119,8 +119,8 @@ def write_generated(
     with atomic_folder(out) as folder, ExitStack() as stack:
         also: list[Callable[[Images, int | None], None]] = [shown.add]
         if npz:
-            writer = stack.enter_context(NpzWriter(folder / NPZ, images, (channels, height, width)))
-            also.append(lambda image, label: writer.add(image))
+            append = stack.enter_context(npz_writer(folder / NPZ, images, (channels, height, width)))
+            also.append(lambda image, label: append(image))
         samples = _numbered(with_progress(batches, images, "made"), classes, labels, captions, also)
         shards = write_shards(folder, samples, shard_size, "png")
         stack.close()

@@ -85,8 +85,6 @@ def summary(manifest: Mapping[str, Any]) -> str:
         if wrong[action]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())
             text += f"\n{done}, listed in quarantine.parquet: {reasons}"
-    if named := manifest["source"].get("captions_named_by_file"):
-        text += f"\ncaptions in files called after the whole name of the image, as photo.jpg.txt: {named:,}"
     for line in passed_over_text(passed_over(manifest["source"])):
         text += f"\npassed over, {line}"
     return text

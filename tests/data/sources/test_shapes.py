@@ -16,7 +16,6 @@ from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import KINDS, scene
 from darkroom.data.sources import open_source, slice_of
 from darkroom.data.splits import SPLITS
-from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
 from darkroom.params.parts import Part
 from darkroom.params.parts import Shapes as Settings
@@ -38,7 +37,7 @@ def test_a_sample_is_a_scene_with_its_caption_and_class() -> None:
         raw, expected = source.read(entry), scene(7, number)
         assert raw.image.tobytes() == render(expected, 32).tobytes() and raw.image.mode == "RGB"
         assert (raw.label, raw.caption) == (label(expected), caption(expected))
-        assert raw.identity is None and raw.extension is None
+        assert raw.identity is None
 
 
 def test_it_follows_its_settings_and_a_copy_gives_the_same() -> None:
@@ -55,11 +54,6 @@ def test_there_are_as_many_as_are_asked_for_and_listing_costs_nothing() -> None:
     assert slice_of(source, "part", 10**6, 10**12) == (10**6, 10**12)
     first, *_ = islice(source.entries(10**12, 10**15), 3)
     assert first.key == "shapes-7-1000000000000"
-
-
-def test_without_an_end_it_stops_at_once() -> None:
-    with pytest.raises(DarkroomError, match="give its part a `stop`"):
-        shapes().entries(0, None)
 
 
 def test_scenes_become_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def test_stages_that_are_gone_and_a_damaged_lock(here):
 
 
 def test_what_a_stage_makes_now_is_not_checked(here, monkeypatch, capsys):
-    monkeypatch.setattr("darkroom.tools.verify.verify.read_parts", lambda names: ([], []))
+    monkeypatch.setattr("darkroom.tools.verify.verify.read_parts", lambda names: [])
     shutil.rmtree(MODEL)
     assert not verify() and "models/made: is missing" in capsys.readouterr().out
     writer = {"pid": os.getpid(), "cmd": "dvc repro"}

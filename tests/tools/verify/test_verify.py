@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -62,14 +61,6 @@ def replace(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_left_over_folders_are_named(made: Path) -> None:
-    configure("first")
-    catalogue("first")
-    code, text = said("verify")
-    assert code == 0 and text.startswith("outputs: none in dvc.lock, as no stage has run")
-    assert text.splitlines()[-1].startswith("data/shards/second, data/latents/second: of no part in params.yaml;")
-
-
 def test_outputs_of_every_stage_or_of_a_part_are_checked(made: Path) -> None:
     Path("models").mkdir()
     Path("models/x").write_text("weights")
@@ -126,23 +117,15 @@ def test_a_part_that_is_indexed_in_place(elsewhere: Path) -> None:
     assert said("verify")[0] == 0
 
 
-def test_remote_tars_are_read_where_that_is_asked_for(elsewhere: Path) -> None:
+def test_remote_tars_are_not_read(elsewhere: Path) -> None:
     memory = fsspec.filesystem("memory")
     for path in elsewhere.glob("*.tar"):
         memory.pipe_file(f"/laion/{path.name}", path.read_bytes())
     try:
         index_in_place("first", None, url="memory://laion/{00000..00001}.tar")
-        content = memory.cat_file("/laion/00000.tar")
-        memory.pipe_file("/laion/00000.tar", content[:-2000] + b"?" + content[-1999:])
-        code, text = said("verify")
-        assert code == 0 and "2 remote tars not read (`--remote` reads them)" in text
-        code, text = said("verify", "--remote")
-        assert code == 1
-        assert "memory://laion/00000.tar: is damaged: its sha256 is not that of the manifest" in text
-        memory.pipe_file("/laion/00000.tar", content)
-        assert said("verify", "--remote")[0] == 0
         memory.rm_file("/laion/00000.tar")
-        assert "memory://laion/00000.tar: " in said("verify", "--remote")[1]
+        code, text = said("verify")
+        assert code == 0 and "2 remote tars not read: each is checked when it is fetched" in text
     finally:
         memory.rm("/laion", recursive=True)
 
@@ -151,8 +134,6 @@ def test_what_is_indexed_in_place_is_shown_once(elsewhere: Path) -> None:
     index_in_place("first", elsewhere)
     code, text = said("data")
     assert code == 0 and "read where they lie, not copied: first" in text
-    (part,) = json.loads(said("data", "--json", "--images", "0")[1])["parts"]
-    assert (part["shards"], part["bytes"]) == (2, sum(path.stat().st_size for path in elsewhere.glob("*.tar")))
     catalogue("first")
     (part,) = read_manifest(Path("data/catalog"), "catalog")["parts"]
     assert (part["shards"], part["bytes"]) == (2, sum(path.stat().st_size for path in elsewhere.glob("*.tar")))

@@ -68,11 +68,6 @@ def kind(said: Description) -> str:
 def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: Sequence[str]) -> list[Description]:
     """Return the canonical description of each caption.
 
-    Args:
-        keys: the keys of the images.
-        captions: the captions of the images.
-        kinds: the kinds of scenes that the attribute classifier was trained on.
-
     Raises:
         DarkroomError: one is no caption of a scene, or of another kind; the message names the key.
     """
@@ -112,10 +107,6 @@ def compare(said: Description, seen: Sequence[Detection | Thing]) -> dict[str, b
     position: the number of things is right, whatever they are; a single thing is at its position; of two things in a
         relation the matched one is left of or above the other.
     as_described: the canonical description of the picture equals the given one.
-
-    Args:
-        said: the description, as `canonical_description` returns it.
-        seen: the detected things, in any order.
     """
     things = [Thing(one.size, one.colour, one.form, one.x, one.y, 0.0) for one in seen]
     placed, pairs = _matched(said, things)

@@ -54,10 +54,6 @@ SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
 def open_source(chosen: Part, settings: Section) -> Source:
     """Return the source of a part.
 
-    Args:
-        chosen: the part from params.yaml.
-        settings: the settings of the source for this part (`darkroom.params.parts.settings_of`).
-
     Raises:
         DarkroomError: the source cannot be opened; the message says what to do.
     """

@@ -39,11 +39,7 @@ class Folder:
         Raises:
             DarkroomError: there is no such folder.
         """
-        if path is None:
-            raise DarkroomError(
-                "the source `folder` reads the part's `path`, and that is data/none: "
-                "name a folder of images there (parts.NAME.path in params.yaml)."
-            )
+        assert path is not None  # `Part` requires it
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "does not exist"
             hint = "; `~` is not expanded, so write it out" if path.parts[:1] == ("~",) else ""
@@ -85,7 +81,7 @@ class Folder:
             raise DamageError(Reason.UNREADABLE, error.strerror or type(error).__name__) from error
         label, of_label = self._label(path, named_label)
         caption, of_caption = self._caption(path, named_caption)
-        return Raw(data, label, caption, split_ending(path)[1], identity=data, findings=(*of_label, *of_caption))
+        return Raw(data, label, caption, identity=data, findings=(*of_label, *of_caption))
 
     def metadata(self) -> dict[str, Any]:
         """Return counts: image files, ignored files and folders, tables and their rows."""
@@ -119,7 +115,7 @@ class Folder:
             return Listing(sorted(items, key=_order), found.counts(), {})
         metadata = read_metadata(self._path, found, wanted)
         items += metadata.faults
-        return Listing(sorted(items, key=_order), {**found.counts(), "metadata": metadata.counts()}, metadata.said)
+        return Listing(sorted(items, key=_order), found.counts(), metadata.said)
 
     def _label(self, path: str, named: str | None) -> tuple[str | None, Iterable[Finding]]:
         folders = path.split("/")[:-1]

@@ -6,7 +6,7 @@ formats. It runs no code of a data set. Images are passed on as stored bytes.
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -19,26 +19,11 @@ from darkroom.errors import DarkroomError
 from darkroom.params.parts import Hub as Settings
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A row as it is sent to the process that reads it; `image` is the content or the address of a file."""
-
-    image: bytes | str | None
-    extension: str | None
-    label: str | None
-    caption: str | None
-    findings: tuple[Finding, ...]
-
-
 class Hub:
     """Samples `hub-00000000`, … by row of a split, in its order."""
 
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
         """Open the split; no image is read yet.
-
-        Args:
-            settings: data set, configuration, split, revision and columns.
-            path: a folder in the Hub's layout; None: the data set is on the Hub.
 
         Raises:
             DarkroomError: `datasets` is not installed, the data set cannot be reached or does not exist, or it has no
@@ -81,16 +66,13 @@ class Hub:
             )
 
     def _entry(self, number: int, row: dict[str, Any]) -> Entry:
-        image, name = content(row[self._image])
+        value = row[self._image] or {}
+        image, name = value.get("bytes"), value.get("path")
         label, of_label = self._label_of(row[self._label]) if self._label else (None, ())
         caption, of_caption = caption_of(first_text(row[self._caption]).encode()) if self._caption else (None, ())
-        short = self._files.short(name) if name else ""
-        extension = Path(short).suffix[1:] or None
-        return Entry(
-            f"hub-{number:08d}",
-            f"row {number}" + (f": {short}" if short else ""),
-            _Row(image, extension, label, caption, (*of_label, *of_caption)),
-        )
+        where = f"row {number}: {self._files.short(name)}" if name else f"row {number}"
+        image = name if image is None else image
+        return Entry(f"hub-{number:08d}", where, (image, label, caption, (*of_label, *of_caption)))
 
     def read(self, entry: Entry) -> Raw:
         """Return the image of a row as it is stored.
@@ -99,11 +81,11 @@ class Hub:
             DamageError: the row has no image, or its file cannot be read or does not belong to the data set.
             DarkroomError: the Hub cannot be reached any more.
         """
-        row = entry.payload
-        if row.image is None:
+        image, label, caption, findings = entry.payload
+        if image is None:
             raise DamageError(Reason.MISSING, "the row has no image")
-        data = self._files.read(row.image) if isinstance(row.image, str) else row.image
-        return Raw(data, row.label, row.caption, row.extension, data, row.findings)
+        data = self._files.read(image) if isinstance(image, str) else image
+        return Raw(data, label, caption, data, findings)
 
     def metadata(self) -> dict[str, Any]:
         """Return dataset and revision (the commit; of the Hub only), configuration and split."""
@@ -130,15 +112,6 @@ def first_text(value: Any) -> str:
     value = answer_of(value)
     text = next(iter(value), None) if isinstance(value, list) else value
     return text if isinstance(text, str) else ""
-
-
-def content(value: Any) -> tuple[bytes | str | None, str | None]:
-    """Return the bytes or the address of an image from the value of its column, and its file name."""
-    if value is None:
-        return None, None
-    path = value.get("path")
-    data = value.get("bytes")
-    return (path if data is None else data), path
 
 
 @dataclass(frozen=True)
@@ -297,32 +270,31 @@ def _check(settings: Settings, features: Any, name: str) -> None:
     """Check that the columns exist and have the right types."""
     import datasets
 
-    def holds_images(feature: Any) -> bool:
-        if isinstance(feature, dict):
-            return {"bytes", "path"} >= set(feature)
-        return isinstance(feature, datasets.Image) or getattr(feature, "dtype", "") in ("binary", "large_binary")
-
-    def holds_labels(feature: Any) -> bool:
-        return isinstance(feature, datasets.ClassLabel) or _plain(feature, "int", "uint", "bool")
-
-    rules = {"image": (holds_images, "images"), "label": (holds_labels, "labels"), "caption": (holds_texts, "texts")}
-    for key, (holds, what) in rules.items():
+    holds: dict[str, Callable[[Any], bool]] = {
+        "image": lambda feature: (
+            isinstance(feature, datasets.Image)
+            or _dtype(feature).endswith("binary")
+            or (isinstance(feature, dict) and {"bytes", "path"} >= set(feature))
+        ),
+        "label": lambda feature: _dtype(feature).startswith(("string", "large_string", "int", "uint", "bool")),
+        "caption": holds_texts,
+    }
+    for key, fits in holds.items():
         if (column := getattr(settings, key)) is None:
             continue
         if column not in features:
             raise DarkroomError(f"{name} has no column `{column}`, named by `hub.{key}`: it has {_named(features)}.")
-        if not holds(features[column]):
-            raise DarkroomError(
-                f"{name}: the column `{column}`, `hub.{key}`, holds {features[column]}, and must hold {what}."
-            )
+        if not fits(features[column]):
+            raise DarkroomError(f"{name}: the column `{column}`, `hub.{key}`, holds {features[column]}: no {key}s.")
+
+
+def _dtype(feature: Any) -> str:
+    return str(getattr(feature, "dtype", ""))
 
 
 def holds_texts(feature: Any) -> bool:
     """Return whether a column holds texts, lists of them, or conversations."""
     inner = getattr(feature, "feature", feature)  # of a list
-    return _plain(inner) or (isinstance(inner, dict) and bool(inner.keys() & SPEAKER))
-
-
-def _plain(feature: Any, *kinds: str) -> bool:
-    """Return whether a column holds texts, or values of a type that begins with one of `kinds`."""
-    return str(getattr(feature, "dtype", "")).startswith(("string", "large_string", *kinds))
+    if isinstance(inner, dict):
+        return bool(inner.keys() & SPEAKER)
+    return _dtype(inner).startswith(("string", "large_string"))

@@ -15,11 +15,10 @@ import os
 import posixpath
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.keys import encoded, shown
@@ -42,11 +41,7 @@ def read_table(
     Numbers become texts, whole numbers without a decimal point; null and NaN become None. Bytes that are not UTF-8
     become lone surrogates. A conversation becomes its first answer.
 
-    Args:
-        path: the path of the table.
-        name: the name of the table in messages.
-        wanted: the names of the columns to read.
-        columns: a set to which the columns of the table are added.
+    `name` is that of the table in messages; its columns are added to `columns`.
 
     Raises:
         DarkroomError: the table cannot be read, lacks a column, or holds values other than texts and numbers; the
@@ -161,26 +156,15 @@ def _text(value: Any, name: str, number: int, column: str) -> str | None:
     )
 
 
-@dataclass
-class Metadata:
+class Metadata(NamedTuple):
     """The content of the tables of a folder.
 
     said: label and caption by the path of the file.
     faults: rows without a file of their own.
-    columns: the columns of all tables.
-    tables, rows: the number of tables, and of their rows.
     """
 
-    said: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
-    faults: list[UnreadableSample] = field(default_factory=list)
-    columns: set[str] = field(default_factory=set)
-    tables: int = 0
-    rows: int = 0
-
-    def counts(self) -> dict[str, Any]:
-        """Return counts for the manifest."""
-        columns = sorted(shown(column) for column in self.columns)
-        return {"tables": self.tables, "rows": self.rows, "columns": columns}
+    said: dict[str, tuple[str | None, str | None]]
+    faults: list[UnreadableSample]
 
 
 def path_in(root: Path, path: str) -> Path:
@@ -191,10 +175,7 @@ def path_in(root: Path, path: str) -> Path:
 def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metadata:
     """Return the content of the tables of a folder.
 
-    Args:
-        root: the folder.
-        found: the files below the folder.
-        wanted: the column of the "label" and of the "caption", each where it is requested.
+    `wanted` is the column of the "label" and of the "caption", each where it is requested.
 
     Raises:
         DarkroomError: there is no table, there are two in one folder, or a table cannot be read, lacks a column, or
@@ -211,10 +192,9 @@ def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metada
     columns = [FILE_NAME, *dict.fromkeys(wanted.values())]  # one column may be both
     places = [columns.index(wanted[name]) if name in wanted else None for name in ("label", "caption")]
     forms: dict[str, str] = {}
-    into = Metadata(tables=len(found.tables))
+    into = Metadata({}, [])
     for table in sorted(found.tables):
-        for number, values in read_table(path_in(root, table), shown(table), columns, into.columns):
-            into.rows += 1
+        for number, values in read_table(path_in(root, table), shown(table), columns, set()):
             where = f"{shown(table)} row {number}"
             if not values[0]:
                 into.faults.append(

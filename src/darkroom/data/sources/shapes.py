@@ -11,9 +11,7 @@ from darkroom.data.sample import Entry, Raw
 from darkroom.data.scenes.captions import caption, label
 from darkroom.data.scenes.rendering import render
 from darkroom.data.scenes.scene import scene
-from darkroom.errors import DarkroomError
 from darkroom.params.parts import Shapes as Settings
-from darkroom.params.section import PARAMS
 
 
 class Shapes:
@@ -27,13 +25,8 @@ class Shapes:
         return
 
     def entries(self, start: int, stop: int | None) -> Iterator[Entry]:
-        """Return the scenes `start` to `stop` (not included), one by one.
-
-        Raises:
-            DarkroomError: `stop` is None.
-        """
-        if stop is None:
-            raise DarkroomError(f"{PARAMS}: the source `shapes` has no end: give its part a `stop`.")
+        """Return the scenes `start` to `stop` (not included), one by one."""
+        assert stop is not None  # `Part` requires it
         seed = self._settings.seed
         return (Entry(f"shapes-{seed}-{number:09d}", f"scene {number}", number) for number in range(start, stop))
 

@@ -28,11 +28,14 @@ from darkroom.errors import DarkroomError
 from darkroom.params.parts import Torchvision as Settings
 from darkroom.params.section import PARAMS
 
-# Classes with the arguments of a classification data set that are none.
-_OTHER = {
-    *("CocoCaptions", "CocoDetection", "Cityscapes", "Flickr8k", "Flickr30k", "Kitti", "LFWPairs", "LSUNClass", "SBU"),
-    *("VOCDetection", "VOCSegmentation", "WIDERFace", "DatasetFolder", "ImageFolder", "VisionDataset"),
-}
+# Those that give an image and its class.
+SETS = (
+    *("CIFAR10", "CIFAR100", "CLEVRClassification", "Caltech101", "Caltech256", "CelebA", "Country211", "DTD"),
+    *("EMNIST", "EuroSAT", "FER2013", "FGVCAircraft", "FashionMNIST", "Flowers102", "Food101", "GTSRB"),
+    *("INaturalist", "ImageNet", "Imagenette", "KMNIST", "LFWPeople", "LSUN", "MNIST", "Omniglot"),
+    *("OxfordIIITPet", "PCAM", "Places365", "QMNIST", "RenderedSST2", "SEMEION", "STL10", "SUN397"),
+    *("SVHN", "StanfordCars", "USPS"),
+)
 # These list folders without sorting: here their images are in the order of their paths.
 _UNSORTED = {"INaturalist", "Omniglot", "SUN397"}
 _NAMES = ("classes", "categories", "all_categories")  # attributes with the names of the labels
@@ -84,13 +87,12 @@ class Torchvision:
         if isinstance(entry.payload, DamageError):
             raise entry.payload
         image, target = entry.payload
-        extension = (Path(image).suffix[1:] or None) if self._in_files else None
         if self._in_files:
             image = _bytes(self._root / image)
         label, findings = self._label(target)
         caption = self._settings.caption
         text = None if caption is None or label is None else caption.format(label=label)
-        return Raw(image, label, text, extension, _identity(image), findings)
+        return Raw(image, label, text, _identity(image), findings)
 
     def metadata(self) -> dict[str, Any]:
         """Return data set, split, options and the number of images."""
@@ -183,15 +185,13 @@ def find(name: str) -> type:
     """
     from torchvision import datasets
 
-    classes = {each: cls for each in datasets.__all__ if inspect.isclass(cls := getattr(datasets, each))}
-    needed = {"root", "transform", "target_transform"}
-    fitting = [each for each, cls in classes.items() if each not in _OTHER and needed <= parameters(cls).keys()]
-    if name not in fitting:
+    if name not in SETS:
         raise DarkroomError(
             f"{PARAMS}: `torchvision.dataset` is {name}, which is no classification set of torchvision; there are: "
-            f"{', '.join(fitting)}. The source `folder` reads any folder of images."
+            f"{', '.join(SETS)}. The source `folder` reads any folder of images."
         )
-    return classes[name]
+    cls: type = getattr(datasets, name)
+    return cls
 
 
 def split_of(cls: type, settings: Settings) -> dict[str, Any]:
@@ -214,17 +214,10 @@ def split_of(cls: type, settings: Settings) -> dict[str, Any]:
     return found
 
 
-def parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a class, with those of its base classes that it passes on."""
-    found: dict[str, inspect.Parameter] = {}
-    for each in cls.__mro__[:-1]:
-        if "__init__" not in vars(each):
-            continue
-        signature = inspect.signature(each.__init__).parameters  # type: ignore[misc]
-        found = {**dict(list(signature.items())[1:]), **found}
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.values()):
-            break
-    return {name: each for name, each in found.items() if each.kind is not each.VAR_KEYWORD}
+def parameters(cls: type) -> set[str]:
+    """Return the names of the parameters of a class and of its base classes."""
+    own = (vars(each)["__init__"] for each in cls.__mro__[:-1] if "__init__" in vars(each))
+    return {name for init in own for name in inspect.signature(init).parameters}
 
 
 def downloads() -> Path:

@@ -12,7 +12,6 @@ from typing import Any
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.decoding import FORMATS
 from darkroom.data.keys import is_utf8, shown
-from darkroom.terminal.numbers import counted
 
 # With unsupported formats (HEIF, JPEG XL, TGA): their files are quarantined as no images, not ignored.
 ENDINGS = frozenset({"heic", "heif", "jxl", "tga"}).union(*(format.extensions for format in FORMATS.values()))
@@ -49,26 +48,6 @@ class UnreadableSample:
 
 
 @dataclass
-class Aside:
-    """What is passed over by its name: hidden, or in a folder of the system.
-
-    names: the names of the system folders; folders, files: the number of either.
-    within: the number of files in the folders, at any depth; images: how many of all files have an image's extension.
-    """
-
-    names: set[str] = field(default_factory=set)
-    folders: int = 0
-    files: int = 0
-    within: int = 0
-    images: int = 0
-
-    def counts(self) -> dict[str, Any]:
-        """Return counts for the manifest; `names` only where there are any."""
-        counts: dict[str, Any] = {key: getattr(self, key) for key in ("folders", "files", "within", "images")}
-        return {**counts, "names": sorted(map(shown, self.names))} if self.names else counts
-
-
-@dataclass
 class Found:
     """The files below a folder; paths are relative to it, in no particular order.
 
@@ -76,10 +55,10 @@ class Found:
     tables: metadata tables.
     faults: samples that cannot be read.
     ignored: the number of other files, by extension.
-    hidden: hidden files and folders, `.git` among them, with what is in these.
-    system: folders that systems add, such as `@eaDir`, with what is in these.
+    aside: the number of files that are passed over by their name: `hidden` ones, with those in hidden folders such as
+        `.git`, and those in each folder that systems add, such as `@eaDir`, at any depth.
+    aside_images: how many of these have an image's extension.
     loops: the number of links to a folder that contains them.
-    named_by_file: the number of captions in KEY.png.txt; most are in KEY.txt.
     overruled: the number of captions in KEY.caption beside a KEY.txt; they count among the other files, too.
     """
 
@@ -87,10 +66,9 @@ class Found:
     tables: list[str] = field(default_factory=list)
     faults: list[UnreadableSample] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
-    hidden: Aside = field(default_factory=Aside)
-    system: Aside = field(default_factory=Aside)
+    aside: Counter[str] = field(default_factory=Counter)
+    aside_images: int = 0
     loops: int = 0
-    named_by_file: int = 0
     overruled: int = 0
 
     def counts(self) -> dict[str, Any]:
@@ -101,11 +79,10 @@ class Found:
             ignored["others"] = rest
         return {
             "files": len(self.images),
-            "hidden": self.hidden.counts(),
-            "system": self.system.counts(),
+            "aside": {shown(name): count for name, count in sorted(self.aside.items())},
+            "aside_images": self.aside_images,
             "ignored": ignored,
             "loops": self.loops,
-            **({"captions_named_by_file": self.named_by_file} if self.named_by_file else {}),
         }
 
     def fail(self, path: str, detail: str, reason: Reason = Reason.UNREADABLE) -> None:
@@ -130,10 +107,8 @@ def beside(path: str) -> list[str]:
 def walk(root: bytes, captions: bool, tables: bool) -> Found:
     """Return the files below a folder; links to files and folders are followed.
 
-    Args:
-        root: the folder.
-        captions: whether KEY.txt, KEY.caption or KEY.png.txt beside KEY.png is its caption, and no other file.
-        tables: whether metadata tables are read, and not counted as other files.
+    With `captions`, KEY.txt, KEY.caption or KEY.png.txt beside KEY.png is its caption, and no other file; with
+    `tables`, metadata tables are read, and not counted as other files.
 
     Raises:
         OSError: the folder itself cannot be listed.
@@ -177,12 +152,8 @@ def _look(
         name = entry.name.decode("utf-8", "surrogateescape")
         path = prefix + name
         is_folder, is_file = _kind(entry)
-        if name.startswith("."):
-            _pass_over(entry, found.hidden)
-            continue
-        if is_folder and name.lower() in _SYSTEM:
-            found.system.names.add(name)
-            _pass_over(entry, found.system)
+        if name.startswith(".") or (is_folder and name.lower() in _SYSTEM):
+            _pass_over(entry, "hidden" if name.startswith(".") else name, found)
             continue
         stem, ending = split_ending(path)
         if is_folder:
@@ -211,21 +182,17 @@ def _look(
         found.overruled += overruled and (text in stems or text in pictures)
         if overruled or (text not in stems and (text not in pictures or split_ending(text)[0] in known)):
             found.ignored[f".{ending}"] += 1
-        elif text not in stems:
-            found.named_by_file += 1
     return None if empty else folders
 
 
-def _pass_over(entry: os.DirEntry[bytes], aside: Aside) -> None:
+def _pass_over(entry: os.DirEntry[bytes], name: str, found: Found) -> None:
     """Count a file or folder that is passed over, and all files in it; links are not followed."""
-    if not entry.is_dir(follow_symlinks=False):
-        aside.files += 1
-        aside.images += _is_image(entry.name)
-        return
-    aside.folders += 1
-    for _, _, files in os.walk(entry.path):  # passes over a folder that cannot be listed
-        aside.within += len(files)
-        aside.images += sum(map(_is_image, files))
+    files = [entry.name]
+    if entry.is_dir(follow_symlinks=False):
+        files = [name for _, _, names in os.walk(entry.path) for name in names]  # not of one that cannot be listed
+    if files:
+        found.aside[name] += len(files)
+        found.aside_images += sum(map(_is_image, files))
 
 
 def _is_image(name: bytes) -> bool:
@@ -241,33 +208,22 @@ def _kind(entry: os.DirEntry[bytes]) -> tuple[bool, bool]:
 
 def passed_over(source: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts that are not 0 of the entry `source` of a part's manifest; see `walk.Found.counts`."""
-    return {key: source[key] for key in ("hidden", "system", "ignored", "loops") if _any(source.get(key))}
-
-
-def _any(count: Any) -> bool:
-    return any(map(_any, count.values())) if isinstance(count, Mapping) else bool(count)
+    return {key: source[key] for key in ("aside", "aside_images", "ignored", "loops") if source.get(key)}
 
 
 def passed_over_text(counts: Mapping[str, Any]) -> list[str]:
     """Return what `passed_over` returns as lines for a person."""
     lines = []
-    if hidden := counts.get("hidden"):
-        lines.append(f"hidden: {_aside(hidden)}")
-    if system := counts.get("system"):
-        lines.append(f"of the system, {', '.join(system['names'])}: {_aside(system)}")
+    if aside := counts.get("aside"):
+        images = f"; with an image's ending {counts['aside_images']:,}" if "aside_images" in counts else ""
+        lines.append(f"hidden, or in folders of the system: {_listed(aside)}{images}")
     if others := counts.get("ignored"):
-        by_count = sorted(others.items(), key=lambda item: (-item[1], item[0]))
-        lines.append("other endings: " + ", ".join(f"{ending or 'none'} {count:,}" for ending, count in by_count))
+        lines.append(f"other endings: {_listed(others)}")
     if loops := counts.get("loops"):
         lines.append(f"links to a folder that contains them: {loops:,}")
     return lines
 
 
-def _aside(counts: Mapping[str, int]) -> str:
-    parts = []
-    if files := counts["files"]:
-        parts.append(counted(files, "file"))
-    if folders := counts["folders"]:
-        parts.append(f"{counted(folders, 'folder')} with {counted(counts['within'], 'file')}")
-    text = ", ".join(parts)
-    return f"{text}; with an image's ending {counts['images']:,}" if counts["images"] else text
+def _listed(counts: Mapping[str, int]) -> str:
+    by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name or 'none'} {count:,}" for name, count in by_count)

@@ -8,10 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from PIL import Image
-
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.keys import key_of, shown
 from darkroom.data.sample import Entry, Extent, Raw
@@ -21,7 +17,6 @@ from darkroom.data.tar_files import OpenFiles, TarFiles, behind, in_folder, show
 from darkroom.data.tars import DamagedTarError, Member, Sample, members, samples, split_name
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Webdataset as Settings
-from darkroom.remote import is_remote, local_path
 
 _JSON = "json:"
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
@@ -111,56 +106,6 @@ def _whole(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-# Error messages of img2dataset are reduced to a few categories: they contain addresses, which may contain passwords.
-_FAULTS = {
-    r"X-Robots-Tag": "the server forbids it by X-Robots-Tag",
-    r"timed? ?out": "no answer in time",
-    r"certificate|SSL": "no safe connection",
-    r"not known|name resolution|nodename|No address associated": "no such host",
-    r"IncompleteRead": "cut off",
-    r"refused|reset|unreachable|aborted|Remote end|No route": "no connection",
-    r"unknown url type|control characters|Invalid IPv6|nonnumeric port|no host|label (empty|too)": "not an address",
-    r"Image decoding error": "img2dataset cannot decode it",
-}
-
-
-def error_category(message: str) -> str:
-    """Return the category of a download error, which contains no address."""
-    if status := re.search(r"HTTP Error (\d{3})", message):
-        return f"HTTP {status[1]}"
-    return next((words for pattern, words in _FAULTS.items() if re.search(pattern, message)), "another error")
-
-
-def read_log(name: str, data: bytes | None) -> dict[str, str | None] | None:
-    """Return for each key that img2dataset tried why its download failed, None where it is in the tar.
-
-    Args:
-        name: the parquet file that img2dataset writes beside a tar, for messages.
-        data: its content; None: there is none.
-
-    Returns:
-        None where there is no such file, or it is another program's.
-
-    Raises:
-        DarkroomError: the file cannot be read.
-    """
-    if data is None:
-        return None
-    try:
-        table = pq.ParquetFile(pa.BufferReader(data))
-        columns = [each for each in ("key", "status", "error_message") if each in table.schema_arrow.names]
-        if columns[:2] != ["key", "status"]:
-            return None
-        rows = table.read(columns=columns).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise DarkroomError(
-            f"{name} beside the shard cannot be read ({error}): restore it, or remove it to go without what "
-            "img2dataset says of failed downloads."
-        ) from error
-    failed = [row["status"] != "success" and error_category(row.get("error_message") or "") for row in rows]
-    return {str(row["key"]): f"{row['status']}: {why}" if why else None for row, why in zip(rows, failed, strict=True)}
-
-
 _OPEN = 16  # maximum number of open tars: an open tar stays in the cache
 
 
@@ -237,9 +182,7 @@ class Webdataset:
         texts = {ending: self._bytes(extent, ending, LONGEST) for ending, extent in place.texts.items()}
         label, of_label = self._annotations.label(texts)
         caption, of_caption = self._annotations.caption(texts)
-        ending = place.ending.rpartition(".")[2]
-        named = ending if f".{ending}" in Image.registered_extensions() else None  # else the name implies no format
-        return Raw(data, label, caption, named, data, (*of_label, *of_caption), place.image)
+        return Raw(data, label, caption, data, (*of_label, *of_caption), place.image)
 
     def _bytes(self, extent: Extent, ending: str, most: int) -> bytes:
         if extent.size > most:
@@ -267,18 +210,10 @@ class Webdataset:
                 ) from error
         except OSError as error:
             raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
-        grouped = samples(found)
-        entries = [entry for sample in grouped for entry in self._entries(number, shard, sample)]
+        entries = [entry for sample in samples(found) for entry in self._entries(number, shard, sample)]
         entries += [_listed(shard, name, Reason.UNREADABLE, why) for name, why in unread]
         hidden = [member.name for member in found if split_name(member.name) is None and self._is_image(member.name)]
         entries += [_listed(shard, name, Reason.PASSED_OVER, "hidden, or metadata of the shard") for name in hidden]
-        log, found_keys = self._log(number), {key for key, _ in grouped}
-        for key, why in (log or {}).items():
-            if why is not None:
-                entries.append(_listed(shard, key, Reason.DOWNLOAD_FAILED, why))
-            elif key not in found_keys:
-                said = f"{stem_of(shard)}.parquet says that it is in the tar, and it is not"
-                entries.append(_listed(shard, key, Reason.MISSING, said))
         if self._shard_in_key:
             entries = [replace(entry, key=key_of(f"{stem_of(shard)}-{entry.key}")) for entry in entries]
         yield from sorted(entries, key=lambda entry: entry.key)
@@ -305,15 +240,6 @@ class Webdataset:
         """Return whether a member has the ending of an image, or one that the settings name."""
         ending = name.rpartition("/")[2].partition(".")[2].lower()
         return ending in self._image or ending.rpartition(".")[2] in ENDINGS
-
-    def _log(self, number: int) -> dict[str, str | None] | None:
-        """Return img2dataset's records of a shard."""
-        folder, slash, file = self.tars.names[number].rpartition("/")
-        beside = f"{folder}{slash}{stem_of(file)}.parquet"
-        if is_remote(beside):
-            return None if "?" in file else read_log(f"{stem_of(file)}.parquet", self.tars.remote.small(beside))
-        path = local_path(beside)
-        return read_log(path.name, path.read_bytes() if path.is_file() else None)
 
 
 def _listed(shard: str, name: str, reason: Reason, why: str) -> Entry:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from darkroom.data.embedding_imports import ClipRetrieval, Dalle2, Found
+from darkroom.data.embedding_imports import Dalle2, Found
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.device import fill_batch
 from darkroom.errors import DarkroomError
@@ -117,7 +117,7 @@ class Joined:
         compute: whether to compute the embeddings of images that the import lacks; False: raise.
     """
 
-    def __init__(self, given: ClipRetrieval | Dalle2, embedder: Embedder, compute: bool) -> None:
+    def __init__(self, given: Dalle2, embedder: Embedder, compute: bool) -> None:
         self.given, self.embedder, self.compute = given, embedder, compute
         self.taken = self.computed = 0
         self._looked = False

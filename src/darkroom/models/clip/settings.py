@@ -215,22 +215,16 @@ Split = Literal["train", "val", "test"]
 
 
 class Imported(Section):
-    """How the embeddings lie in the folder that a part's `embeddings` names."""
+    """How the embeddings lie in the folder that a part's `embeddings` names, as DALLE2-pytorch reads them."""
 
-    layout: Literal["clip_retrieval", "dalle2"] = "clip_retrieval"
-    """clip_retrieval: rows are joined by key; dalle2, as DALLE2-pytorch: a row is the last digits of a key."""
     images: Annotated[str, Field(min_length=1)] = "img_emb"
     """Subfolder with the embeddings of the images."""
     texts: Annotated[str, Field(min_length=1)] | None = None
     """Subfolder with the embeddings of the captions; null: they are computed."""
     encodings: Annotated[str, Field(min_length=1)] | None = None
     """Subfolder with the encodings of the captions' tokens; null: they are computed."""
-    metadata: str = "metadata"
-    """clip_retrieval: subfolder of the tables that say which row is which image."""
-    column: str = "image_path"
-    """clip_retrieval: column of these tables with the keys, or with paths that the keys follow from."""
     index_width: Positive = 4
-    """dalle2: number of digits at the end of a key that are the row."""
+    """Number of digits at the end of a key that are the row."""
     missing: Literal["stop", "compute"] = "stop"
     """What to do with an image that has no embedding."""
 

@@ -187,7 +187,7 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
 
 def _others(found: Found) -> str:
     counts = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(_NAMED)]
-    counts += [f"{found.hidden.images:,} hidden images"] if found.hidden.images else []
+    counts += [f"{found.aside_images:,} hidden images"] if found.aside_images else []
     return f", but {', '.join(counts)}" if counts else ""
 
 

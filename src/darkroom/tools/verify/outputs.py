@@ -14,10 +14,22 @@ from darkroom.dag.records import LOCK, recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, address, items, read_yaml
-from darkroom.tools.verify.problems import Problem
 from darkroom.training.state import dvc_md5, file_hashes, md5_file
 
 _MADE = re.compile(r"^- path: (.+)\n(?:  .+\n)*?  md5: (.+)$", re.MULTILINE)  # an output in DVC's run cache
+
+
+class Problem(NamedTuple):
+    """One error: the file, or the name of another object; what is wrong with it, what to do, and more on it."""
+
+    path: Path | str
+    what: str
+    remedy: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.path}: {self.what}{detail}: {self.remedy}."
 
 
 class Output(NamedTuple):

@@ -1,13 +1,9 @@
-"""`darkroom data`: a summary of the data, as text or JSON, and a grid of images.
+"""`darkroom data`: what the indexes of some parts say: images, classes, sizes, captions, damage and copies."""
 
-The summary is computed from columns of the indexes alone.
-"""
-
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,72 +12,62 @@ import pyarrow.parquet as pq
 from typer import Argument, Option
 
 from darkroom.artifacts.manifest import NAME, read_manifest
+from darkroom.dag.hashable import printable
 from darkroom.data.catalog import class_warnings
-from darkroom.data.catalog_writer import (
-    data_grid,
-    find_duplicates,
-    find_shared_keys,
-    grid_columns,
-    natural_order,
-    shown_rows,
-    tar_sizes,
-)
+from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.damage import QUARANTINE as LIST
-from darkroom.data.damage import SCHEMA, Action, read_quarantine
-from darkroom.data.grid import evenly_spaced, save_png
+from darkroom.data.damage import SCHEMA, read_quarantine
+from darkroom.data.grid import evenly_spaced
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import KIND, SHARDS
-from darkroom.data.reader import ImageShards
-from darkroom.data.sources.walk import passed_over
+from darkroom.data.sources.walk import passed_over_text
 from darkroom.data.splits import SPLITS
-from darkroom.tools.places import require_picture
-from darkroom.tools.verify.problems import left_over, read_parts
-from darkroom.tools.verify.text import failed_text, text_of
+from darkroom.report.numbers import DONE
+from darkroom.terminal.numbers import aligned, bytes_of
+from darkroom.tools.verify.verify import read_parts
 
 LOGS = Path("logs")
-_EXAMPLES = 5  # number of captions shown
-_FIRST = 3  # number of samples shown for each reason
+_EXAMPLES, _FIRST = 5, 3  # number of captions shown, and of samples for each reason
+_CLASSES, _BAR = 20, 40  # number of classes shown, characters of the longest bar
+_WIDEST = 100  # maximum characters of a caption, a label or a path
+
+Parts = Sequence[Mapping[str, Any]]  # the entry `parts` of `catalog_facts`
+Manifests = Mapping[str, Mapping[str, Any]]  # of each part
 
 
 def show(
     names: Annotated[
         list[str] | None, Argument(metavar="PART", help="parts of params.yaml; default: all of them")
     ] = None,
-    split: Annotated[Literal["train", "val", "test"] | None, Option(help="images of this split alone")] = None,
-    grid: Annotated[Path, Option(help="where the grid is written")] = Path("logs/data/grid.png"),
-    images: Annotated[int, Option(min=0, help="images in the grid; 0: no grid")] = 36,
     every_row: Annotated[
         bool, Option("--quarantine", help="list every sample that was quarantined or repaired")
     ] = False,
-    as_json: Annotated[bool, Option("--json", help="print JSON")] = False,
 ) -> str:
-    """Return a summary of some parts of the data, and write a grid of their images.
+    """Return a summary of some parts of the data.
 
     Raises:
-        DarkroomError: params.yaml is not valid, or has no such part, or no PNG can be written.
+        DarkroomError: params.yaml is not valid, or has no such part.
         ArtifactError: a part is missing or damaged; the message names the file.
     """
-    if images:
-        require_picture(f"--grid {grid}", grid)
-    known, wanted = read_parts(names or [])
+    wanted = read_parts(names or [])
     failed = [part for part in wanted if _failed(part)]
     parts = [part for part in wanted if part not in failed]
-    splits = [split] if split else list(SPLITS)
-    lists = {part: pq.read_table(LOGS / f"ingest-{part}" / LIST, schema=SCHEMA) for part in failed}
-    metadata: dict[str, Any] = {"failed": _listed(lists, every_row), "every_row": every_row}
+    blocks: list[Iterator[str]] = []
+    if failed:
+        blocks.append(_failures(failed, every_row))
     if parts:
-        metadata |= summary(parts, splits, every_row)
-    metadata["left_over"] = left_over(known)
-    if images and metadata.get("images"):
-        metadata["grid"] = _grid(parts, splits, grid, images)
-    if as_json:
-        return json.dumps(metadata, indent=2, ensure_ascii=False)
-    text = "\n\n".join(
-        [*(["\n".join(failed_text(metadata))] if failed else []), *([text_of(metadata)] if parts else [])]
-    )
-    if metadata["left_over"]:
-        text += f"\n\n{', '.join(metadata['left_over'])}: of no part in params.yaml; nothing reads it, remove it."
-    return text
+        facts = catalog_facts(parts)
+        manifests = {part: read_manifest(SHARDS / part, KIND) for part in parts}
+        blocks += [
+            _parts(facts["parts"], manifests),
+            _classes(facts),
+            _sizes(facts["parts"], facts["image"]["size"]),
+            _captions(manifests),
+            _quarantine(manifests, every_row),
+            _passed_over(facts["parts"]),
+            _duplicates(facts["duplicates"]),
+        ]
+    return "\n\n".join(text for block in blocks if (text := "\n".join(block)))
 
 
 def _failed(part: str) -> bool:
@@ -90,138 +76,136 @@ def _failed(part: str) -> bool:
     return listed.is_file() and not (written.is_file() and written.stat().st_mtime > listed.stat().st_mtime)
 
 
-def _grid(parts: Sequence[str], splits: Sequence[str], path: Path, images: int) -> dict[str, Any]:
-    """Write a grid of evenly spaced images, and return their keys and labels, row by row of the grid."""
-    readers = [ImageShards.open_parts(parts, split, SHARDS) for split in splits]
-    candidates = [shown_rows(reader) for reader in readers]
-    firsts = np.cumsum([0, *map(len, candidates)])
-    pictures, names = [], []
-    for place in evenly_spaced(images, int(firsts[-1])):
-        number = int(np.searchsorted(firsts, place, side="right")) - 1
-        reader, row = readers[number], int(candidates[number][place - firsts[number]])
-        pictures.append(reader[row])
-        shard = next(shard for shard in reader.shards if shard.first <= row < shard.first + shard.images)
-        metadata = reader.texts(shard)[row - shard.first]
-        names.append({"part": shard.folder.parent.name, "split": splits[number], **metadata})
-    save_png(path, data_grid(np.stack(pictures)))
-    columns = grid_columns(len(pictures))
-    rows = [names[first : first + columns] for first in range(0, len(names), columns)]
-    return {"file": str(path), "images": len(pictures), "rows": rows}
+def _failures(parts: Sequence[str], every_row: bool) -> Iterator[str]:
+    paths = {part: LOGS / f"ingest-{part}" / LIST for part in parts}
+    lists = ", ".join(map(str, paths.values()))
+    yield f"no part was written of {', '.join(parts)}, since no sample could be used; damage, listed in {lists}"
+    yield from _damage({part: pq.read_table(path, schema=SCHEMA) for part, path in paths.items()}, every_row)
 
 
-def summary(parts: Sequence[str], splits: Sequence[str], every_row: bool = False) -> dict[str, Any]:
-    """Return a summary of some parts, as JSON values.
-
-    Args:
-        parts: the names of the parts.
-        splits: the splits of the images; quarantined samples have no split, and are listed for the whole part.
-        every_row: whether to list every row of quarantine.parquet, not only the first rows of each reason.
-
-    Returns:
-        parts (name, source, images of each split, shards, bytes, in_place, mirror, quarantine, passed_over), images,
-        classes, class_warnings (of all splits), sizes, captions, quarantine, and duplicates and shared_keys over all
-        splits.
-
-    Raises:
-        ArtifactError: a part is missing or damaged; the message names the file.
-    """
-    manifests = {part: read_manifest(SHARDS / part, KIND) for part in parts}
-    folders = {
-        SHARDS / part / split: manifest["splits"][split] for part, manifest in manifests.items() for split in splits
+def _parts(parts: Parts, manifests: Manifests) -> Iterator[str]:
+    sources = {name: manifest["source"].get("name", "?") for name, manifest in manifests.items()}
+    counts = {
+        part["name"]: [
+            *(manifests[part["name"]]["splits"][split]["images"] for split in SPLITS),
+            *(sum(part["quarantine"][action].values()) for action in DONE),
+            part["shards"],
+            part["bytes"],
+        ]
+        for part in parts
     }
-    index = Index(folders, IMAGES)
-    sizes = [
-        np.full(sum(manifest["splits"][split]["images"] for split in splits), manifest["image"]["size"], np.int64)
-        for manifest in manifests.values()
+    if len(parts) > 1:
+        counts["total"] = [sum(column) for column in zip(*counts.values(), strict=True)]
+    rows = [
+        (name, sources.get(name, ""), *(f"{count:,}" for count in numbers), bytes_of(size))
+        for name, (*numbers, size) in counts.items()
     ]
-    lists = {part: read_quarantine(SHARDS / part, manifest) for part, manifest in manifests.items()}
-    return {
-        "splits": list(splits),
-        "parts": [_part(name, manifest, splits) for name, manifest in manifests.items()],
-        "images": len(index.column("label")),
-        "classes": _classes(index.column("label")),
-        "class_warnings": class_warnings(_by_split(manifests)),
-        "sizes": _sizes(index, np.concatenate(sizes)),
-        "captions": _captions(index),
-        "quarantine": _listed(lists, every_row),
-        "duplicates": find_duplicates(manifests, SHARDS),
-        "shared_keys": find_shared_keys(manifests, SHARDS),
-    }
+    yield from aligned([("part", "source", *SPLITS, *DONE.values(), "shards", "bytes"), *rows], left=(0, 1))
+    image = manifests[parts[0]["name"]]["image"]
+    formats = sorted({manifest["image"]["format"] for manifest in manifests.values()})
+    yield f"{image['size']} x {image['size']} pixels, {image['channels']}, stored as {', '.join(formats)}"
+    for key, text in (("in_place", "read where they lie, not copied"), ("mirror", "half of them are seen mirrored")):
+        if which := [name for name, manifest in manifests.items() if manifest[key]]:
+            yield f"{text}: {', '.join(which)}"
 
 
-def _part(name: str, manifest: Mapping[str, Any], splits: Sequence[str]) -> dict[str, Any]:
-    tars = tar_sizes(manifest, splits)
-    return {
-        "name": name,
-        "source": manifest["source"].get("name", "?"),
-        "images": {split: manifest["splits"][split]["images"] for split in splits},
-        "shards": len(tars),
-        "bytes": sum(tars.values()),
-        "image": manifest["image"],
-        "in_place": manifest["in_place"],
-        "mirror": manifest["mirror"],
-        "quarantine": {action.value: manifest["quarantine"][action.value] for action in Action},
-        "passed_over": passed_over(manifest["source"]),
-    }
+def _classes(facts: Mapping[str, Any]) -> Iterator[str]:
+    counts = sum(map(Counter, facts["counts"].values()), Counter[str]())
+    if not counts:
+        yield "classes: none, no image has a label"
+        return
+    missing, ranked = sum(facts["unlabelled"].values()), counts.most_common()
+    most, least = ranked[0][1], ranked[-1][1]
+    of_each = f"of {least:,} images each"
+    if most > least:
+        of_each = f"of {least:,} to {most:,} images (the largest is {most / least:.3g} times the smallest)"
+    yield f"classes: {len(counts):,}, {of_each}{f', {missing:,} images without a label' if missing else ''}"
+    bars = [(f"  {_short(name)}", f"{n:,}", "#" * max(1, round(_BAR * n / most))) for name, n in ranked[:_CLASSES]]
+    yield from aligned(bars, left=(0, 2))
+    if (more := len(ranked) - _CLASSES) > 0:
+        yield f"  and {more:,} more"
+    yield from (f"  {printable(line)}" for line in class_warnings(facts["counts"]))
 
 
-def _classes(labels: pa.ChunkedArray) -> dict[str, Any]:
-    """Return the image count of each class in descending order; imbalance: the largest over the smallest."""
-    pairs = {str(pair["values"]): pair["counts"] for pair in labels.drop_null().value_counts().to_pylist()}
-    counts = {name: pairs[name] for name in natural_order(pairs)}
-    ranked = dict(sorted(counts.items(), key=lambda pair: -pair[1]))
-    most, least = max(counts.values(), default=0), min(counts.values(), default=0)
-    return {"unlabelled": labels.null_count, "imbalance": most / least if least else None, "counts": ranked}
+def _sizes(parts: Parts, size: int) -> Iterator[str]:
+    heads = ("shorter side of the originals, pixels", "least", "median", "greatest", f"below {size}, so enlarged")
+    rows = [
+        (f"  {part['name']}", *(f"{value:,}" for value in (*part["shorter_side"], part["enlarged"])))
+        for part in parts
+        if part["shorter_side"]
+    ]
+    yield from aligned([heads, *rows]) if rows else ()
 
 
-def _by_split(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Counter[str]]:
-    """Return for each split the number of images of each class, over all parts."""
-    found = {split: Counter[str]() for split in SPLITS}
-    for manifest in manifests.values():
-        for split, counts in found.items():
-            counts.update(manifest["splits"][split]["labels"])
-    return found
-
-
-def _spread(values: Any) -> list[Any] | None:
-    """Return minimum, median and maximum of some numbers; None where there are none."""
-    return np.percentile(values, (0, 50, 100), method="lower").tolist() if len(values) else None
-
-
-def _sizes(index: Index, sizes: Any) -> dict[str, Any]:
-    """Return statistics of the originals: the shorter side in pixels, width over height, and enlarged images."""
-    width, height = index.numbers("original_width"), index.numbers("original_height")
-    shorter = np.minimum(width, height)
-    return {
-        "shorter_side": _spread(shorter),
-        "aspect_ratio": _spread(width / np.maximum(height, 1)),
-        "enlarged": int((shorter < sizes).sum()),
-    }
-
-
-def _captions(index: Index) -> dict[str, Any]:
+def _captions(manifests: Manifests) -> Iterator[str]:
+    folders = {SHARDS / part / split: made["splits"][split] for part, made in manifests.items() for split in SPLITS}
+    index = Index(folders, IMAGES)
     captions = index.column("caption")
-    there = captions.drop_null()
     rows = pc.indices_nonzero(pc.is_valid(captions))
-    shown = [rows[place].as_py() for place in evenly_spaced(_EXAMPLES, len(there))]
-    return {
-        "images": len(there),
-        "without": captions.null_count,
-        "words": _spread([len(text.split()) for chunk in there.chunks for text in chunk.to_pylist()]),
-        "characters": _spread(pc.utf8_length(there).to_numpy()),
-        "examples": [{"key": index.column("key")[row].as_py(), "caption": captions[row].as_py()} for row in shown],
-    }
+    if not len(rows):
+        yield "captions: none"
+        return
+    words = [len(text.split()) for chunk in captions.chunks for text in chunk.drop_null().to_pylist()]
+    least, median, most = np.percentile(words, (0, 50, 100), method="lower").tolist()
+    yield f"captions: of {len(rows):,} images, {least:,} to {most:,} words, median {median:,}"
+    yield f"  without one: {captions.null_count:,}"
+    shown = [rows[place].as_py() for place in evenly_spaced(_EXAMPLES, len(rows))]
+    texts = zip(index.some("key", shown), index.some("caption", shown), strict=True)
+    yield from aligned([(f"  {key}", _short(text)) for key, text in texts], left=(0, 1))
 
 
-def _listed(tables: Mapping[str, pa.Table], every_row: bool) -> list[dict[str, Any]]:
-    """Return for each part, action and reason the number of samples, and the first of them, or all."""
-    found, order = [], [action.value for action in Action]
+def _quarantine(manifests: Manifests, every_row: bool) -> Iterator[str]:
+    lists = {part: read_quarantine(SHARDS / part, manifest) for part, manifest in manifests.items()}
+    if not any(map(len, lists.values())):
+        yield "damage: none, every sample of the source is there as it was"
+        return
+    yield "damage, listed in data/shards/PART/quarantine.parquet"
+    yield from _damage(lists, every_row)
+
+
+def _damage(tables: Mapping[str, pa.Table], every_row: bool) -> Iterator[str]:
+    """Yield for each part, action and reason the number of samples, then the first of them, or all."""
+    counts, listed = [("  part", "what was done", "reason", "samples")], list[tuple[str, ...]]()
     for part, table in tables.items():
-        counts = Counter(zip(table["action"].to_pylist(), table["reason"].to_pylist(), strict=True))
-        for action, reason in sorted(counts, key=lambda pair: (order.index(pair[0]), pair[1])):
-            both = pc.and_(pc.equal(table["action"], action), pc.equal(table["reason"], reason))
-            rows = table.filter(both).select(["key", "source", "detail"])
-            first = (rows if every_row else rows.slice(0, _FIRST)).to_pylist()
-            samples = counts[action, reason]
-            found.append({"part": part, "action": action, "reason": reason, "samples": samples, "first": first})
-    return found
+        found: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+        for row in table.to_pylist():
+            found.setdefault((row["action"], row["reason"]), []).append(row)
+        for action, reason in sorted(found, key=lambda pair: (list(DONE).index(pair[0]), pair[1])):
+            rows = found[action, reason]
+            counts.append((f"  {part}", DONE[action], reason, f"{len(rows):,}"))
+            listed += [
+                (f"  {part}", reason, row["key"], _short(row["source"]), _short(row["detail"]))
+                for row in rows[: None if every_row else _FIRST]
+            ]
+    yield from aligned(counts, left=(0, 1, 2))
+    yield "all of them:" if every_row else "the first of each (`--quarantine` lists all):"
+    yield from aligned([tuple(map(printable, row)) for row in listed], left=range(5))
+
+
+def _passed_over(parts: Parts) -> Iterator[str]:
+    rows = [
+        (f"  {part['name']}", printable(line))
+        for part in parts
+        for line in passed_over_text(part.get("passed_over", {}))
+    ]
+    if rows:
+        yield "passed over, in no list:"
+    yield from aligned(rows, left=(0, 1))
+
+
+def _duplicates(copies: Mapping[str, Any]) -> Iterator[str]:
+    if not copies["images"]:
+        yield "duplicates: none, no stored image repeats another"
+        return
+    yield (
+        f"duplicates: {copies['images']:,} stored images repeat an earlier one; of them {copies['across_parts']:,} "
+        f"one in another part, {copies['across_splits']:,} one in another split"
+    )
+    yield from (f"  {' = '.join(group)}" for group in copies["first"])
+
+
+def _short(text: str) -> str:
+    """Return a text on one line, without its middle where it is long."""
+    line = printable(" ".join(text.split()))
+    half = (_WIDEST - 3) // 2
+    return line if len(line) <= _WIDEST else f"{line[:half]} … {line[-half:]}"
