@@ -58,7 +58,7 @@ from darkroom.params.training import Training  # noqa: E402
 from darkroom.processes.launch import environments, reporting_errors, supervise, take_device  # noqa: E402
 from darkroom.training.loop import remaining_batches  # noqa: E402
 from darkroom.training.precision import run_in  # noqa: E402
-from darkroom.training.start import Places, open_training  # noqa: E402
+from darkroom.training.start import OutputPaths, open_training  # noqa: E402
 
 CHANNELS, SIDE, CLASSES, IMAGES, STEPS = 4, 32, 1000, 4096, 50
 SIZES = {"T": (64, 2, 2), "B": (768, 12, 12), "L": (1024, 24, 16), "XL": (1152, 28, 16)}  # T: for a try
@@ -172,7 +172,9 @@ def ours(
         processes=processes,
     )
     run = Run(workers=2, activation_checkpointing=way.checkpointing, grid_every=0)
-    trainer = open_training(recipe, settings, run, Places(*(folder / name for name in ("state", "curves", "logs"))))
+    trainer = open_training(
+        recipe, settings, run, OutputPaths(*(folder / name for name in ("state", "curves", "logs")))
+    )
     if way.blocks:  # as `set_memory_format` compiles the whole
         torch._functorch.config.donated_buffer = False
         torch._inductor.config.fallback_random = True

@@ -48,7 +48,7 @@ from darkroom.models.generators.dit.recipe import DiTRecipe, config_of  # noqa: 
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given, lookup  # noqa: E402
 from darkroom.training import loop  # noqa: E402
-from darkroom.training.start import Places  # noqa: E402
+from darkroom.training.start import OutputPaths  # noqa: E402
 from darkroom.training.train_state import TrainState  # noqa: E402
 
 # x (B, C, S, S), times (B,) and labels, int64 (B,), to the prediction, (B, C, S, S)
@@ -189,7 +189,7 @@ def main() -> None:
             update={"images": images, "warmup": batch, "validate_every": 10 * images, "threads": THREADS}
         )
         run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "trackers": []})  # type: ignore[attr-defined]
-        places = Places(*(Path(folder) / name for name in ("state", "curves", "logs")))
+        places = OutputPaths(*(Path(folder) / name for name in ("state", "curves", "logs")))
         loop.train(recipe, training, run, places)
     taken = {name: [1e3 * value / chosen.updates for value in values[1:]] for name, values in clock.seconds.items()}
     middle = {name: statistics.median(values) for name, values in taken.items()}

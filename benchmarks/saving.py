@@ -33,7 +33,7 @@ from darkroom.models.generators.dit.settings import DiTDiffusion, DiTSampling  #
 from darkroom.training import checkpoint  # noqa: E402
 from darkroom.training.loop import remaining_batches  # noqa: E402
 from darkroom.training.saver import Saver  # noqa: E402
-from darkroom.training.start import Places, open_training  # noqa: E402
+from darkroom.training.start import OutputPaths, open_training  # noqa: E402
 from darkroom.training.train_state import TrainState  # noqa: E402
 from helpers import run, training  # noqa: E402
 
@@ -84,12 +84,12 @@ def measure(name: str, folder: Path, saves: int, seconds: float) -> str:
     scaler = LatentScaler([0.0] * CHANNELS, [1.0] * CHANNELS)
     recipe = DiTRecipe(model, diffusion, 0, Latents(), Latents(), scaler, None, SAMPLING)  # type: ignore[arg-type]
     settings = training(images=10**6 * batch, batch=batch, threads=THREADS, log_every=10**9, validate_every=10**9)
-    places = Places(*(folder / part for part in ("state", "curves", "logs")))
-    trainer = open_training(recipe, settings, run(at_risk=300), places)
+    places = OutputPaths(*(folder / part for part in ("state", "curves", "logs")))
+    trainer = open_training(recipe, settings, run(max_lost_seconds=300), places)
     batches = remaining_batches(trainer)
     timed(trainer, batches, min(3.0, seconds))
     size = checkpoint.size(trainer.state_dict()[0])
-    saver = Saver(places.state, run(at_risk=300), size)
+    saver = Saver(places.state, run(max_lost_seconds=300), size)
     places.state.mkdir(parents=True)
     lost, stalls, writing, plain = [], [], [], []
     for _ in range(saves):

@@ -46,10 +46,13 @@ def inside(kinds: list[str]) -> None:
 def places() -> Iterator[tuple[Any, Any]]:
     """Give the settings `run` and the folders of a training."""
     from darkroom.params.run import Run
-    from darkroom.training.start import Places
+    from darkroom.training.start import OutputPaths
 
     with tempfile.TemporaryDirectory() as folder:
-        yield Run(device="cpu", grid_every=0), Places(*(Path(folder) / name for name in ("state", "curves", "logs")))
+        yield (
+            Run(device="cpu", grid_every=0),
+            OutputPaths(*(Path(folder) / name for name in ("state", "curves", "logs"))),
+        )
 
 
 @contextlib.contextmanager

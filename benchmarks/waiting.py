@@ -35,7 +35,7 @@ from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import given  # noqa: E402
 from darkroom.training.loop import remaining_batches  # noqa: E402
-from darkroom.training.start import Places, open_training  # noqa: E402
+from darkroom.training.start import OutputPaths, open_training  # noqa: E402
 
 SHAPE, IMAGES = (4, 32, 32), 4096
 # Width, depth, heads, patch; images in an update.
@@ -63,7 +63,7 @@ def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: in
     dit = settings.chosen
     recipe = DiTRecipe(model, dit.diffusion, 0, rows, rows, scaler, None, dit.sampling)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        places = Places(*(Path(folder) / name for name in ("state", "curves", "logs")))
+        places = OutputPaths(*(Path(folder) / name for name in ("state", "curves", "logs")))
         trainer = open_training(recipe, training, run, places)
         batches, waited, began = remaining_batches(trainer), 0.0, 0.0
         for update in range(updates + 2):

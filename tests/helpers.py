@@ -59,7 +59,7 @@ def run(**changes: Any) -> Run:
         "micro_batch": None,
         "activation_checkpointing": False,
         "accelerate": None,
-        "at_risk": 1e9,
+        "max_lost_seconds": 1e9,
         "keep": 2,
         "changed_code": "restart",
         "checkpoints_to": None,

@@ -6,7 +6,7 @@ from torch import nn
 
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, Phase, Recipe
-from darkroom.training.start import Places
+from darkroom.training.start import OutputPaths
 
 
 class Points:
@@ -45,6 +45,6 @@ class Line(Recipe):
         return torch.arange(3 * 3 * 4 * 4).to(torch.uint8).reshape(3, 3, 4, 4).numpy()
 
 
-def places(folder) -> Places:
+def places(folder) -> OutputPaths:
     """Return where a training in `folder` writes."""
-    return Places(folder / "state" / "line-0123", folder / "curves", folder / "logs" / "train_line")
+    return OutputPaths(folder / "state" / "line-0123", folder / "curves", folder / "logs" / "train_line")

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 
 class Command(NamedTuple):
-    """A command of the command line. Places are MODULE:FUNCTION."""
+    """A command of the command line. OutputPaths are MODULE:FUNCTION."""
 
     place: str
     help: str  # one sentence

@@ -21,7 +21,9 @@ def test_a_parameter_runs_what_is_below_it_and_going_back_runs_nothing(toy: Sand
 
 def test_branches_there_and_back_cost_a_checkout_and_no_run(toy: Sandbox) -> None:
     toy.run("git", "checkout", "--quiet", "-b", "other")
-    toy.edit({"train_extractor": {"training": {"seed": 1}}, "run": {"device": "auto", "at_risk": 1, "keep": 3}})
+    toy.edit(
+        {"train_extractor": {"training": {"seed": 1}}, "run": {"device": "auto", "max_lost_seconds": 1, "keep": 3}}
+    )
     assert toy.ran("dvc", "repro") == ["train_extractor", "score_generator", "report"]
     toy.commit("another seed, and what cannot change a result")
     other = toy.hashes()

@@ -20,7 +20,7 @@ from dag.sandbox import Sandbox, wait_until
 STAGE = "train_extractor"
 # A training of some seconds, with no checkpoint unless it is stopped; its log says `images/s` at each validation.
 LONG = {
-    "run": {"at_risk": 1_000_000},
+    "run": {"max_lost_seconds": 1_000_000},
     STAGE: {"training": {"images": 24_000, "log_every": 320, "validate_every": 3_200}},
 }
 TWO = {STAGE: {"training": {"processes": 2}}}
@@ -163,7 +163,7 @@ def test_a_real_training_that_is_stopped_and_killed_loses_no_bit(
         log = stop(fresh, engine, end, trains(fresh))
         assert image("resumes", log) == reached < image("stopped", log), log
         reached = image("stopped", log)
-    fresh.edit({"run": {"at_risk": 1}})
+    fresh.edit({"run": {"max_lost_seconds": 1}})
     checkpoints = lambda: {*(fresh.root / ".darkroom/state").glob(f"{STAGE}-*/images-*")}  # noqa: E731
     before = checkpoints()
     (fresh.root / f"logs/{STAGE}.log").unlink()

@@ -6,7 +6,7 @@ import pytest
 from darkroom.artifacts.manifest import write_manifest
 from darkroom.data.damage import QUARANTINE, Finding, Reason, require_few, require_some, write_quarantine
 from darkroom.data.layout import KIND
-from darkroom.data.parts import Sieve
+from darkroom.data.parts import SampleFilter
 from darkroom.data.pipeline import Outcome
 from darkroom.errors import DarkroomError
 from data.making import RULES
@@ -14,9 +14,9 @@ from data.making import RULES
 Found = Sequence[Reason]
 
 
-def part(root: Path, name: str = "one", **samples: tuple[int, Found]) -> Sieve:
+def part(root: Path, name: str = "one", **samples: tuple[int, Found]) -> SampleFilter:
     """Let samples through the sieve, by name how many with which findings, and write list and manifest of the part."""
-    sieve = Sieve(RULES)
+    sieve = SampleFilter(RULES)
     stored = 0
     for sample, (count, reasons) in samples.items():
         findings = tuple(map(Finding, reasons))
@@ -26,7 +26,7 @@ def part(root: Path, name: str = "one", **samples: tuple[int, Found]) -> Sieve:
     return sieve
 
 
-def written(folder: Path, sieve: Sieve, stored: int) -> None:
+def written(folder: Path, sieve: SampleFilter, stored: int) -> None:
     folder.mkdir(parents=True)
     entry = write_quarantine(folder, sieve.listed, sieve.left_out, sieve.excused)
     write_manifest(folder, KIND, quarantine=entry, splits={"train": {"images": stored}, "val": {"images": 0}})
@@ -53,7 +53,7 @@ def test_a_sample_with_two_faults_counts_once_and_what_is_kept_not_at_all(tmp_pa
 
 def test_samples_that_look_alike_in_the_list_count_each(tmp_path: Path) -> None:
     """As those of a tar whose members all have one name."""
-    sieve = Sieve(RULES)
+    sieve = SampleFilter(RULES)
     assert len(list(sieve.passed(Outcome("image", "0.tar: image") for _ in range(100)))) == 1
     written(tmp_path / "one", sieve, 1)
     with pytest.raises(DarkroomError, match=r"99 of 100 samples cannot be used \(key_twice 99\)"):

@@ -18,7 +18,7 @@ from darkroom.models.decoder.opening import config_of as unet_config
 from darkroom.models.decoder.recipe import DecoderRecipe
 from darkroom.models.decoder.sample import CascadeStage, SampleRequest, sample_stage
 from darkroom.models.generators.classifier import Classifier, ClassifierConfig
-from darkroom.models.generators.conditions import NOTHING, START, Asked, asked_classes, balanced, condition_of
+from darkroom.models.generators.conditions import NOTHING, START, ConditionSource, asked_classes, balanced, condition_of
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
 from darkroom.models.generators.kind_settings import READ
@@ -130,7 +130,9 @@ def dit(whole: Any) -> tuple[dict[str, float], list[tuple[Tensor, tuple[int, ...
     if settings.condition == "class":
         asked = asked_classes(balanced(CLASSES))
     elif told:
-        asked = Asked(lambda numbers: condition_of({name: value[numbers % COUNT] for name, value in told.items()}))
+        asked = ConditionSource(
+            lambda numbers: condition_of({name: value[numbers % COUNT] for name, value in told.items()})
+        )
     mean, std = settings.diffusion.scale([0.1, -0.2], [0.5, 2.0])
     # Images of noise would be clipped: this tokenizer shows latents as they are.
     tokenizer = SimpleNamespace(latent_shape=shape, decode=lambda latents: latents, batch=COUNT)
@@ -152,14 +154,14 @@ def unet(whole: Any) -> tuple[dict[str, float], list[tuple[Tensor, tuple[int, ..
     """Return the losses, and what is sampled with the shape that it must have: images, a grid, one in-painted."""
     settings, how = whole.train_decoder.unets["base"], whole.sample_decoder.sampling("base")
     metadata = {"embedding_mean": [0.1] * DIM, "embedding_std": [2.0] * DIM}
-    scaler = EmbeddingScaler.from_facts(metadata) if settings.told_image else None
+    scaler = EmbeddingScaler.from_facts(metadata) if settings.image_conditioned else None
     opened = DecoderData(PixelSpace(), Conditioner(scaler), {}, 1, {}, DIM, TEXT)
     torch.manual_seed(0)
     model = filled(DecoderUNet(unet_config(settings, opened)))
     objective = objective_of(settings.diffusion, whole.train_decoder.timesteps)
     recipe = DecoderRecipe(model, settings, objective, opened.space, opened.conditioner, 3, [], [])
     data = {"images": torch.arange(COUNT * 1024).to(torch.uint8).view(COUNT, 1, 32, 32)}
-    data |= embedded(("image",)) if settings.told_image else {}
+    data |= embedded(("image",)) if settings.image_conditioned else {}
     data |= embedded(("encoding",)) if settings.model.text_tokens else {}
     losses = learned(recipe, Batch(POSITIONS, data))
     stage = CascadeStage("base", recipe.model, objective, True, metadata)

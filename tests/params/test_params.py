@@ -122,7 +122,7 @@ FAULTS = [
     (
         "sample_generator.common.checkpoint",
         640,
-        "`train_generator.training.keep_every` is null, so none is kept: set",
+        "`train_generator.training.save_every` is null, so none is kept: set",
     ),
     ("sample_text.prior.guidance_channels", 3, "guidance_channels are of images, and the prior makes embeddings"),
     ("train_generator.training.ema_start", 38400, "ema_start (38400) must be below images (38400)"),

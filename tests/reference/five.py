@@ -54,7 +54,7 @@ def five_updates(name: str, depth: int | None = None) -> Any:
     from darkroom.models.generators.dit.network import DiT
     from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
     from darkroom.training.loop import seeded, train
-    from darkroom.training.start import Places
+    from darkroom.training.start import OutputPaths
 
     preset.apply(name)
     params: Any = validate(schema("train_generator"), given("train_generator"))
@@ -63,7 +63,7 @@ def five_updates(name: str, depth: int | None = None) -> Any:
     settings = params.train_generator.own_training.model_copy(
         update={"processes": 1, "batch": 1, "images": UPDATES, "log_every": 1, "validate_every": UPDATES}
     )
-    run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "at_risk": 1e9})
+    run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "max_lost_seconds": 1e9})
     set_up_device(settings.threads, "cpu")
     config = config_of(params.train_generator.chosen, shape[0], shape[1], CLASSES)
     with seeded(derive(settings.seed, "dit/weights")):
@@ -81,7 +81,7 @@ def five_updates(name: str, depth: int | None = None) -> Any:
         params.train_generator.chosen.sampling,
     )
     recipe.strip = lambda: None  # type: ignore[method-assign]  # a picture, too
-    return train(recipe, settings, run, Places(Path("state"), Path("curves"), Path("logs/train_generator")))
+    return train(recipe, settings, run, OutputPaths(Path("state"), Path("curves"), Path("logs/train_generator")))
 
 
 def bare_bones(folder: Path) -> None:

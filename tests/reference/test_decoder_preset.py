@@ -24,7 +24,7 @@ from darkroom.params.stage import given
 from darkroom.stages.train_decoder import build
 from darkroom.tools import preset
 from darkroom.training.loop import train
-from darkroom.training.start import Places
+from darkroom.training.start import OutputPaths
 from reference.five import bare_bones
 
 UPDATES, EMBEDDING, PARAMETERS = 3, 768, 370.3  # of ViT-L/14; millions of parameters
@@ -66,8 +66,8 @@ def updated(params: Any, **model: Any) -> Any:
     how = own.model_copy(update={"batch": 2, "images": 2 * UPDATES, "log_every": 2, "validate_every": 2 * UPDATES})
     section = params.train_decoder.model_copy(update={"unets": {"base": changed}})
     recipe = build(params.model_copy(update={"train_decoder": section}), "base", opened())
-    run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "at_risk": 1e9})
-    trainer = train(recipe, how, run, Places(Path("state"), Path("curves"), Path("logs/train_decoder-base")))
+    run = params.run.model_copy(update={"device": "cpu", "grid_every": 0, "max_lost_seconds": 1e9})
+    trainer = train(recipe, how, run, OutputPaths(Path("state"), Path("curves"), Path("logs/train_decoder-base")))
     records = trainer.records
     assert [record["images"] for record in records] == [2, 4, 6]
     assert all(math.isfinite(value) for record in records for value in record.values())

@@ -21,7 +21,7 @@ from darkroom.params.stage import given
 from darkroom.stages.train_tokenizer import build
 from darkroom.tools import preset
 from darkroom.training.loop import train
-from darkroom.training.start import Places
+from darkroom.training.start import OutputPaths
 from reference.five import ROOT, bare_bones
 
 UPDATES, BATCH = 2, 2
@@ -79,8 +79,8 @@ def updated(params: Params, name: str, **changes: Any) -> Any:
     shown: Any = Scenes(shape, 2)
     perceptual = untrained(section.perceptual.network) if section.perceptual else None
     recipe = build(params.model_copy(update={"train_tokenizer": section}), shape, rows, shown, perceptual)
-    run = params.run.model_copy(update={"device": "cpu", "grid_every": UPDATES * BATCH, "at_risk": 1e9})
-    places = Places(Path("state"), Path("curves"), Path("logs/train_tokenizer"))
+    run = params.run.model_copy(update={"device": "cpu", "grid_every": UPDATES * BATCH, "max_lost_seconds": 1e9})
+    places = OutputPaths(Path("state"), Path("curves"), Path("logs/train_tokenizer"))
     trainer = train(recipe, section.own_training, run, places)
     assert [record["images"] for record in trainer.records] == [2, 4]
     assert all(math.isfinite(value) for record in trainer.records for value in record.values())

@@ -28,7 +28,7 @@ from darkroom.stages import encode_latents
 from darkroom.training.data import mirrored, with_means
 from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
-from darkroom.training.start import Places
+from darkroom.training.start import OutputPaths
 from data.making import make_part
 from helpers import add_tokenizer, run, training
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
@@ -147,7 +147,7 @@ def test_a_dit_trains_on_latents_in_any_form(
     made = recipe(rows)
     monkeypatch.setattr(made, "strip", lambda: None)  # it has no tokenizer
     before = {name: value.clone() for name, value in made.model.state_dict().items()}
-    places = Places(tmp_path / "state", tmp_path / "curves", tmp_path / "logs")
+    places = OutputPaths(tmp_path / "state", tmp_path / "curves", tmp_path / "logs")
     train(made, training(images=24, precision=precision), run(), places)
     after = made.model.state_dict()
     assert all(value.isfinite().all() for value in after.values())

@@ -22,7 +22,7 @@ class Arguments:
     data: str
     updates: int
     state: str | None = None
-    at_risk: float = 1e9
+    max_lost_seconds: float = 1e9
     keep: int = 2
     crash: str | None = None
     at: int = 3

@@ -61,7 +61,7 @@ def _refused(story: Story, before: dict[str, bytes], reason: str, **changes: obj
         changes: to the life's arguments.
     """
     spoken = len(story.log())
-    life = story.live(at_risk=1e-3, keep=2, **changes)
+    life = story.live(max_lost_seconds=1e-3, keep=2, **changes)
     life.wait()
     words = story.log()[spoken:]
     left = shutil.disk_usage(story.state).free

@@ -52,7 +52,11 @@ class Story:
 
     def live(self, start: Start | None = None, **changes: object) -> Life:
         """Start the next life, with some cadence."""
-        how = {"at_risk": self.random.choice([1e-3, 0.05, 0.2]), "keep": self.random.choice([2, 2, 3]), **changes}
+        how = {
+            "max_lost_seconds": self.random.choice([1e-3, 0.05, 0.2]),
+            "keep": self.random.choice([2, 2, 3]),
+            **changes,
+        }
         self.lives += 1
         return (start or self.start)(replace(self.arguments, **how))
 
@@ -86,7 +90,7 @@ class Story:
     def kill_at(self, update: int) -> None:
         """Let a life come to an update, with two checkpoints of its own behind it, and kill it."""
         old = set(checkpoints(self.state))  # the older of them may be half pruned, or damaged next
-        self._reach(life := self.live(at_risk=1e-3, keep=2), update)
+        self._reach(life := self.live(max_lost_seconds=1e-3, keep=2), update)
         while len(set(checkpoints(self.state)) - old) < 2 and life.poll(0.002) is None:
             pass
         life.kill(group=True)
@@ -134,7 +138,7 @@ class Story:
 
     def crash(self, point: str) -> None:
         """Let a life die at a point of its third save, and check that the disk looks as the point says."""
-        life = self.live(crash=point, at=3, at_risk=1e-3, keep=2)
+        life = self.live(crash=point, at=3, max_lost_seconds=1e-3, keep=2)
         status = life.wait()
         stumps = list(self.state.glob(".images-*"))
         inside = {path.name for stump in stumps for path in stump.iterdir()}

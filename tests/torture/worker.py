@@ -16,7 +16,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.training import Training
 from darkroom.training.loop import train
 from darkroom.training.recipe import Batch, Losses, Phase, Recipe
-from darkroom.training.start import Places
+from darkroom.training.start import OutputPaths
 from darkroom.training.train_state import TrainState
 from helpers import run, training
 from torture.arguments import BATCH, SEEN, Arguments
@@ -76,8 +76,8 @@ def work(arguments: Arguments) -> None:
     trainer = train(
         recipe,
         settings,
-        run(at_risk=arguments.at_risk, keep=arguments.keep, **_RUN.get(arguments.model, {})),
-        Places(state, folder / "curves", folder / "logs"),
+        run(max_lost_seconds=arguments.max_lost_seconds, keep=arguments.keep, **_RUN.get(arguments.model, {})),
+        OutputPaths(state, folder / "curves", folder / "logs"),
     )
     results = folder / "results"
     results.mkdir(exist_ok=True)

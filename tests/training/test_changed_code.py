@@ -33,7 +33,7 @@ def trained(folder, code, images=None, choice="restart", **changes):
             raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError, match="stopped"):
-        train(Toy(stop), settings, run(at_risk=1e-9, changed_code=choice), places(folder))
+        train(Toy(stop), settings, run(max_lost_seconds=1e-9, changed_code=choice), places(folder))
     return None
 
 
@@ -65,7 +65,7 @@ def test_resumed_with_other_code_the_manifest_says_at_which_image(tmp_path, caps
 
 
 def test_an_edit_that_is_undone_finds_its_checkpoints_again(tmp_path, capsys):
-    kept = {"keep_every": 24}
+    kept = {"save_every": 24}
     trained(tmp_path, OLD, 32, **kept)
     trained(tmp_path, NEW, 16, **kept)
     state = places(tmp_path).state
@@ -129,7 +129,7 @@ def test_a_place_elsewhere_keeps_each_codes_checkpoints(tmp_path, capsys):
         state.mkdir(parents=True, exist_ok=True)
         write_json(state / CODE, code)
         settings, where = training(images=64, batch=8), {"checkpoints_to": elsewhere, "checkpoints_from": elsewhere}
-        train(Toy(), settings, run(at_risk=1e-9, **where), places(tmp_path / machine))
+        train(Toy(), settings, run(max_lost_seconds=1e-9, **where), places(tmp_path / machine))
         return capsys.readouterr().out
 
     start("one", OLD)

@@ -29,7 +29,7 @@ class Poisoned(Toy):
 
 def test_a_loss_that_is_not_finite_stops_with_step_keys_checkpoint_and_advice(tmp_path):
     with pytest.raises(DarkroomError) as error:
-        train(Poisoned(), training(), run(at_risk=1e-9), places(tmp_path))
+        train(Poisoned(), training(), run(max_lost_seconds=1e-9), places(tmp_path))
     said = str(error.value)
     assert "the loss is not finite in the optimizer step of images 24 to 32 (step 4;" in said
     rows = order(0, 20, range(24, 32)).tolist()
@@ -127,7 +127,7 @@ def test_a_disk_that_fills_up_costs_no_training_and_no_checkpoint(tmp_path, monk
         free = 0 if 24 <= seen < 48 else 10**12
         monkeypatch.setattr(shutil, "disk_usage", usage(free))
 
-    trainer = train(Toy(hook), training(), run(at_risk=1e-9, keep=9), places(tmp_path))
+    trainer = train(Toy(hook), training(), run(max_lost_seconds=1e-9, keep=9), places(tmp_path))
     said = capsys.readouterr().out
     assert "no checkpoint of image 24: the disk is full" in said and "Free some space" in said
     assert [int(folder.name[7:]) for folder in checkpoint.folders(tmp_path / "state")] == [8, 16, 48, 56, 64]
@@ -139,7 +139,7 @@ def test_a_disk_that_is_full_at_the_end_is_an_error_and_keeps_what_was_there(tmp
         monkeypatch.setattr(shutil, "disk_usage", usage(0 if seen >= 40 else 10**12))
 
     with pytest.raises(OSError, match="a checkpoint needs"):
-        train(Toy(hook), training(), run(at_risk=1e-9), places(tmp_path))
+        train(Toy(hook), training(), run(max_lost_seconds=1e-9), places(tmp_path))
     assert checkpoint.newest(tmp_path / "state") == Path(tmp_path / "state" / "images-000000000032")
 
 

@@ -29,7 +29,7 @@ def _save(module, place):
 
 def test_kept_weights_are_those_of_a_training_that_ends_there(tmp_path):
     """20 images a set and 8 a batch: kept at 24, 40 and 64, the last of which is the end."""
-    whole = saved(tmp_path / "whole", tmp_path / "out", keep_every=20)
+    whole = saved(tmp_path / "whole", tmp_path / "out", save_every=20)
     assert sorted(whole) == [
         "checkpoints/images-000000000024/line.safetensors",
         "checkpoints/images-000000000024/raw/line.safetensors",
@@ -47,21 +47,21 @@ def test_kept_weights_are_those_of_a_training_that_ends_there(tmp_path):
 
 
 def test_a_killed_training_keeps_the_same(tmp_path):
-    undisturbed = saved(tmp_path / "a", tmp_path / "out-a", keep_every=16)
+    undisturbed = saved(tmp_path / "a", tmp_path / "out-a", save_every=16)
     hook = lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen == 5 else None  # noqa: E731
     with pytest.raises(SystemExit):
-        train(Line(hook), training(keep_every=16), run(), places(tmp_path / "b"))
-    resumed = saved(tmp_path / "b", tmp_path / "out-b", keep_every=16)
+        train(Line(hook), training(save_every=16), run(), places(tmp_path / "b"))
+    resumed = saved(tmp_path / "b", tmp_path / "out-b", save_every=16)
     assert undisturbed.keys() == resumed.keys() and len(resumed) == 8
     assert all(equal(resumed[name][key], value) for name in resumed for key, value in undisturbed[name].items())
 
 
 def test_a_damaged_set_is_named(tmp_path):
-    train(Line(), training(keep_every=32), run(), places(tmp_path))
+    train(Line(), training(save_every=32), run(), places(tmp_path))
     (file,) = (places(tmp_path).state / "kept" / "images-000000000032" / "raw").iterdir()
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
     with pytest.raises(DarkroomError, match=r"images-000000000032 are missing or damaged: remove .* and train again"):
-        saved(tmp_path, tmp_path / "out", keep_every=32)
+        saved(tmp_path, tmp_path / "out", save_every=32)
 
 
 def test_without_the_key_nothing_is_kept(tmp_path):

@@ -40,7 +40,7 @@ def test_a_crash_costs_the_time_since_the_last_checkpoint_and_no_bit(tmp_path, u
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError):
-        train(Toy(hook), training(), run(at_risk=1e-9), places(tmp_path))
+        train(Toy(hook), training(), run(max_lost_seconds=1e-9), places(tmp_path))
     recipe = Toy()
     resumed = train(recipe, training(), run(), places(tmp_path))
     assert recipe.seen == list(range(40, 64))
@@ -57,7 +57,7 @@ def test_a_finished_training_resumes_to_its_end_without_an_update(tmp_path, undi
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_taken(tmp_path, undisturbed, capsys):
-    train(Toy(), training(), run(at_risk=1e-9), places(tmp_path))
+    train(Toy(), training(), run(max_lost_seconds=1e-9), places(tmp_path))
     newest = sorted((tmp_path / "state").glob("images-*"))[-1]
     path = newest / "modules.safetensors"
     data = bytearray(path.read_bytes())
@@ -75,7 +75,7 @@ def test_two_checkpoints_are_kept_and_stumps_are_swept(tmp_path):
     stump.mkdir(parents=True)
     # Of a process that was killed while it tried whether it may write.
     stump.with_name(".images-000000000016.tmp-1").touch()
-    train(Toy(), training(), run(at_risk=1e-9), places(tmp_path))
+    train(Toy(), training(), run(max_lost_seconds=1e-9), places(tmp_path))
     assert [p.name for p in sorted((tmp_path / "state").iterdir())] == ["images-000000000056", "images-000000000064"]
 
 

@@ -437,7 +437,7 @@ def test_a_training_that_stopped_continues_bit_for_bit(tmp_path):
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
-        train(Wide(die), settings, run(at_risk=1e-9), places(tmp_path / "stopped"))
+        train(Wide(die), settings, run(max_lost_seconds=1e-9), places(tmp_path / "stopped"))
     resumed = train(Wide(), settings, run(), places(tmp_path / "stopped"))
     assert weights(resumed) == weights(whole)
     assert resumed.records == whole.records

@@ -34,7 +34,7 @@ def groups(value: float = 1.0):
 
 
 @pytest.mark.parametrize(
-    ("size", "at_risk", "seconds"),
+    ("size", "max_lost_seconds", "seconds"),
     [
         (20 * MB, 300, 15.0),  # cheap: as often as every 15 seconds
         (2000 * MB, 300, 100.0),  # a second of work: every 100
@@ -43,8 +43,8 @@ def groups(value: float = 1.0):
         (20 * MB, 1e-9, 5e-10),
     ],
 )
-def test_the_first_cadence_follows_from_the_size(tmp_path, size, at_risk, seconds):
-    assert Saver(tmp_path, run(at_risk=at_risk), size).interval == pytest.approx(seconds, rel=0.05)
+def test_the_first_cadence_follows_from_the_size(tmp_path, size, max_lost_seconds, seconds):
+    assert Saver(tmp_path, run(max_lost_seconds=max_lost_seconds), size).interval == pytest.approx(seconds, rel=0.05)
 
 
 def test_the_cadence_follows_what_saving_really_costs(tmp_path, clock, monkeypatch):
@@ -56,7 +56,7 @@ def test_the_cadence_follows_what_saving_really_costs(tmp_path, clock, monkeypat
         return tensors
 
     monkeypatch.setattr(checkpoint, "copied", slow)
-    made = Saver(tmp_path, run(at_risk=300), 20 * MB)
+    made = Saver(tmp_path, run(max_lost_seconds=300), 20 * MB)
     made.save(8, groups(), {}, wait=False)
     made.finish()
     assert made.interval == pytest.approx(60.0)
@@ -77,7 +77,7 @@ def held(monkeypatch):
 
 
 def test_the_training_does_not_wait_for_the_disk_and_what_is_written_is_of_its_moment(tmp_path, held):
-    made, tensors = Saver(tmp_path, run(at_risk=300), 1000), groups(1.0)
+    made, tensors = Saver(tmp_path, run(max_lost_seconds=300), 1000), groups(1.0)
     made.save(8, tensors, {"records": []}, wait=False)
     tensors["modules"]["net/weight"].fill_(2.0)
     assert checkpoint.newest(tmp_path) is None
@@ -89,7 +89,7 @@ def test_the_training_does_not_wait_for_the_disk_and_what_is_written_is_of_its_m
 
 
 def test_memory_of_the_copy_before_is_used_again_where_it_fits(tmp_path):
-    made = Saver(tmp_path, run(at_risk=300), 1000)
+    made = Saver(tmp_path, run(max_lost_seconds=300), 1000)
     for images, value in ((8, 1.0), (16, 2.0)):
         tensors = groups(value) | {"ema": {"new": torch.full((images,), value)}}
         made.save(images, tensors, {}, wait=False)
@@ -105,7 +105,7 @@ def test_memory_of_the_copy_before_is_used_again_where_it_fits(tmp_path):
 
 
 def test_a_busy_writer_puts_the_next_one_off_while_little_is_at_risk(tmp_path, held, clock):
-    made = Saver(tmp_path, run(at_risk=300), 1000)
+    made = Saver(tmp_path, run(max_lost_seconds=300), 1000)
     made.save(8, groups(), {}, wait=False)
     clock.now += 200
     assert not made.due(), "the writer is busy"
@@ -119,14 +119,14 @@ def test_memory_too_short_for_a_copy_means_writing_at_once(tmp_path, monkeypatch
     monkeypatch.setattr(saver.guards, "free_memory", lambda: 100)
     copied = []
     monkeypatch.setattr(checkpoint, "copied", copied.append)
-    made = Saver(tmp_path, run(at_risk=300), 1000)
+    made = Saver(tmp_path, run(max_lost_seconds=300), 1000)
     made.save(8, groups(), {}, wait=False)
     assert checkpoint.newest(tmp_path) is not None and copied == []
 
 
 def test_memory_that_is_held_for_copies_counts_as_free_for_the_next(tmp_path, monkeypatch):
     """4,000 bytes: twice that is asked of what is free, of which the copy before holds half."""
-    made = Saver(tmp_path, run(at_risk=300), 1000)
+    made = Saver(tmp_path, run(max_lost_seconds=300), 1000)
     monkeypatch.setattr(saver.guards, "free_memory", lambda: 9000)
     made.save(8, groups(1.0), {}, wait=False)
     before = made._copies
@@ -141,7 +141,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_in_the_training(tmp_path, monke
         raise ValueError("a defect")
 
     monkeypatch.setattr(checkpoint, "save", broken)
-    made = Saver(tmp_path, run(at_risk=300), 1000)
+    made = Saver(tmp_path, run(max_lost_seconds=300), 1000)
     made.save(8, groups(), {}, wait=False)
     with pytest.raises(ValueError, match="a defect"):
         made.finish()
@@ -151,7 +151,7 @@ def test_a_copy_elsewhere_that_fails_is_told_and_stops_nothing(tmp_path, capsys)
     def unreachable(folder):
         raise DarkroomError(f"{folder.name}: no network")
 
-    made = Saver(tmp_path, run(at_risk=300), 1000, after=unreachable)
+    made = Saver(tmp_path, run(max_lost_seconds=300), 1000, after=unreachable)
     made.save(8, groups(), {}, wait=True)
     made.close()
     said = capsys.readouterr().out
@@ -164,7 +164,7 @@ def test_a_slow_disk_changes_no_bit(tmp_path, monkeypatch):
     whole = train(Toy(), training(), run(), places(tmp_path / "whole"))
     write = checkpoint.write_tensors
     monkeypatch.setattr(checkpoint, "write_tensors", lambda *arguments: (time.sleep(0.02), write(*arguments))[1])
-    trainer = train(Toy(), training(), run(at_risk=0.01, keep=9), places(tmp_path))
+    trainer = train(Toy(), training(), run(max_lost_seconds=0.01, keep=9), places(tmp_path))
     assert weights(trainer) == weights(whole)
     assert checkpoint.newest(tmp_path / "state").name == "images-000000000064"
 
@@ -182,7 +182,7 @@ def test_what_a_checkpoint_says_is_of_its_moment(tmp_path):
     [('"images": 64', '"images": 65'), ('"files"', '"filfs"'), ('"seal"', '"sebl"'), ('"kind"', '"kine"')],
 )
 def test_a_flipped_letter_in_a_manifest_sets_the_checkpoint_aside(tmp_path, old, new, capsys):
-    train(Toy(), training(), run(at_risk=1e-9), places(tmp_path))
+    train(Toy(), training(), run(max_lost_seconds=1e-9), places(tmp_path))
     manifest = tmp_path / "state" / "images-000000000064" / "manifest.json"
     assert old in manifest.read_text()
     manifest.write_text(manifest.read_text().replace(old, new))
@@ -200,7 +200,7 @@ def test_a_slow_place_elsewhere_keeps_nobody_waiting_and_gets_the_last_one(tmp_p
         alone.release()
         copied.append((folder.name, (folder / "manifest.json").exists()))
 
-    made = Saver(tmp_path, run(at_risk=300), 1000, after=slow)
+    made = Saver(tmp_path, run(max_lost_seconds=300), 1000, after=slow)
     for images in (8, 16, 24, 32):
         made.save(images, groups(), {}, wait=True)
     kept = [folder.name for folder in checkpoint.folders(tmp_path)]

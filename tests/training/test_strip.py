@@ -85,7 +85,7 @@ def test_a_killed_training_continues_it_and_run_changes_nothing(tmp_path) -> Non
             raise KeyboardInterrupt
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        train(Shades(stop), training(), run(at_risk=1e-9, grid_every=8), places(tmp_path))
+        train(Shades(stop), training(), run(max_lost_seconds=1e-9, grid_every=8), places(tmp_path))
     train(Shades(), training(), run(grid_every=8), places(tmp_path))
     assert curves(tmp_path / "curves") == curves(tmp_path / "whole/curves")
 

@@ -41,7 +41,9 @@ def test_another_machine_continues_from_the_place_where_checkpoints_go(tmp_path)
             raise RuntimeError("the machine is gone")
 
     with pytest.raises(RuntimeError):
-        train(Toy(die), training(), run(at_risk=1e-9, checkpoints_to="memory://bucket"), places(tmp_path / "one"))
+        train(
+            Toy(die), training(), run(max_lost_seconds=1e-9, checkpoints_to="memory://bucket"), places(tmp_path / "one")
+        )
     recipe = Toy()
     other = train(recipe, training(), run(checkpoints_from="memory://bucket"), places(tmp_path / "other"))
     assert 0 < recipe.seen[0] <= 40, "as far as the copies had come"

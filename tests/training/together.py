@@ -77,7 +77,7 @@ def member(folder: Path, rank: int, count: int, batch: int, stop_at: int | None,
     try:
         length = {"images": 8 * batch, "batch": batch, "log_every": 2 * batch}
         settings = training(processes=count, optimizer=optimizer, **length)
-        trainer = train(recipe, settings, run(at_risk=1e9), places(folder))
+        trainer = train(recipe, settings, run(max_lost_seconds=1e9), places(folder))
     finally:
         (folder / f"met-{rank}.json").write_text(json.dumps(recipe.met))
         held = {name: module.state_dict() for name, module in recipe.modules.items()}

@@ -7,7 +7,7 @@ from torch import nn
 from darkroom.rng import normal
 from darkroom.training.loop import seeded
 from darkroom.training.recipe import Batch, Phase, Recipe
-from darkroom.training.start import Places
+from darkroom.training.start import OutputPaths
 from darkroom.training.train_state import TrainState
 
 
@@ -55,8 +55,8 @@ class Toy(Recipe):
         return shades.to(torch.uint8).expand(3, 4).reshape(3, 1, 2, 2).numpy()
 
 
-def places(folder) -> Places:
-    return Places(folder / "state", folder / "curves", folder / "logs")
+def places(folder) -> OutputPaths:
+    return OutputPaths(folder / "state", folder / "curves", folder / "logs")
 
 
 def weights(trainer: TrainState):

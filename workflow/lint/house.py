@@ -104,7 +104,7 @@ def traces() -> dict[str, list[str]]:
     from darkroom.params.section import validate
     from darkroom.params.stage import given
     from darkroom.training.loop import remaining_batches
-    from darkroom.training.start import Places, open_training
+    from darkroom.training.start import OutputPaths, open_training
 
     params: Any = validate(Params, given("train_generator"))
     settings, training = params.train_generator.dit, params.train_generator.own_training
@@ -137,7 +137,7 @@ def traces() -> dict[str, list[str]]:
     scaler, tokenizer = LatentScaler([0.0] * shape[0], [1.0] * shape[0]), Decoder()
     recipe = DiTRecipe(model, settings.diffusion, 0, rows, rows, scaler, tokenizer, settings.sampling)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
-        state = open_training(recipe, training, params.run, Places(*(Path(folder) / name for name in "abc")))
+        state = open_training(recipe, training, params.run, OutputPaths(*(Path(folder) / name for name in "abc")))
         batches = remaining_batches(state)
         state.step(next(batches))  # the first one builds what later ones use
         batch = next(batches)

@@ -35,7 +35,7 @@ class Policy:
 
 
 @dataclass
-class Sieve:
+class SampleFilter:
     """Filters the samples of a part: yields those that may be stored, and lists all with something wrong.
 
     A quarantined sample is ignored when later keys and contents are compared. The memory is each key, about 60 bytes
@@ -139,7 +139,7 @@ def write_part(
         writers = {split: _Pointers(folder / split, entry) for split in SPLITS}
     size = how.spec.size, how.spec.size
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
-    sieve = Sieve(policy.rules, policy.default_label)
+    sieve = SampleFilter(policy.rules, policy.default_label)
     try:
         for one in sieve.passed(outcomes):
             split = split_of(one.key, policy.fractions, policy.split_seed)

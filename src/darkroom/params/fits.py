@@ -57,6 +57,7 @@ def fits(params: Any) -> None:
 
 # The most specific old name counts for a key: what lies below a section is renamed with it.
 RENAMED = {
+    "run.at_risk": "run.max_lost_seconds",
     "ingest.max_quarantined": "catalog.max_quarantined",
     "score_dit": "score_generator",
     "sample_dit": "sample_generator.common",
@@ -80,7 +81,7 @@ RENAMED = {
 # Keys of before in whose place nothing stands, as globs, and what to do instead.
 _NOTHING = ", and nothing reads it: take it out"
 _IMG2DATASET = "start img2dataset yourself, and read what it writes with the source webdataset (docs/data.md)"
-_WIDTHS = "set `ema_decay` before the training, or keep weights on the way with `keep_every`"
+_WIDTHS = "set `ema_decay` before the training, or keep weights on the way with `save_every`"
 REMOVED = {
     **dict.fromkeys(("*training.min_improvement", "*training.decay_images", "*training.groups"), _NOTHING),
     **dict.fromkeys(("*.diffusion.direction_weight", "score_*.copies.pairs"), _NOTHING),
@@ -93,6 +94,7 @@ REMOVED = {
     **dict.fromkeys(("urls", "urls.*", "run.img2dataset"), f": take it out; {_IMG2DATASET}"),
     **dict.fromkeys(("*training.ema_profiles", "*training.ema_snapshots"), f": take it out; {_WIDTHS}"),
     **dict.fromkeys(("*.sigma_rel", "*.average_images"), f": take it out; {_WIDTHS}"),
+    "*training.keep_every": ": it is now `save_every`",
     "*training.non_finite": ": take it out; such a step stops the training, which continues from its last checkpoint",
     "*.weaker_sigma_rel": ": take it out; name the folder of a weaker generator under `weaker`",
     "*.weaker_images": ": take it out; name the folder of a weaker generator under `weaker`",

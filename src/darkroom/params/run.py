@@ -29,7 +29,7 @@ class Run(Section):
     """Compute activations again in the backward pass: less memory, more time, the same bits."""
     accelerate: str | None = None
     """An accelerate configuration file for FSDP or several machines; null: DDP on this machine."""
-    at_risk: Annotated[float, Field(gt=0)] = 300.0
+    max_lost_seconds: Annotated[float, Field(gt=0)] = 300.0
     """Seconds of training that a kill may cost, at most; saved more often where saving is cheap."""
     keep: Annotated[int, Field(ge=2)] = 2
     """Checkpoints kept of a training."""

@@ -102,7 +102,7 @@ class Training(Section):
     """Images until which the averaged weights are the weights themselves."""
     ema_every: Positive = 1
     """Optimizer steps from one update of the averaged weights to the next."""
-    keep_every: Positive | None = None
+    save_every: Positive | None = None
     """Images from one set of weights that is kept, raw and averaged, to the next; null: those of the end alone."""
     select: Literal["last", "best"] = "last"
     """Averaged weights that leave the training: the last, or those of the lowest validation loss (best)."""
@@ -115,10 +115,10 @@ class Training(Section):
 
     @property
     def kept_images(self) -> list[int]:
-        """Images seen by each set of weights that `keep_every` keeps before the end, in order."""
-        if self.keep_every is None:
+        """Images seen by each set of weights that `save_every` keeps before the end, in order."""
+        if self.save_every is None:
             return []
-        due = range(self.keep_every, self.images, self.keep_every)
+        due = range(self.save_every, self.images, self.save_every)
         return sorted({images for each in due if (images := -(-each // self.batch) * self.batch) < self.images})
 
     @property

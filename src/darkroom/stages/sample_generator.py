@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from darkroom.models.generators.conditions import Asked
+    from darkroom.models.generators.conditions import ConditionSource
     from darkroom.models.generators.sampler import KeptBatches, Sampler
 
 OUT, MODEL, FEW = Path("samples/generator"), Path("models/generator"), Path("models/distilled")
@@ -133,7 +133,7 @@ def _name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _asked(manifest: Mapping[str, Any], settings: Common) -> Asked:
+def _asked(manifest: Mapping[str, Any], settings: Common) -> ConditionSource:
     """Return what each image is asked to show: a class, nothing, or what is stored of a split."""
     from darkroom.data.embeddings import EMBEDDING_PARTS
     from darkroom.models.generators.conditions import NOTHING, asked_classes, asked_stored, class_rule, open_stored
@@ -155,7 +155,13 @@ def _asked(manifest: Mapping[str, Any], settings: Common) -> Asked:
 
 
 def _sample(
-    batches: KeptBatches, sampler: Sampler, settings: Common, sampling: Any, asked: Asked, rank: int, processes: int
+    batches: KeptBatches,
+    sampler: Sampler,
+    settings: Common,
+    sampling: Any,
+    asked: ConditionSource,
+    rank: int,
+    processes: int,
 ) -> None:
     """Sample the batches that are one process's own and not there yet."""
     from darkroom.models.generators.sampler import generate

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from darkroom.models.prior.network import Imagination
+    from darkroom.models.prior.network import TextToImage
 
 OUT = Path("samples/text")
 
 
-def open_imagination(params: SampleParams, device: torch.device, clip: str, where: str) -> Imagination:
+def open_imagination(params: SampleParams, device: torch.device, clip: str, where: str) -> TextToImage:
     """Return prior and decoder on a device, sampled as the sections say, for texts of a CLIP from `where`.
 
     Raises:
         ArtifactError: one is missing, or was trained with another CLIP.
     """
-    from darkroom.models.prior.network import Imagination, Prior, require_same_clip
+    from darkroom.models.prior.network import TextToImage, Prior, require_same_clip
     from darkroom.stages.decoding import open_decoder
 
     section = params.sample_text
@@ -35,7 +35,7 @@ def open_imagination(params: SampleParams, device: torch.device, clip: str, wher
     prior.network.to(device)
     decoder = open_decoder(params.sample_decoder, list(params.train_decoder.unets), section.seed, device)
     require_same_clip(prior, decoder, clip, where)
-    return Imagination(prior, decoder, section.prior, section.seed)
+    return TextToImage(prior, decoder, section.prior, section.seed)
 
 
 def run(params: SampleParams) -> None:

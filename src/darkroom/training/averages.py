@@ -98,7 +98,7 @@ def constant_decay(decay: float, warmup: bool = True, start: int = 0, every: int
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Weights kept on the way, every `keep_every` images: raw and averaged, in `STATE/kept/images-XXXXXXXXXXXX/`
+# Weights kept on the way, every `save_every` images: raw and averaged, in `STATE/kept/images-XXXXXXXXXXXX/`
 
 
 def _kept(state_folder: Path, images: int) -> Path:

@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import interruptible
-from darkroom.training import checkpoint, guards, stable
+from darkroom.training import checkpoint, guards, wsd_checkpoint
 from darkroom.training.after_step import after_step, write_strip
 from darkroom.training.averages import state_of, write_kept
 from darkroom.training.changed_code import work_name
@@ -28,7 +28,7 @@ from darkroom.training.processes import unshard, whole
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.remote import open_place
 from darkroom.training.saver import Saver
-from darkroom.training.start import Places, open_training
+from darkroom.training.start import OutputPaths, open_training
 from darkroom.training.state import PARAMETERS, left
 from darkroom.training.trackers import log_model, log_parameters, start_trackers, stop_trackers
 from darkroom.training.train_state import TrainState
@@ -42,7 +42,7 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def train(recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
+def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
     """Train `recipe` to its last image, from the newest checkpoint where there is one, and write its curves.
 
     With several processes, only the first returns; the others end here, since one writes the outputs.
@@ -107,7 +107,9 @@ def remaining_batches(state: TrainState) -> Iterator[Batch]:
     )
 
 
-def _run_steps(state: TrainState, places: Places, journal: Journal | None, signals: list[int], saver: Saver) -> None:
+def _run_steps(
+    state: TrainState, places: OutputPaths, journal: Journal | None, signals: list[int], saver: Saver
+) -> None:
     """Take the optimizer steps that remain; record, log, save and stop between them where each is due."""
     first, saved = state.processes.first, state.images
     for batch in remaining_batches(state):
@@ -116,7 +118,7 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, signa
         _keep_weights(state, places)
         entry = record(state, before) if is_due(state, before) else None
         after_step(state, places.logs, journal, before, entry)
-        stable.leave(state, places.state)  # with what the strip holds
+        wsd_checkpoint.leave(state, places.state)  # with what the strip holds
         # The first process watches the clock, and any may have had the signal.
         stop, save = state.processes.agree(signals[0] if signals else 0, int(first and saver.due()))
         if stop or save:
@@ -138,8 +140,8 @@ def _run_steps(state: TrainState, places: Places, journal: Journal | None, signa
     saver.finish(raises=True)
 
 
-def _keep_weights(state: TrainState, places: Places) -> None:
-    """Write the weights of `keep_every` that the last optimizer step has reached, before the checkpoint."""
+def _keep_weights(state: TrainState, places: OutputPaths) -> None:
+    """Write the weights of `save_every` that the last optimizer step has reached, before the checkpoint."""
     if state.images not in state.settings.kept_images:
         return
     state.finite.settle(state.images)
@@ -166,7 +168,7 @@ def _require_images(recipe: Recipe, settings: Training) -> None:
         )
 
 
-def _saver(state: TrainState, places: Places, work: str) -> Saver:
+def _saver(state: TrainState, places: OutputPaths, work: str) -> Saver:
     """Return the writer of checkpoints, after checking that they fit on the disk."""
     settings, run, size = state.settings, state.run, state.checkpoint_bytes
     there = sum(file.stat().st_size for folder in checkpoint.folders(places.state) for file in folder.iterdir())
@@ -174,7 +176,7 @@ def _saver(state: TrainState, places: Places, work: str) -> Saver:
         places.state.mkdir(parents=True, exist_ok=True)
         # One more than are kept while one is written; averaged and raw weights: outputs, and twice those on the way.
         sets = 1 + 2 * len(settings.kept_images)
-        more = int(stable.lengthless(state.recipe, settings))  # where the decay begins
+        more = int(wsd_checkpoint.is_independent_of_length(state.recipe, settings))  # where the decay begins
         needed = (run.keep + 1 + more) * size + 2 * sets * state.weight_bytes - there
         guards.require_disk(places.state, needed, f"a training that keeps {run.keep} checkpoints")
     place = open_place(run.checkpoints_to if state.processes.first else None, work, run.keep)

@@ -15,7 +15,7 @@ from darkroom.training.checkpoint import Tensors
 from darkroom.training.guards import is_disk_full, require_disk
 
 SHARE = 0.01  # of the training's time that saving may take, as measured; half of what is promised
-_SHORTEST = 15.0  # seconds between two checkpoints, at least, where `at_risk` allows
+_SHORTEST = 15.0  # seconds between two checkpoints, at least, where `max_lost_seconds` allows
 _PATIENCE = 300.0  # seconds that the end of a training waits for a copy elsewhere
 _GUESS = 2e9  # bytes a second that a first checkpoint is taken to cost
 
@@ -24,8 +24,8 @@ class Saver:
     """Writes the checkpoints of a training in a thread of its own, so that the training waits for a copy alone.
 
     The cadence adapts: a checkpoint costs the training's wait for the copy and the thread's CPU time, and the next one
-    comes when that is `SHARE` of the time since; but never so late that a kill could cost more than `run.at_risk`
-    seconds, the writing included. `after` copies a checkpoint elsewhere, in a thread of its own: as many as it manages,
+    comes when that is `SHARE` of the time since; but never so late that a kill could cost more than
+    `run.max_lost_seconds` seconds, the writing included. `after` copies a checkpoint elsewhere, in a thread of its own: as many as it manages,
     the last one in any case. What it raises is printed and stops nothing.
     """
 
@@ -45,14 +45,14 @@ class Saver:
     def interval(self) -> float:
         """Seconds from one checkpoint to the next."""
         cheap = max(self._cost / SHARE, _SHORTEST)
-        return min(cheap, max(self._run.at_risk - self._written, self._run.at_risk / 2))
+        return min(cheap, max(self._run.max_lost_seconds - self._written, self._run.max_lost_seconds / 2))
 
     def due(self) -> bool:
         """Return whether it is time for a checkpoint; a busy writer puts it off while little is at risk."""
         waited = time.monotonic() - self._at
         if waited < self.interval:
             return False
-        return not self._busy() or waited >= self._run.at_risk
+        return not self._busy() or waited >= self._run.max_lost_seconds
 
     def save(self, images: int, groups: Mapping[str, Tensors], metadata: Mapping[str, Any], wait: bool) -> None:
         """Write a checkpoint: beside the training, or at once where `wait` is true.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from darkroom.training.recipe import Recipe
     from darkroom.training.train_state import TrainState
 
-# From a recipe, its settings, the section `run` and the places of a training (`Places`) to its end: the loop.
+# From a recipe, its settings, the section `run` and the places of a training (`OutputPaths`) to its end: the loop.
 Train = Callable[["Recipe", Training, Run, Any], "TrainState"]
 LOGS = Path("logs")
 NOT_TRAINED = {"images_seen": 0, "selected": "last", "best_validation": None}  # in the manifest of imported weights
@@ -36,7 +36,7 @@ class Job:
     metadata: of the manifest, besides what every training says of itself.
     recipe: what is trained; None: the weights are written as they are, and the curves have no point.
     raw: whether the weights that were not averaged are written too, to `raw/`.
-    kept: whether the weights of `keep_every` are written too.
+    kept: whether the weights of `save_every` are written too.
     prepare: called with the state folder before the training.
     measure: called while the model has its averaged weights; what it returns joins the manifest.
     finish: called when the model is written.
@@ -109,7 +109,7 @@ def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
     # Imported here: a stage that trains nothing needs no torch.
     from darkroom.device import set_up_device
     from darkroom.training.loop import train as loop
-    from darkroom.training.start import Places
+    from darkroom.training.start import OutputPaths
 
     with open_state(spec.stage, spec.item) as folder:
         job = spec.open(set_up_device(spec.training.threads, spec.run.device))
@@ -120,7 +120,7 @@ def run_training(spec: TrainingSpec, train: Train | None = None) -> None:
             return
         if job.prepare is not None and _leads():
             job.prepare(folder)
-        places = Places(folder, spec.curves, LOGS / file_name(spec.stage, spec.item))
+        places = OutputPaths(folder, spec.curves, LOGS / file_name(spec.stage, spec.item))
         state = (train or loop)(job.recipe, spec.training, spec.run, places)
         _write(spec, job, state, folder)
 
@@ -146,11 +146,11 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
 def save_weights(state: TrainState, place: Path, folder: Path, job: Job) -> Mapping[str, Any]:
     """Write what a training with the state folder `place` leaves to the folder of a model.
 
-    That is averaged weights; with `job.raw` raw ones, to `raw/`; and with `job.kept` those that `keep_every` kept, to
+    That is averaged weights; with `job.raw` raw ones, to `raw/`; and with `job.kept` those that `save_every` kept, to
     `checkpoints/images-N/`, raw ones to `raw/` there. Returns what `job.save` says of the averaged weights.
 
     Raises:
-        DarkroomError: weights that `keep_every` kept are missing or damaged.
+        DarkroomError: weights that `save_every` kept are missing or damaged.
     """
     from darkroom.training.averages import kept_folder, read_kept
 

@@ -8,7 +8,7 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.training import Training
-from darkroom.training import checkpoint, stable
+from darkroom.training import checkpoint, wsd_checkpoint
 from darkroom.training.changed_code import choose_checkpoint, work_name
 from darkroom.training.initial import initialise
 from darkroom.training.muon import Muon
@@ -22,7 +22,7 @@ from darkroom.training.train_state import TrainState
 
 
 @dataclass(frozen=True)
-class Places:
+class OutputPaths:
     """Where a training writes: its state, its curves (a declared output), and its logs (not declared)."""
 
     state: Path
@@ -30,7 +30,7 @@ class Places:
     logs: Path
 
 
-def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
+def open_training(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
     """Return a training at its first image, or where its newest checkpoint left it.
 
     Raises:
@@ -40,8 +40,8 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: Places) 
     processes = Processes(settings.processes)
     if run.activation_checkpointing:
         checkpoint_activations(recipe.blocks)
-    if processes.sharded and settings.keep_every:
-        raise DarkroomError("FSDP shards what `keep_every` writes: leave it empty.")
+    if processes.sharded and settings.save_every:
+        raise DarkroomError("FSDP shards what `save_every` writes: leave it empty.")
     code = left(places.state, CODE) if processes.first else {}
     folder, changed = processes.collect(_checkpoint(recipe, settings, run, places.state, code, processes.first))[0]
     modules = dict(recipe.modules)
@@ -75,13 +75,13 @@ def _checkpoint(
     if begin is not None:
         return begin, changed
     place = open_place(run.checkpoints_from, work_name(state, code), run.keep)
-    if place is not None and settings.keep_every:
+    if place is not None and settings.save_every:
         raise DarkroomError(
-            "`keep_every` leaves weights beside the checkpoints, which are not copied elsewhere: "
+            "`save_every` leaves weights beside the checkpoints, which are not copied elsewhere: "
             f"copy {state} by hand, or train without `run.checkpoints_from`."
         )
     folder = place.fetch(state) if place is not None else None
-    return folder or stable.find(state, recipe, settings, code), False
+    return folder or wsd_checkpoint.find(state, recipe, settings, code), False
 
 
 def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str, torch.optim.Optimizer]:

@@ -82,7 +82,7 @@ def lengthless_key(who: Mapping[str, Any]) -> str:
 
 
 def stable_folder(stage: str, item: str | None, who: Mapping[str, Any]) -> Path:
-    """Return where a training leaves the checkpoint at the beginning of its decay, for longer ones: see `stable.py`."""
+    """Return where a training leaves the checkpoint at the beginning of its decay, see `wsd_checkpoint.py`."""
     return stable_root() / f"{file_name(stage, item)}-{lengthless_key(who)}"
 
 

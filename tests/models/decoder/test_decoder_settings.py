@@ -61,4 +61,4 @@ def test_what_cannot_enlarge_is_refused(low: dict[str, Any], changes: dict[str, 
 @pytest.mark.parametrize("way", [{"image_tokens": 2}, {"image_to_time": True}, {"image_map": 2}])
 def test_each_way_by_itself_tells_a_u_net_the_embedding(way: dict[str, Any]) -> None:
     told: UNet = section(model={**NOT_TOLD, **way})
-    assert told.told_image and told.conditioned
+    assert told.image_conditioned and told.conditioned

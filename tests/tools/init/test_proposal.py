@@ -16,7 +16,17 @@ from darkroom.data.splits import split_of
 from darkroom.metrics.score import count_blocks
 from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, split_seed, splits, trainings
+from darkroom.tools.init.proposal import (
+    BATCH,
+    TIERS,
+    Tier,
+    InitOptions,
+    longest,
+    propose,
+    split_seed,
+    splits,
+    trainings,
+)
 from darkroom.tools.init.writing import text_of
 
 FACTS = Facts(
@@ -29,7 +39,7 @@ SOURCE = {"source": "digits", "path": "data/none", "embeddings": "data/none"}
 @pytest.mark.parametrize(("text", "generator"), [(False, "dit"), (True, "dit"), (False, "none")])
 def test_few_images_give_each_split_what_the_stages_need(clone: Path, text: bool, generator: str) -> None:
     """Whatever their number and their names are."""
-    wish = Wish("mine", {"source": "folder", "path": "docs", "embeddings": "data/none"}, text, generator)
+    wish = InitOptions("mine", {"source": "folder", "path": "docs", "embeddings": "data/none"}, text, generator)
     choices = propose(FACTS, wish, TIERS[0], MACHINES[0], dict.fromkeys(trainings(wish), 9600))
     params = validated(yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices)))
     for images in range(40, 261):
@@ -52,7 +62,7 @@ def test_every_size_of_networks_is_valid(clone: Path, tier: Tier, machine: int) 
     """`text_of` checks what comes out. Each machine has each size with another wish."""
     wishes, sizes = [(False, "dit"), (True, "dit"), (False, "none")], [None, 16, 48]
     for (text, generator), size in zip(wishes, sizes[machine:] + sizes[:machine], strict=True):
-        wish = Wish("mine", SOURCE, text, generator, size)
+        wish = InitOptions("mine", SOURCE, text, generator, size)
         lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
         text_of((clone / "params.yaml").read_text(), propose(FACTS, wish, tier, MACHINES[machine], lengths))
 
@@ -63,7 +73,7 @@ def test_every_size_of_networks_is_valid(clone: Path, tier: Tier, machine: int) 
 def test_no_image_is_stored_larger_than_it_shows(side: int, size: int, says: str) -> None:
     facts = replace(FACTS, side=(side, side, side))
     for wanted in (None, 16):
-        wish = Wish("mine", SOURCE, False, "dit", wanted)
+        wish = InitOptions("mine", SOURCE, False, "dit", wanted)
         lengths = dict.fromkeys(trainings(wish), 9600)
         found = propose(facts, wish, TIERS[-1], MACHINES[0], lengths)["ingest.image_size"]
         assert (found.value, says in found.reason) == ((size, True) if wanted is None else (16, False))
@@ -71,7 +81,7 @@ def test_no_image_is_stored_larger_than_it_shows(side: int, size: int, says: str
 
 @pytest.mark.parametrize(("text", "generator"), [(False, "dit"), (True, "dit"), (False, "none")])
 def test_a_reason_stands_behind_its_value(clone: Path, text: bool, generator: str) -> None:
-    wish, tier = Wish("mine", SOURCE, text, generator, None), TIERS[1]
+    wish, tier = InitOptions("mine", SOURCE, text, generator, None), TIERS[1]
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     choices = propose(FACTS, wish, tier, MACHINES[0], lengths)
     found = YAML().load(text_of((clone / "params.yaml").read_text(), choices))
@@ -83,7 +93,7 @@ def test_a_reason_stands_behind_its_value(clone: Path, text: bool, generator: st
 
 
 def test_images_without_a_class_are_kept_however_few() -> None:
-    wish = Wish("mine", SOURCE, False, "dit", None)
+    wish = InitOptions("mine", SOURCE, False, "dit", None)
     lengths = dict.fromkeys(trainings(wish), 9600)
     found = propose(replace(FACTS, unlabelled=0.004), wish, TIERS[0], MACHINES[0], lengths)
     assert found["ingest.default_label"] == ("other", "0.4% of the images have no class")
@@ -107,7 +117,7 @@ def test_where_there_are_captions_the_transformer_reads_them_and_has_all_cores(c
     lengths = dict.fromkeys(BATCH, 9600)
     read = {}
     for text in (True, False):
-        wish = Wish("mine", SOURCE, text)
+        wish = InitOptions("mine", SOURCE, text)
         choices = propose(FACTS, wish, TIERS[0], Machine(4), lengths)
         values = yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
         read[text] = values["train_generator"]
@@ -120,7 +130,7 @@ def test_where_there_are_captions_the_transformer_reads_them_and_has_all_cores(c
 
 
 def test_one_class_is_not_guided_and_after_a_short_training_others_are_strongly(clone: Path) -> None:
-    wish, enough = Wish("mine", SOURCE, text=False), TIERS[0].enough["train_generator"]
+    wish, enough = InitOptions("mine", SOURCE, text=False), TIERS[0].enough["train_generator"]
     for classes, images, guidance in (
         ({"cat": 9}, 6400, 1.0),
         (FACTS.classes, 6400, 2.5),
@@ -134,7 +144,7 @@ def test_one_class_is_not_guided_and_after_a_short_training_others_are_strongly(
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_half_the_precision_is_for_what_is_quicker_in_it(machine: Machine) -> None:
-    wish = Wish("mine", SOURCE, text=True)
+    wish = InitOptions("mine", SOURCE, text=True)
     choices = propose(FACTS, wish, TIERS[0], machine, dict.fromkeys(BATCH, 9600))
     halved = {key.partition(".")[0] for key, choice in choices.items() if choice.value == "bf16"}
     on_cpu = {"train_tokenizer"} if machine.bf16 else set()

@@ -13,7 +13,7 @@ from darkroom.models.generators.dit.settings import Model
 from darkroom.params.stage import DVC, items, lookup, read_yaml, resolve, scope, spread_over, stage_entry
 from darkroom.tools.cores import Machine
 from darkroom.tools.editing import leaves
-from darkroom.tools.init.proposal import TIERS, Wish, propose, trainings
+from darkroom.tools.init.proposal import TIERS, InitOptions, propose, trainings
 from darkroom.tools.init.writing import text_of
 from tools.init.conftest import Pictures, classes
 from tools.init.test_proposal import FACTS
@@ -33,7 +33,7 @@ def written(clone: Path, pictures: Pictures) -> dict[str, Any]:
     Without CLIP; the default decoder makes latents.
     """
     source = {"source": "folder", "path": str(pictures("mine", classes("cat", "dog"))), "embeddings": "data/none"}
-    wish = Wish("mine", source, text=False)
+    wish = InitOptions("mine", source, text=False)
     choices = propose(FACTS, wish, SMALL, Machine(2), {name: SMALL.enough[name] for name in trainings(wish)})
     values = yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices))
     values["train_decoder"] |= {"tokenizer": "models/tokenizer", "latents": "data/latents"}

@@ -14,7 +14,7 @@ from darkroom.tools.plan.table import StagePlan
 from darkroom.training import after_step
 from darkroom.training.loop import train
 from darkroom.training.recipe import Phase, Recipe
-from darkroom.training.start import Places
+from darkroom.training.start import OutputPaths
 from helpers import run, training
 
 IN, STEPS = 12, 30
@@ -108,7 +108,7 @@ def rehearsed(tmp_path, monkeypatch):
 
 
 def places(folder):
-    return Places(folder / "state", folder / "curves", folder / "logs")
+    return OutputPaths(folder / "state", folder / "curves", folder / "logs")
 
 
 CASES = [

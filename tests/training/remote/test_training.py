@@ -6,15 +6,15 @@ import pytest
 from darkroom.training import checkpoint
 from darkroom.training.loop import train
 from darkroom.training.remote import open_place
-from darkroom.training.start import Places
+from darkroom.training.start import OutputPaths
 from helpers import run, training
 from training.test_loop import Toy, curves, weights
 
 KEY = "train_toy-0123456789abcdef"
 
 
-def places(machine) -> Places:
-    return Places(machine / "state" / KEY, machine / "curves", machine / "logs")
+def places(machine) -> OutputPaths:
+    return OutputPaths(machine / "state" / KEY, machine / "curves", machine / "logs")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_second_machine_ends_the_training_bit_for_bit(tmp_path, monkeypatch, s
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
         patch.setattr(checkpoint, "save", save_and_push)
-        train(Toy(die), training(), run(at_risk=1e-9), first)
+        train(Toy(die), training(), run(max_lost_seconds=1e-9), first)
     if damaged:
         newest = sorted(name for name in store if name.endswith("modules.safetensors"))[-1]
         data = bytearray(store[newest].getvalue())

@@ -44,7 +44,7 @@ RELATIONS = ("left of", "right of", "above", "below")
 STREAM = "scenes"  # name of the random stream of the scenes of the data
 _TRIES = 64  # random arrangements made at once
 
-Places = NDArray[np.float64]  # x, y of each centre in each arrangement, (N, count, 2)
+OutputPaths = NDArray[np.float64]  # x, y of each centre in each arrangement, (N, count, 2)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _SceneRng:
         return int(self.generator.random() * count)
 
     def places(
-        self, count: int, radius: float, fits: Callable[[Places], NDArray[np.bool_]]
+        self, count: int, radius: float, fits: Callable[[OutputPaths], NDArray[np.bool_]]
     ) -> list[tuple[float, float]]:
         """Return x, y of `count` random centres whose boxes are within the border and fit (rejection sampling)."""
         low = radius + MARGIN
@@ -124,7 +124,7 @@ def _several(draws: _SceneRng) -> tuple[Thing, ...]:
     radius = draws.number(*RADII[size])
     count = 2 + draws.below(2)
 
-    def apart(tries: Places) -> NDArray[np.bool_]:
+    def apart(tries: OutputPaths) -> NDArray[np.bool_]:
         far = [
             np.abs(tries[:, first] - tries[:, second]).max(axis=-1) >= 2 * radius + GAP
             for first in range(count)
@@ -144,7 +144,7 @@ def _two(draws: _SceneRng) -> tuple[Thing, ...]:
     wanted = RELATIONS[draws.below(len(RELATIONS))]
     axis = 0 if wanted in ("left of", "right of") else 1
 
-    def related(tries: Places) -> NDArray[np.bool_]:
+    def related(tries: OutputPaths) -> NDArray[np.bool_]:
         along = tries[:, 1, axis] - tries[:, 0, axis]
         across = np.abs(tries[:, 1, 1 - axis] - tries[:, 0, 1 - axis])
         forward = along if wanted in ("left of", "above") else -along

@@ -15,7 +15,7 @@ from darkroom.params.section import NO_FILE
 def dropouts_of(source: str, unet: UNet) -> dict[str, float]:
     """Return keys and values of the fractions of conditions that a U-Net is trained without; `source`: its section."""
     fractions = {}
-    if unet.told_image:
+    if unet.image_conditioned:
         fractions[f"{source}.image_dropout"] = unet.diffusion.image_dropout
     if unet.model.text_tokens:
         fractions[f"{source}.text_dropout"] = unet.diffusion.text_dropout
@@ -111,7 +111,7 @@ def _embeddings_fit(params: Any, cascade: dict[str, UNet]) -> None:
     """
     for name, unet in cascade.items():
         key, embed = f"train_decoder.unets.{name}", params.embed_clip
-        if unet.clip != NO_FILE and unet.told_image and not embed.normalise:
+        if unet.clip != NO_FILE and unet.image_conditioned and not embed.normalise:
             remedy = "and what is computed while training has length 1: set the latter to true"
             refuse_both(params, f"{key}.clip", "embed_clip.normalise", remedy)
         if unet.model.text_tokens and not embed.encodings:

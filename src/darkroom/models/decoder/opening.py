@@ -73,7 +73,7 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
         DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or the weights that it has.
     """
     begun, seed = initial_manifest(section.unets[name].weights, "decoder"), section.training_of(name).seed
-    told = section.unets[name].told_image and section.unets[name].embeddings != NO_FILE
+    told = section.unets[name].image_conditioned and section.unets[name].embeddings != NO_FILE
     images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
     catalog.require_parts(images["train"].sources)
     how = section.unets[name].augment
@@ -136,7 +136,7 @@ def _condition(
     opened: DecoderData, settings: UNet, begun: Mapping[str, Any], images: dict[str, ImageShards], device: torch.device
 ) -> None:
     """Let the rows carry embeddings of CLIP, or the captions that it embeds while training."""
-    image, text = settings.told_image, settings.model.text_tokens
+    image, text = settings.image_conditioned, settings.model.text_tokens
     if settings.clip != NO_FILE:
         clip = load_clip(Path(settings.clip)).to(device)
         for split, rows in opened.rows.items():
@@ -194,7 +194,7 @@ def config_of(settings: UNet, opened: DecoderData) -> UNetConfig:
         channels=tuple(settings.model.channels),
         attention=tuple(settings.model.attention),
         **named,
-        embed_dim=opened.embed_dim if settings.told_image else 0,
+        embed_dim=opened.embed_dim if settings.image_conditioned else 0,
         embedding_noise=bool(settings.diffusion.embedding_noise),
         text_shape=opened.text_shape if settings.model.text_tokens else None,
         low=low,

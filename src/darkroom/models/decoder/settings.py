@@ -89,7 +89,7 @@ class TrainDecoder(Section):
                     f"unets.{name}.augment.{unet.augment.asked} changes the images, and `latents` ({self.latents}) are "
                     f"of the images as they are: take it out, or set latents to {NO_FILE}"
                 )
-            if unet.clip != NO_FILE and unet.told_image:
+            if unet.clip != NO_FILE and unet.image_conditioned:
                 yield f"unets.{name}.clip reads images, and with stored latents none are read: set latents to {NO_FILE}"
         if self.latents != NO_FILE and self.tokenizer == NO_FILE:
             yield "latents are named, and no tokenizer whose they are: it is models/tokenizer"

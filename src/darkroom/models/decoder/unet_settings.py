@@ -168,14 +168,14 @@ class UNet(Section):
         return require_known(values, OWN_TRAINING, "a U-Net")
 
     @property
-    def told_image(self) -> bool:
+    def image_conditioned(self) -> bool:
         """Whether it is conditioned on the image embedding."""
         return bool(self.model.image_tokens or self.model.image_to_time or self.model.image_map)
 
     @property
     def conditioned(self) -> bool:
         """Whether it is conditioned on CLIP's embeddings at all."""
-        return self.told_image or self.model.text_tokens
+        return self.image_conditioned or self.model.text_tokens
 
     def _misfits(self) -> Iterator[str]:
         low, size = self.low_size, self.size
@@ -208,12 +208,12 @@ class UNet(Section):
             )
         if not self.conditioned and named:
             yield f"`{named[0]}` is {getattr(self, named[0])}, and none of {_READERS} reads it: set it to {NO_FILE}"
-        if (key := self.augment.asked) and self.embeddings != NO_FILE and self.told_image:
+        if (key := self.augment.asked) and self.embeddings != NO_FILE and self.image_conditioned:
             yield (
                 f"augment.{key} changes the images, and `embeddings` ({self.embeddings}) are of the images as "
                 f"they are: take augment.{key} out, or set `embeddings` to {NO_FILE} and `clip` to models/clip"
             )
-        if self.diffusion.embedding_noise and not self.told_image:
+        if self.diffusion.embedding_noise and not self.image_conditioned:
             yield (
                 "diffusion.embedding_noise is of the image embedding, which model.image_tokens, model.image_to_time or "
                 "model.image_map would read: set one of these, or it to 0.0"

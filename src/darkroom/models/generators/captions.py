@@ -15,7 +15,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import Clip, tokens_of
 from darkroom.models.clip.settings import OPENAI
-from darkroom.models.generators.conditions import Asked, Captioned, Condition, asked_stored, condition_of
+from darkroom.models.generators.conditions import ConditionSource, Captioned, Condition, asked_stored, condition_of
 
 _COVERED = 0.99  # the fraction of captions that is read whole where params.yaml names no length
 
@@ -80,7 +80,7 @@ def read(texts: Sequence[str | None], length: int) -> dict[str, Tensor]:
     return {"caption": torch.from_numpy(tokens)}
 
 
-def asked_captions(images: ImageShards, classes: Sequence[str], length: int) -> Asked:
+def asked_captions(images: ImageShards, classes: Sequence[str], length: int) -> ConditionSource:
     """Return what is asked by the captions of a split, image i by that of the row drawn i-th: see `asked_stored`."""
     texts = images.captions
 
@@ -93,14 +93,16 @@ def asked_captions(images: ImageShards, classes: Sequence[str], length: int) -> 
 _BATCH = 64  # texts in a forward pass, the last one padded: a text's embedding does not depend on their number
 
 
-def asked_texts(texts: Sequence[str], stored: Mapping[str, Tensor]) -> Asked:
+def asked_texts(texts: Sequence[str], stored: Mapping[str, Tensor]) -> ConditionSource:
     """Return what is asked by texts and their embeddings or tokens, by the numbers of images modulo theirs."""
 
     def condition(numbers: Any) -> Condition:
         rows = torch.from_numpy(numbers) % len(texts)
         return condition_of({name: value[rows] for name, value in stored.items()})
 
-    return Asked(condition, caption=lambda numbers: [texts[number % len(texts)] for number in numbers.tolist()])
+    return ConditionSource(
+        condition, caption=lambda numbers: [texts[number % len(texts)] for number in numbers.tolist()]
+    )
 
 
 def embedded(clip: Clip, texts: Sequence[str], manifest: Mapping[str, Any]) -> dict[str, Tensor]:

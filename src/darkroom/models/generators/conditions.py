@@ -232,7 +232,7 @@ def rows_of(condition: Condition, rows: Tensor) -> Condition:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ConditionSource:
     """What generated images are asked to show, each by its number.
 
     condition: gives what the network reads, of numbers (N,), on the CPU.
@@ -245,12 +245,12 @@ class Asked:
     caption: Callable[[Numbers], list[str]] | None = None
 
 
-NOTHING = Asked(lambda numbers: None)
+NOTHING = ConditionSource(lambda numbers: None)
 
 
-def asked_classes(class_of: ClassOf) -> Asked:
+def asked_classes(class_of: ClassOf) -> ConditionSource:
     """Return what is asked of a generator of classes."""
-    return Asked(lambda numbers: torch.from_numpy(class_of(numbers)), class_of)
+    return ConditionSource(lambda numbers: torch.from_numpy(class_of(numbers)), class_of)
 
 
 def asked_stored(
@@ -258,7 +258,7 @@ def asked_stored(
     condition: str,
     classes: Sequence[str],
     read: Callable[[NDArray[np.int64]], Condition] | None = None,
-) -> Asked:
+) -> ConditionSource:
     """Return what is asked of a generator of images or of texts: image i is made of the stored row drawn i-th, in turn.
 
     Args:
@@ -289,7 +289,7 @@ def asked_stored(
         assert isinstance(shards, EmbeddingShards)  # of images the caller says how they are read
         return Embedded.of(shards.__getitems__(rows, READ[condition]))
 
-    return Asked(
+    return ConditionSource(
         lambda wanted: (read or stored)(row_of(wanted)),
         (lambda wanted: known[wanted % len(rows)]) if (known >= 0).all() else None,
         lambda wanted: [captions[row] or shards.keys_of([row])[0] for row in row_of(wanted).tolist()],

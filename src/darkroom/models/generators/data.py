@@ -16,7 +16,7 @@ from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.device import to_device
 from darkroom.models.generators.captions import Captions, asked_captions
-from darkroom.models.generators.conditions import NOTHING, Asked, asked_classes, asked_stored, balanced
+from darkroom.models.generators.conditions import NOTHING, ConditionSource, asked_classes, asked_stored, balanced
 from darkroom.models.generators.dit.settings import DiTDiffusion
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.tokenizers.protocol import Tokenizer
@@ -90,7 +90,7 @@ class GeneratorData:
     latents: LatentShards
     tokenizer: Tokenizer
     catalog: Catalog
-    asked: Asked
+    asked: ConditionSource
     embeddings: EmbeddingShards | None = None
     captions: Captions | None = None
 
@@ -160,7 +160,7 @@ class GeneratorData:
 
 def _captioned(
     folder: Path, shards: Mapping[str, LatentShards], catalog: Catalog, context: int | None
-) -> tuple[dict[str, CaptionedLatents], Asked]:
+) -> tuple[dict[str, CaptionedLatents], ConditionSource]:
     """Return the latents of the splits with the captions of their images, and what is asked by captions."""
     images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
     catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image

@@ -11,7 +11,7 @@ from darkroom.device import in_float32, to_device
 from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.samplers import Solver, euler_along, follow, heun_along, multistep, times_of
-from darkroom.models.generators.conditions import Asked, Condition, condition_of, rows_of
+from darkroom.models.generators.conditions import ConditionSource, Condition, condition_of, rows_of
 from darkroom.models.generators.data import GeneratorData, drawn_latents
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
@@ -70,7 +70,7 @@ class DistilledRecipe(Recipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(self.model.blocks)
         self.train, self.val = data.train, data.val
-        self.asked: Asked = data.asked
+        self.asked: ConditionSource = data.asked
         steps = -(-how.count // calls)
         times = times_of(self.objective, calls * steps)
         self.ways = [times[at : at + steps + 1] for at in range(0, calls * steps, steps)]

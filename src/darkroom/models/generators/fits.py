@@ -157,9 +157,9 @@ def _require_weights(params: Any) -> None:
         labels = {"sample_generator.common.labels": None} if common.labels == "frequency" else {}
         _require_plain(params, _CHOSEN | labels, "train_generator.kind", "which has no training of its own")
     elif common.checkpoint is not None and common.checkpoint not in section.own_training.kept_images:
-        every = section.own_training.keep_every
+        every = section.own_training.save_every
         refuse(
-            f"`sample_generator.common.checkpoint` is {common.checkpoint}, and `train_generator.training.keep_every` "
+            f"`sample_generator.common.checkpoint` is {common.checkpoint}, and `train_generator.training.save_every` "
             f"is {'null, so none is kept' if every is None else every}: set the former to a multiple of the latter "
             "below the training's images, rounded up to whole batches."
         )

@@ -115,7 +115,7 @@ def _kept(folder: Path, images: int | None) -> Path:
         raise ArtifactError(
             f"`sample_generator.common.checkpoint` is {images}, and {folder} keeps the weights of "
             f"{', '.join(map(str, known)) or 'its end alone'}: set the former to one of them, or "
-            "`train_generator.training.keep_every`, and train again."
+            "`train_generator.training.save_every`, and train again."
         )
     return place
 

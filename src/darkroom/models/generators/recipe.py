@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from darkroom.models.evaluators.evaluation import Evaluation
-from darkroom.models.generators.conditions import Asked, asked_classes, balanced, by_frequency
+from darkroom.models.generators.conditions import ConditionSource, asked_classes, balanced, by_frequency
 from darkroom.models.generators.data import GeneratorData
 from darkroom.models.generators.sampler import Sampler, generate
 from darkroom.params.training import Training
@@ -30,7 +30,7 @@ class GeneratorRecipe(Recipe):
     model: Any
     evaluation: Evaluation | None = None
     evaluation_settings: Any
-    asked: Asked | None = None
+    asked: ConditionSource | None = None
     counts: Sequence[int] | None = None
 
     @classmethod

@@ -114,7 +114,7 @@ class Common(Section):
     weights: Literal["ema", "raw"] = "ema"
     """Averaged weights (ema), or those of the last optimizer step (raw)."""
     checkpoint: Positive | None = None
-    """Images seen by the weights, of those that the training's keep_every kept; null: its end."""
+    """Images seen by the weights, of those that the training's save_every kept; null: its end."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """fp32, or autocast of the generator to bf16; the tokenizer decodes in fp32."""
     tf32: bool = False

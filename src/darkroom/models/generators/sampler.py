@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import sha256_json
-from darkroom.models.generators.conditions import Asked, Condition, asked_classes, balanced
+from darkroom.models.generators.conditions import ConditionSource, Condition, asked_classes, balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.training.state import CODE, left
 
@@ -82,7 +82,11 @@ class Sampler(Protocol):
 
 
 def generate(
-    sampler: Sampler, request: Request, settings: Any, starts: Sequence[int] | None = None, asked: Asked | None = None
+    sampler: Sampler,
+    request: Request,
+    settings: Any,
+    starts: Sequence[int] | None = None,
+    asked: ConditionSource | None = None,
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield images in batches, uint8 (n, C, H, W), n at most `request.batch`.
 
@@ -103,7 +107,7 @@ def generate(
         yield images[: request.images - start].cpu().numpy()
 
 
-def placed(asked: Asked, numbers: NDArray[np.int64], device: torch.device) -> Condition:
+def placed(asked: ConditionSource, numbers: NDArray[np.int64], device: torch.device) -> Condition:
     """Return what images are asked to show, on a device."""
     condition = asked.condition(numbers)
     return None if condition is None else condition.to(device)

@@ -235,7 +235,7 @@ def sample_prior(
 
 
 @dataclass(frozen=True)
-class Imagination:
+class TextToImage:
     """A prior and a decoder of the same CLIP, and how the prior is sampled; `seed` is of all its noise."""
 
     prior: Prior

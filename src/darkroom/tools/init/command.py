@@ -17,7 +17,7 @@ from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
-from darkroom.tools.init.proposal import Wish, propose, training_images
+from darkroom.tools.init.proposal import InitOptions, propose, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.writing import LAST, begin_from, header, restored, text_of
@@ -41,7 +41,7 @@ def init(request: Request) -> str:
             f"--text needs captions of most images, and not all the same; here {facts.captioned:.0%} have "
             f"one{', always the same' if facts.captioned > 0.5 else ''}. docs/own-images.md says where captions may be."
         )
-    wish = Wish(subject.name, entry(subject, facts.found), text, request.generator, request.size)
+    wish = InitOptions(subject.name, entry(subject, facts.found), text, request.generator, request.size)
     seconds = request.minutes * 60 * MARGIN
     with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
@@ -55,7 +55,7 @@ def init(request: Request) -> str:
 
 
 def report(
-    subject: Subject, facts: Facts, wish: Wish, request: Request, measured: Measured, lengths: Mapping[str, int]
+    subject: Subject, facts: Facts, wish: InitOptions, request: Request, measured: Measured, lengths: Mapping[str, int]
 ) -> str:
     """Return the findings and decisions, up to twenty lines, from the template found.txt beside this file."""
     environment = Environment(
@@ -93,7 +93,7 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
     return aligned(rows)
 
 
-def after(facts: Facts, wish: Wish, request: Request) -> list[str]:
+def after(facts: Facts, wish: InitOptions, request: Request) -> list[str]:
     """Return the next steps, and where the old params.yaml is."""
     then = "" if wish.generator == "none" else ", then the samples beside real images"
     lines = [

@@ -10,7 +10,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
 from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.proposal import BATCH, TIERS, Tier, Wish, longest, propose, trainings
+from darkroom.tools.init.proposal import BATCH, TIERS, Tier, InitOptions, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
 from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
@@ -102,7 +102,7 @@ def worth(measured: Measured, lengths: Mapping[str, int]) -> float:
 
 
 def measure_sizes(
-    before: str, facts: Facts, wish: Wish, machine: Machine, seconds: float
+    before: str, facts: Facts, wish: InitOptions, machine: Machine, seconds: float
 ) -> tuple[list[tuple[Measured, dict[str, int]]], list[str]]:
     """Return networks of one size or of two, measured, with the trainings that fit; and sentences on sizes passed over.
 
@@ -134,7 +134,7 @@ def measure_sizes(
     return found, notes
 
 
-def _measure(before: str, facts: Facts, wish: Wish, tier: Tier, machine: Machine) -> Measured:
+def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: Machine) -> Measured:
     """Return what each stage takes with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
@@ -171,6 +171,6 @@ def reading(found: Planned, part: str, facts: Facts) -> Planned:
     return replace(found, jobs={**found.jobs, name: replace(job, seconds=seconds)})
 
 
-def _may_suffice(facts: Facts, wish: Wish, tier: Tier) -> bool:
+def _may_suffice(facts: Facts, wish: InitOptions, tier: Tier) -> bool:
     """Return whether so many images are worth networks of a size, however long they are trained."""
     return all(longest(name, facts, tier) >= FEW * tier.enough[name] for name in trainings(wish))

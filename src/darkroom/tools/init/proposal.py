@@ -97,7 +97,7 @@ _RESET: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class InitOptions:
     """What the person asked for.
 
     generator: what makes images: dit, the transformer, of classes or of captions; none.
@@ -110,7 +110,7 @@ class Wish:
     size: int | None = None  # pixels of the stored images; None: the tier's
 
 
-def trainings(wish: Wish) -> list[str]:
+def trainings(wish: InitOptions) -> list[str]:
     """Return the trainings that follow from a wish, in the order of the DAG."""
     names = ["train_tokenizer", "train_extractor"]
     return names + (["train_generator"] if wish.generator == "dit" else [])
@@ -152,7 +152,9 @@ def longest(training: str, facts: Facts, tier: Tier) -> int:
     return max(_LEAST, int(_EPOCHS * training_images(facts)))
 
 
-def propose(facts: Facts, wish: Wish, tier: Tier, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
+def propose(
+    facts: Facts, wish: InitOptions, tier: Tier, machine: Machine, lengths: Mapping[str, int]
+) -> dict[str, Choice]:
     """Return the settings, by dotted key of params.yaml, with trainings of so many images."""
     size = wish.size or min(tier.size, _size_of(facts))
     side = size // _FACTOR
@@ -172,7 +174,7 @@ def _size_of(facts: Facts) -> int:
     return max(_SMALLEST, 16 * math.ceil(facts.side[1] / 16))
 
 
-def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
+def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
     colours, (low, middle, high) = "L" if facts.grey >= 0.99 else "RGB", facts.side
     why = "as asked" if wish.size else "as large as most" if size == _size_of(facts) else "what the time allows"
     why = "they are enlarged" if size > middle and not wish.size else why
@@ -197,7 +199,7 @@ def _data(facts: Facts, wish: Wish, size: int) -> dict[str, Choice]:
     return found
 
 
-def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
+def _training(facts: Facts, wish: InitOptions, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
     train, found = training_images(facts), dict[str, Choice]()
     if machine.gpu and machine.bf16:
         found["training.precision"] = Choice("bf16", "this GPU computes in it")
@@ -219,7 +221,7 @@ def _training(facts: Facts, wish: Wish, machine: Machine, lengths: Mapping[str, 
     return found
 
 
-def _generator(facts: Facts, wish: Wish, tier: Tier, lengths: Mapping[str, int]) -> dict[str, Choice]:
+def _generator(facts: Facts, wish: InitOptions, tier: Tier, lengths: Mapping[str, int]) -> dict[str, Choice]:
     if wish.generator != "dit":
         return {"train_generator.kind": Choice("none", "as asked")}
     width, depth, heads = tier.dit
@@ -267,7 +269,7 @@ def _captions(facts: Facts) -> dict[str, Choice]:
     }
 
 
-def _no_clip(wish: Wish, size: int) -> dict[str, Choice]:
+def _no_clip(wish: InitOptions, size: int) -> dict[str, Choice]:
     """Return settings by which nothing of unCLIP is trained: one U-Net, which CLIP would condition, and no CLIP."""
     why = "the transformer reads captions itself" if wish.text else "no images of texts are made"
     return {

@@ -41,7 +41,7 @@ from darkroom.training.loop import remaining_batches
 from darkroom.training.optimizer import parameter_groups, state_bytes
 from darkroom.training.precision import autocast
 from darkroom.training.recipe import Batch, Recipe
-from darkroom.training.start import Places, open_training
+from darkroom.training.start import OutputPaths, open_training
 from darkroom.training.state import declared
 from darkroom.training.train_state import TrainState
 
@@ -63,7 +63,7 @@ class Rehearsal:
     plan: StagePlan
     took: float = 0.0  # seconds that the rehearsal took, `spared` seconds included; they are not the training's
 
-    def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
+    def train(self, recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
         """Take the place of `darkroom.training.loop.train`.
 
         Raises:

@@ -25,7 +25,7 @@ from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
 from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Found, key_of
 from darkroom.training.recipe import Batch, Recipe
-from darkroom.training.start import Places, open_training
+from darkroom.training.start import OutputPaths, open_training
 from darkroom.training.train_state import TrainState
 
 BUDGET = 1.5  # seconds that optimizer steps are repeated for
@@ -55,7 +55,7 @@ class Trial:
     exact: Path | None
     found: Found | None = None
 
-    def train(self, recipe: Recipe, settings: Training, run: Run, places: Places) -> TrainState:
+    def train(self, recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
         """Take the place of `darkroom.training.loop.train`. Raises Enough."""
         now = {key: getattr(settings, key) for key in (*KEYS, "processes")}
         if self.exact is None:

@@ -12,7 +12,7 @@ from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.conditions import (
-    Asked,
+    ConditionSource,
     Captioned,
     Condition,
     asked_classes,
@@ -70,7 +70,7 @@ class DiTRecipe(GeneratorRecipe):
         tokenizer: Tokenizer,
         sampling: DiTSampling,
         evaluation: Evaluation | None = None,
-        asked: Asked | None = None,
+        asked: ConditionSource | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)

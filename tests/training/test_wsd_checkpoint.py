@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from darkroom.training import after_step, stable
+from darkroom.training import after_step, wsd_checkpoint
 from darkroom.training.loop import train
 from darkroom.training.state import STABLE, identity, left, lengthless_key, open_state
 from helpers import run, training
@@ -54,7 +54,7 @@ def test_a_shorter_one_another_schedule_and_other_code_begin_from_nothing(tmp_pa
     for name, changes in {
         "shorter": {"images": 64},
         "cosine": {"schedule": "cosine"},
-        "kept": {"keep_every": 32},
+        "kept": {"save_every": 32},
     }.items():
         recipe = Toy()
         train(recipe, settings(**{"images": 160, **changes}), run(), lay(tmp_path / name))
@@ -95,7 +95,7 @@ def test_a_full_disk_stops_no_training(tmp_path, monkeypatch, capsys):
         raise OSError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as during:
-        during.setattr(stable.checkpoint, "save", full)
+        during.setattr(wsd_checkpoint.checkpoint, "save", full)
         with pytest.raises(Exception, match=r"space|full"):
             train(Toy(), settings(80), run(), lay(tmp_path))  # its own last checkpoint does
     assert "no checkpoint for longer trainings" in capsys.readouterr().out

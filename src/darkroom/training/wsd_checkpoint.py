@@ -23,9 +23,9 @@ from darkroom.training.train_state import TrainState
 _KEPT = 2  # checkpoints of a work: of two lengths
 
 
-def lengthless(recipe: Recipe, settings: Training) -> bool:
+def is_independent_of_length(recipe: Recipe, settings: Training) -> bool:
     """Return whether nothing but the decay depends on how long a training is."""
-    return settings.schedule == "wsd" and not settings.keep_every and not recipe.knows_length
+    return settings.schedule == "wsd" and not settings.save_every and not recipe.knows_length
 
 
 def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | None:
@@ -34,7 +34,7 @@ def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | N
     It is of the same code, and from before the decay.
     """
     place = left(state, STABLE)
-    if not place or not lengthless(recipe, settings):
+    if not place or not is_independent_of_length(recipe, settings):
         return None
     for found in reversed(checkpoint.folders(Path(place["folder"]))):
         try:
@@ -52,7 +52,7 @@ def leave(state: TrainState, place: Path) -> None:
 
     A full disk does not stop the training, whose state folder is `place`; the error is printed.
     """
-    if state.images != state.settings.decay_start or not lengthless(state.recipe, state.settings):
+    if state.images != state.settings.decay_start or not is_independent_of_length(state.recipe, state.settings):
         return
     groups, metadata = state.state_dict()
     if not state.processes.first or not (found := left(place, STABLE)):
