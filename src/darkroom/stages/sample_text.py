@@ -27,7 +27,7 @@ def open_imagination(params: SampleParams, device: torch.device, clip: str, wher
     Raises:
         ArtifactError: one is missing, or was trained with another CLIP.
     """
-    from darkroom.models.prior.network import TextToImage, Prior, require_same_clip
+    from darkroom.models.prior.network import Prior, TextToImage, require_same_clip
     from darkroom.stages.decoding import open_decoder
 
     section = params.sample_text

@@ -25,8 +25,8 @@ class Saver:
 
     The cadence adapts: a checkpoint costs the training's wait for the copy and the thread's CPU time, and the next one
     comes when that is `SHARE` of the time since; but never so late that a kill could cost more than
-    `run.max_lost_seconds` seconds, the writing included. `after` copies a checkpoint elsewhere, in a thread of its own: as many as it manages,
-    the last one in any case. What it raises is printed and stops nothing.
+    `run.max_lost_seconds`, the writing included. `after` copies a checkpoint elsewhere, in a thread of its own: as many
+    as it manages, the last one in any case. What it raises is printed and stops nothing.
     """
 
     def __init__(self, state: Path, run: Run, size: int, after: Callable[[Path], None] | None = None) -> None:

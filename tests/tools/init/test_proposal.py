@@ -19,8 +19,8 @@ from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.proposal import (
     BATCH,
     TIERS,
-    Tier,
     InitOptions,
+    Tier,
     longest,
     propose,
     split_seed,

@@ -15,7 +15,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import Clip, tokens_of
 from darkroom.models.clip.settings import OPENAI
-from darkroom.models.generators.conditions import ConditionSource, Captioned, Condition, asked_stored, condition_of
+from darkroom.models.generators.conditions import Captioned, Condition, ConditionSource, asked_stored, condition_of
 
 _COVERED = 0.99  # the fraction of captions that is read whole where params.yaml names no length
 

@@ -11,7 +11,7 @@ from darkroom.device import in_float32, to_device
 from darkroom.diffusion.denoiser import Guidance
 from darkroom.diffusion.flow import Flow
 from darkroom.diffusion.samplers import Solver, euler_along, follow, heun_along, multistep, times_of
-from darkroom.models.generators.conditions import ConditionSource, Condition, condition_of, rows_of
+from darkroom.models.generators.conditions import Condition, ConditionSource, condition_of, rows_of
 from darkroom.models.generators.data import GeneratorData, drawn_latents
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import sha256_json
-from darkroom.models.generators.conditions import ConditionSource, Condition, asked_classes, balanced
+from darkroom.models.generators.conditions import Condition, ConditionSource, asked_classes, balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
 from darkroom.training.state import CODE, left
 

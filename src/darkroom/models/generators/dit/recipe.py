@@ -12,9 +12,9 @@ from darkroom.diffusion.objectives import objective_of
 from darkroom.diffusion.scalers import EmbeddingScaler, LatentScaler, spaced_rows
 from darkroom.models.evaluators.evaluation import Evaluation
 from darkroom.models.generators.conditions import (
-    ConditionSource,
     Captioned,
     Condition,
+    ConditionSource,
     asked_classes,
     balanced,
     condition_of,
