@@ -125,7 +125,7 @@ def test_a_merge_is_for_the_person(clone, capsys, monkeypatch) -> None:
 def test_check_says_what_it_put_back(clone, capsys, monkeypatch) -> None:
     LOCK.write_text(SMALL)
     monkeypatch.setattr("darkroom.tools.check.check_params", lambda *options: "valid")
-    monkeypatch.setattr("darkroom.tools.check.check_sources", lambda leave_out: "")
+    monkeypatch.setattr("darkroom.tools.check.check_sources", lambda: "")
     commit("results")
     LOCK.write_text(SMALL[:20])
     assert main(["check"]) == 0

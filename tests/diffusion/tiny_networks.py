@@ -184,7 +184,7 @@ def prior(whole: Any) -> tuple[dict[str, float], list[tuple[Tensor, tuple[int, .
     text_shape = TEXT if whole.embed_clip.encodings else None
     torch.manual_seed(0)
     network = filled(PriorNetwork(PriorConfig(DIM, text_shape, model.width, model.depth, model.heads)))
-    network.set_scaler(EmbeddingScaler.of(random(COUNT, DIM).numpy(), diffusion.normalise))
+    network.set_scaler(EmbeddingScaler.of(random(COUNT, DIM).numpy()))
     made = Prior(network, objective_of(diffusion, diffusion.timesteps), whole.embed_clip.normalise)
     names = ("image", "text", "encoding")[: 3 if text_shape else 2]
     data = {name: values[:-1] for name, values in embedded(names).items()}

@@ -409,7 +409,7 @@ def test_what_looks_wrong_with_classes_stands_beside_their_number(made: Path) ->
     catalog = json.loads(Path("data/catalog/manifest.json").read_text())
     counts = {split: {**of, "Three": 4 * (split == "test")} for split, of in catalog["counts"].items()}
     found = data_changed(counts=counts)
-    assert "are they one? 'Three' and 'three'" in found.text and "without a training image" in found.text
+    assert "without a training image" in found.text
 
 
 def data_changed(**changes: Any) -> Page:

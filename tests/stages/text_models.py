@@ -38,7 +38,6 @@ SECTIONS: dict[str, Any] = {
     "train_prior": {
         "model": {"width": 16, "depth": 1, "heads": 2, "dropout": 0.0},
         "diffusion": {
-            "normalise": "standard",
             "schedule": "cosine",
             "timesteps": 20,
             "target": "x0",

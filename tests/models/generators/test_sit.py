@@ -18,7 +18,7 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler, dit_denoiser
 from darkroom.models.generators.dit.settings import DiTSampling
 from darkroom.models.generators.guides import require_guides
-from darkroom.models.generators.pretrained.settings import Pretrained, PretrainedSampling
+from darkroom.models.generators.pretrained.settings import Pretrained
 from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.params.section import validate
 from darkroom.params.training import Init
@@ -226,7 +226,6 @@ def test_the_sampler_of_a_sit_needs_a_solver_of_flows() -> None:
         fits(validated(values))
     values["sample_generator"]["pretrained"] = {"solver": "euler_maruyama"}
     fits(validated(values))
-    assert PretrainedSampling(solver="euler").spacing == "trailing" and PretrainedSampling().spacing == "linspace"
 
 
 def test_a_guide_of_other_times_is_refused(here: Path) -> None:

@@ -147,13 +147,13 @@ def test_sizes_that_so_few_images_are_not_worth_are_not_measured(clone, quick, p
     assert [seen["train_generator"]["dit"]["model"]["width"] for seen in quick] == [128]
 
 
-def test_classes_of_a_sample_are_named_and_those_that_nearly_agree(clone, quick, pictures, capsys, monkeypatch):
+def test_classes_of_a_sample_are_counted(clone, quick, pictures, capsys, monkeypatch):
     names = [f"kind {number}" for number in range(40)]
     root = str(pictures("mine", classes(*names, "Kind_0", each=6)))
     monkeypatch.setattr(facts, "LOOKED", 120)
     assert main(["init", root]) == 0
     said = capsys.readouterr().out
-    assert "41 classes, 120 of them inspected" in said and "are they one? 'Kind_0' and 'kind 0'" in said
+    assert "246 images, 120 of them inspected" in said
 
 
 def test_an_interrupt_while_measuring_leaves_everything(clone, pictures, monkeypatch):
