@@ -13,7 +13,7 @@ from darkroom.params.stage import processes, threads
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"labels": "frequenzy"}, "did you mean `frequency`"),
+        ({"labels": "frequenzy"}, "it is balanced, frequency, or a mapping"),
         ({"labels": [3]}, "it is balanced, frequency, or a mapping"),
         ({"labels": {7: 3, "cat": 2}}, "the class 7 is a name: put it in quotes"),
         ({"labels": {"7": 0}}, "of the class 7 is 0, and must be 1 or more"),
