@@ -16,7 +16,10 @@ from darkroom.data.reader import ImageShards
 ROOT = Path(__file__).resolve().parents[1]
 HELP = ["--help"]  # a clone where everything is up to date, other packages, or minutes are needed for more
 # In small they take more than six seconds of a core, so `make test` only asks them how they are called.
-LONG = ("copiers", "gpu", "ingest", "loop_overhead", "optimizers", "saving", "scores", "waiting")
+LONG = (
+    *("ar_sampling", "copiers", "embedding", "gpu", "ingest", "latent_reads", "loop_overhead", "optimizers", "saving"),
+    *("scores", "solver_orders", "starts", "waiting"),
+)
 SMALL = {
     "ar_sampling": ["--tokens", "16", "--images", "2", "--width", "32", "--depth", "1", "--rounds", "1"],
     "coverage": ["--features", "4", "--images", "40", "--repetitions", "3", "--kernel", "20"],

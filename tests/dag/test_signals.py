@@ -21,7 +21,7 @@ STAGE = "train_extractor"
 # A training of some seconds, with no checkpoint unless it is stopped; its log says `images/s` at each validation.
 LONG = {
     "run": {"max_lost_seconds": 1_000_000},
-    STAGE: {"training": {"images": 24_000, "log_every": 320, "validate_every": 3_200}},
+    STAGE: {"training": {"images": 16_000, "log_every": 320, "validate_every": 1_600}},
 }
 TWO = {STAGE: {"training": {"processes": 2}}}
 RUNS = {"dvc": ("dvc", "repro", STAGE), "snakemake": ("snakemake", "--cores", "2", "models/extractor")}

@@ -177,7 +177,14 @@ def test_equal_steps_of_the_logarithm_show_the_whole_order_of_dpm(path):
     assert -np.polyfit(np.log(steps), np.log(errors), 1)[0] == pytest.approx(2.0, abs=0.1), errors
 
 
-@pytest.mark.parametrize("course", ["sigma", "linear", "constant", "decreasing", "increasing_decreasing"])
+@pytest.mark.parametrize(
+    "course",
+    [
+        "sigma",
+        "increasing_decreasing",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("linear", "constant", "decreasing")),
+    ],
+)
 def test_the_sde_has_the_distribution_of_the_flow(course):
     flow, noise = Flow(), torch.randn(2000, 1, generator=torch.Generator().manual_seed(0))
     generators = [torch.Generator().manual_seed(number) for number in range(len(noise))]

@@ -81,7 +81,9 @@ def test_pieces_have_the_gradient_of_the_whole(alone, micro):
     _require_equal(gradients(recipe(equal, dtype=torch.float64), batch_of(range(12)), micro), expected)
 
 
-@pytest.mark.parametrize("micro", [None, 2, 4])
+@pytest.mark.parametrize(
+    "micro", [4, pytest.param(None, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_processes_have_the_gradient_of_the_whole(alone, tmp_path, micro):
     """Also where each has its share in pieces: of 4 and 2 images."""
     equal, expected = alone

@@ -353,7 +353,9 @@ def test_a_kill_in_the_middle_of_sampling_published_weights_leaves_no_trace(here
     np.testing.assert_array_equal(images(64), found[64])
 
 
-@pytest.mark.parametrize("names", ["catalog", "file", "pipeline", "none"])
+@pytest.mark.parametrize(
+    "names", ["catalog", "file", *(pytest.param(each, marks=pytest.mark.slow) for each in ("pipeline", "none"))]
+)
 def test_other_classes_are_named_by_the_file_beside_the_weights(here, names, capsys):
     known = write_clone()
     count = len(known) if names == "catalog" else 3
