@@ -270,7 +270,7 @@ def test_the_limit_is_what_params_say(tmp_path: Path, monkeypatch: pytest.Monkey
         ("| cat 0.tar", "are never run"),
         ("exec:ls", "neither a path nor a URL"),
         ("sh://ls", "neither a path nor a URL that fsspec reads"),
-        ("https://anna:s3cret@example.org/0.tar", "holds a password"),
+        ("https://anna:s3cret@example.org/0.tar", "contains a password"),
     ],
 )
 def test_urls_that_do_more_than_name_a_file_are_refused(url: str, what: str) -> None:
