@@ -97,8 +97,8 @@ def test_the_grid_has_a_name_of_classes_and_seed(clone: Path, capsys: pytest.Cap
     [
         (["--labels", "13"], "--labels names the class `13`, which the generator was not trained on; did you mean `3`"),
         (["--labels", "3,,5"], "--labels is a list of classes"),
-        (["--labels", "3", "--text", "x"], "one call each"),
-        (["--text", "x"], "models/generator draws classes: --labels."),
+        (["--labels", "3", "--text", "x"], "run one command for each"),
+        (["--text", "x"], "models/generator samples classes: use --labels."),
         (["--text", "x", "--guidance", "0"], "--guidance: read with --labels or --by generator only"),
         (["--text", "x", "--steps", "3"], "--steps: read with --labels or --by generator only"),
         (["--labels", "3", "--solver", "eulr"], "`sample_generator.dit.solver` is 'eulr'"),
