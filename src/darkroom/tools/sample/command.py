@@ -67,7 +67,7 @@ def command(
     if labels:
         if texts or files or mask:
             raise DarkroomError(
-                "--labels samples classes, --text texts, --embedding-of and --mask the decoder: run one command for each."
+                "--labels samples classes, --text texts, --embedding-of and --mask the decoder: use one command each."
             )
         return sample_generator("class", labels, images, out, overrides)
     texts_alone = texts and not (files or mask)
