@@ -120,7 +120,7 @@ def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
         show("train_generator")
 
 
-@pytest.mark.parametrize(("name", "says"), [("no.png", "is not there"), ("empty", "empty/grid.png is not there")])
+@pytest.mark.parametrize(("name", "says"), [("no.png", "does not exist"), ("empty", "empty/grid.png does not exist")])
 def test_what_is_not_there_is_named(name: str, says: str) -> None:
     Path("empty").mkdir()
     with pytest.raises(DarkroomError, match=says):

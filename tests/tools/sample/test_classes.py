@@ -134,7 +134,7 @@ def test_a_text_names_the_generator_that_params_yaml_trains_on_texts(
         Path("params.yaml").write_text(yaml.safe_dump(values))
         assert main(["sample", "--text", "x"]) == 1
         said = capsys.readouterr().err
-        assert f"{named} is not there" in said and "--labels" not in said
+        assert f"{named} is missing" in said and "--labels" not in said
 
 
 def test_a_class_is_given_by_name_or_number() -> None:

@@ -62,7 +62,7 @@ def pinned(lock: Path = LOCK) -> Iterator[Finding]:
     missing = [str(each) for each in wanted if found[each.name] is None]
     other = [str(each) for each in wanted if (have := found[each.name]) and not each.specifier.contains(have, True)]
     if missing:
-        yield problem("packages", f"{len(missing)} packages of {lock} are missing, {_named(missing)}: {_SET_UP}.")
+        yield problem("packages", f"{len(missing)} of {lock} are missing, {_named(missing)}: {_SET_UP}.")
     if other:
         yield note("packages", f"{len(other)} differ from {_named(other)}, so output bytes may differ: {_SET_UP}.")
     if not missing and not other:
