@@ -164,7 +164,7 @@ def test_a_training_that_a_signal_ends_is_told_of_and_a_busy_machine_is(machine,
     machine(lambda changes: Lost("was killed by a signal") if (changes or {}).get("compile") else EXACTLY)
     monkeypatch.setattr(os, "getloadavg", lambda: (1.0, 0.0, 0.0))
     said = "\n".join(tune(["train_extractor"]))
-    assert "killed by a signal" in said and said.startswith("Others use this machine now")
+    assert "killed by a signal" in said and said.startswith("Other processes use this machine")
 
 
 def test_a_training_is_tried_in_processes_of_its_own(clone, monkeypatch, capsys):  # noqa: F811
