@@ -210,7 +210,7 @@ def test_a_part_written_again_is_refused(root: Path) -> None:
     make_part(root.parent / "again", "second", 40, 61)
     (root / "second").rename(root / "away")
     (root.parent / "again" / "second").rename(root / "second")
-    with pytest.raises(ArtifactError, match="does not fit the part `second`, which was written again"):
+    with pytest.raises(ArtifactError, match="does not match the part `second`, which was rewritten"):
         load_catalog(folder, root)
     assert len(load_catalog(folder, shards=None).classes) == 12
 

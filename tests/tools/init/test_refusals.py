@@ -19,10 +19,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], "nowhere does not exist: name a folder of images, or one of digits"),
+        (["nowhere"], "nowhere does not exist: use a folder of images, or one of digits"),
         (["params.yaml"], "params.yaml is a file"),
         (["torchvision:"], "does not exist"),
-        (["torchvision:Nope"], "`torchvision.dataset` is Nope, which is no classification set"),
+        (["torchvision:Nope"], "`torchvision.dataset` is Nope, which is not a classification set"),
         (["digits", "--minutes", "0"], "--minutes is 0"),
         (["digits", "--size", "20"], "--size is 20, and must be a multiple of 16"),
     ],
@@ -50,7 +50,7 @@ def test_the_hub_without_a_network(clone, quick, capsys, monkeypatch):
 
 def test_folders_without_images(clone, quick, capsys, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert "holds no image files: name the folder" in refused(capsys, str(tmp_path / "empty"))
+    assert "has no image files: use the folder" in refused(capsys, str(tmp_path / "empty"))
     (tmp_path / "empty" / "notes.txt").touch()
     (tmp_path / "empty" / ".a.png").touch()
     assert "but 1 .txt, 1 hidden images" in refused(capsys, str(tmp_path / "empty"))

@@ -91,8 +91,8 @@ def test_captions_of_both_endings_are_named(pictures):
         (root / "10_cat" / f"{number}.caption").write_text("a thing")
     (root / "10_cat" / "0.txt").write_text("a thing")
     assert folder_settings(root)[1] == (
-        "Captions come from the text files next to the images, `.txt` or `.caption`; 1 `.caption` next to a `.txt` are not "
-        "read.",
+        "Captions come from the text files next to the images, `.txt` or `.caption`; 1 `.caption` next to a `.txt` are "
+        "not read.",
     )
 
 

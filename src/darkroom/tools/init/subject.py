@@ -224,10 +224,7 @@ def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
         if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < IMAGES * len(names):
             continue
         also = f" So {', '.join(splits)} is also read as a class." if splits else ""
-        return (
-            level,
-            f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}.{also}",
-        )
+        return level, f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}.{also}"
     few = len(levels["parent"]) > 1 and not {name.lower() for name in levels["parent"]} <= _SPLITS
     return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are not classes." if few else ""
 
