@@ -668,7 +668,7 @@ def test_texts_of_tables_that_are_not_utf8(tmp_path: Path) -> None:
         ("metadata.jsonl", b'{"file_name": "1.png", "text": "x"}\n{"file_', "line 2 is not JSON"),
         ("metadata.jsonl", b"[1, 2]\n", "line 1 is not an object"),
         ("metadata.jsonl", b"[" * 100_000, "line 1 is not JSON"),
-        ("metadata.jsonl", b'{"file_name": "1.png", "text": ["x", "y"]}\n', "row 1: `text` holds list"),
+        ("metadata.jsonl", b'{"file_name": "1.png", "text": ["x", "y"]}\n', "row 1: `text` is list"),
         ("metadata.csv", b"file_name;text\n1.png;a cat; sitting\n", "3 fields.*put texts with a semicolon in"),
         ("metadata.csv", b"file;text\n1.png;x\n", "metadata.csv has no column `file_name`, only `file`, `text`"),
         ("metadata.csv", "file_name\tbild\n".encode("utf-16"), "no column `text`, only `bild`, `file_name`"),

@@ -269,7 +269,7 @@ def test_without_a_network_the_sentence_names_set_and_folder(dataset, split):
     with pytest.raises(DarkroomError) as error:
         opened(dataset=dataset, split=split)
     said = str(error.value)
-    assert said.startswith(f"{dataset} is not in .darkroom/downloads/torchvision/{dataset}")
+    assert said.startswith(f"{dataset} is missing or incomplete in .darkroom/downloads/torchvision/{dataset}")
     assert "copy that folder here" in said and ".download-" not in said
     assert dataset == "ImageNet" or "Name or service not known" in said or "urlopen error" in said
     assert not [path for path in Path(".darkroom").rglob("*") if path.is_file() and path.suffix != ".lock"]
@@ -324,16 +324,16 @@ REFUSED = [
     ({"dataset": "UCF101"}, "not a classification set"),
     ({"dataset": "FakeData"}, "not a classification set"),
     ({"dataset": "ImageFolder"}, "not a classification set"),
-    ({"split": "val"}, "`torchvision.split` is val, and of CIFAR10 it must be train or test"),
-    ({"split": None}, "`torchvision.split` is null, and of CIFAR10 it must be train or test"),
+    ({"split": "val"}, "`torchvision.split` is val, but for CIFAR10 it must be train or test"),
+    ({"split": None}, "`torchvision.split` is null, but for CIFAR10 it must be train or test"),
     ({"dataset": "Food101", "split": None}, "must be the name of a split"),
     ({"dataset": "Food101", "split": "val"}, "Valid values are {'train', 'test'}"),
     ({"dataset": "ImageNet", "split": "test"}, "Valid values are {'train', 'val'}"),
-    ({"dataset": "EuroSAT"}, "`torchvision.split` is train, and of EuroSAT it must be null"),
+    ({"dataset": "EuroSAT"}, "`torchvision.split` is train, but for EuroSAT it must be null"),
     ({"dataset": "EMNIST"}, "missing 1 required positional argument: 'split'"),
     (
         {"dataset": "Imagenette", "options": {"sise": "160px"}},
-        "cannot open Imagenette so: .*unexpected keyword .*sise",
+        "cannot open Imagenette with these settings: .*unexpected keyword .*sise",
     ),
     ({"dataset": "Imagenette", "options": {"size": "100px"}}, "Unknown value '100px'"),
     ({"options": {"train": False}}, "multiple values for keyword argument .train"),
