@@ -64,7 +64,7 @@ def test_a_sample_of_no_image_is_refused_with_its_key(tmp_path, originals):
 
 def test_a_sample_of_another_caption_is_refused_with_its_key(tmp_path, originals):
     key = originals.keys[0]
-    with pytest.raises(ArtifactError, match=rf"^samples/x: {key} was made for the caption 'another', and no image"):
+    with pytest.raises(ArtifactError, match=rf"^samples/x: {key} was made for the caption 'another', but no image"):
         original_rows(made_of(tmp_path / "samples", [key], "another"), originals, {}, Path("samples/x"))
 
 

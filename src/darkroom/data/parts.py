@@ -26,7 +26,7 @@ _DETAIL = 300  # characters of a caption that the list holds
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules for which samples are stored, and in which split: `ingest.rules` and the keys beside it."""
+    """The rules for which samples are stored, and in which split: `ingest.rules` and the other keys of `ingest`."""
 
     rules: Mapping[str, str]
     fractions: Mapping[str, float]

@@ -67,7 +67,7 @@ class Folder:
                 yield Entry(_key(item), shown(item), (item, *listing.said.get(item, (None, None))))
 
     def read(self, entry: Entry) -> Raw:
-        """Return the bytes of a file, with its label and caption from its folder, a text file beside it or a table.
+        """Return the bytes of a file, with its label and caption from its folder, a text file next to it, or a table.
 
         Raises:
             DamageError: the file cannot be read.
@@ -152,7 +152,7 @@ class Folder:
                 return caption_of(encoded(named))
 
     def _beside(self, path: str) -> tuple[str | None, Iterable[Finding]]:
-        """Return the caption in the first text file that lies beside an image, and findings."""
+        """Return the caption in the first text file next to an image, and findings."""
         for text in beside(path):
             try:
                 return caption_of(_content(path_in(self._path, text), LONGEST))

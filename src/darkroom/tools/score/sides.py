@@ -169,8 +169,8 @@ def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequ
     (C, H, W), is that of the images that the extractor was trained on; None: it resizes images.
 
     Raises:
-        DarkroomError: grey images beside colour ones, images of another shape than the extractor's, or statistics of
-            features of another length.
+        DarkroomError: one side is grey and the other is not, images do not have the shape of the extractor, or
+            statistics have features of another length.
     """
     sides = [(side.path, side.images.shape) for side in (made, real) if side.images is not None]
     for path, found in sides:
