@@ -200,7 +200,7 @@ def test_a_column_of_a_known_name_that_is_not_used_is_named():
     }
     found = choose(table, "the table")
     assert (found.label, found.caption) == (None, None)
-    assert [note.removeprefix("The column ").replace(" of the table holds no", "") for note in found.notes] == [
+    assert [note.removeprefix("The column ").replace(" of the table has no", "") for note in found.notes] == [
         "`label` classes: it has 10 values for 40 images, but each class needs 5.",
         "`class` classes: its values are too long.",
         "`Breed` classes: its values are all the same.",

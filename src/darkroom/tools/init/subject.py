@@ -258,7 +258,7 @@ def _columns(root: Path, found: Found) -> Chosen:
         raise DarkroomError(
             f"the table {others[0]} has no column `{FILE_NAME}`, unlike the others: add it, or rename the table."
         )
-    more = [f"Not read, without a column `{FILE_NAME}`: {', '.join(others)}."] if others else []
+    more = [f"Not read: {', '.join(others)}, without a column `{FILE_NAME}`."] if others else []
     return chosen._replace(notes=(*chosen.notes, *more))
 
 
