@@ -287,7 +287,7 @@ def test_latents_of_other_images_are_refused(root: Path) -> None:
     make_latents(root, root.parent / "latents", "first")
     LatentShards.open_parts(["first"], "train", root.parent / "latents", shards_root=root)
     make_part(root.parent / "others", "first", 10, 50)
-    with pytest.raises(ArtifactError, match="`first` were made from other images"):
+    with pytest.raises(ArtifactError, match="`first` were made from images other"):
         LatentShards.open_parts(["first"], "train", root.parent / "latents", shards_root=root.parent / "others")
 
 

@@ -208,7 +208,7 @@ def test_embeddings_of_another_clip_or_of_other_images_are_refused(clone):
     there = json.loads(manifest.read_text())
     facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
     write_manifest(manifest.parent, "embeddings", **(facts | {"shards": "0" * 64}))
-    with pytest.raises(ArtifactError, match=r"the embeddings of `one` were made from other images"):
+    with pytest.raises(ArtifactError, match=r"the embeddings of `one` were made from images other"):
         train("text")
 
 

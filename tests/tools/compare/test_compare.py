@@ -247,7 +247,7 @@ def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):
 def test_where_nothing_was_trained_it_is_said_what_to_run(command, repository, capsys):
     shutil.rmtree("models")
     assert main([command]) == 0
-    assert capsys.readouterr().out.strip().endswith("run `snakemake --cores all` first.")
+    assert capsys.readouterr().out.strip().endswith("Run `snakemake --cores all` first.")
 
 
 def test_two_experiments_of_one_name_are_no_name(repository):

@@ -404,7 +404,7 @@ def test_features_that_are_not_finite_name_the_image(
 def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     made, real = folder("made", pixels(0, 20)), folder("real", pixels(1, 20))
     for options, words in (
-        (["--extractor", "resnet"], "give inception, dinov2, clip, or a folder"),
+        (["--extractor", "resnet"], "use inception, dinov2, clip, or a folder"),
         (["--extractor", "dinov2", "--convention", "adm"], "--protocol adm needs inception"),
         (["--extractor", "made"], "made"),
     ):
@@ -446,7 +446,7 @@ def test_size_makes_any_images_one_set(capsys: pytest.CaptureFixture[str]) -> No
     Image.fromarray(pixels(2, 1, channels=1)[0, :, :, 0]).save(made / "0" / "grey.png")
     Image.fromarray(pixels(2, 1, channels=4)[0]).save(real / "0" / "clear.png")
     text = error(capsys, made, "--against", real)
-    assert "made/0/grey.png is of 8 x 8 pixels, grey" in text and "--size N" in text
+    assert "made/0/grey.png has 8 x 8 pixels, grey" in text and "--size N" in text
     found = run(made, "--against", real, "--size", "6")
     protocol = found["card"]["protocol"]
     assert protocol["preparation"] == {"size": 6, "channels": "RGB", "crop": "center", "resample": "bicubic"}
