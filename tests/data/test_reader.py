@@ -144,7 +144,7 @@ def test_a_manifest_that_says_another_shape_is_refused(root: Path) -> None:
 def test_parts_whose_images_differ_are_refused(root: Path, spec: ImageSpec) -> None:
     make_part(root, "other", 60, 70, spec)
     assert spec != SPEC
-    with pytest.raises(ArtifactError, match="`first` and `other` do not fit"):
+    with pytest.raises(ArtifactError, match="`first` and `other` differ"):
         ImageShards.open_parts(["first", "other"], "train", root)
 
 
