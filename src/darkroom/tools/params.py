@@ -155,10 +155,7 @@ def params(
     chosen = leaves if everything or not standing else standing
     lines = [line for name, key in chosen for line in _lines(name, key, raw, values)]
     if len(chosen) < len(leaves):
-        lines += [
-            "",
-            f"{len(leaves) - len(chosen)} more keys have defaults: `darkroom params … --all` lists them.",
-        ]
+        lines += ["", f"{len(leaves) - len(chosen)} more keys have defaults: `darkroom params … --all` lists them."]
     if len(standing) < len(chosen):
         lines += ["", "- marks a key that is not in params.yaml: `dvc exp run -S '++KEY=VALUE'` adds it."]
     return "\n".join(lines)
