@@ -208,7 +208,7 @@ def test_embeddings_of_another_clip_or_of_other_images_are_refused(clone):
     there = json.loads(manifest.read_text())
     facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
     write_manifest(manifest.parent, "embeddings", **(facts | {"shards": "0" * 64}))
-    with pytest.raises(ArtifactError, match=r"the embeddings of `one` were made from images other"):
+    with pytest.raises(ArtifactError, match=r"the embeddings of `one` were made from other images"):
         train("text")
 
 
@@ -246,7 +246,7 @@ def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):
     capsys.readouterr()
     for words, told in (
         (["--labels", "noise"], "condition tokens, so it has no labels: use --text"),
-        (["--text", "a ring", "--by", "decoder"], "models/decoder is not there"),
+        (["--text", "a ring", "--by", "decoder"], "models/decoder is missing"),
     ):
         assert main(["sample", *words]) == 1 and told in capsys.readouterr().err
 
