@@ -52,7 +52,7 @@ def test_in_a_subfolder_the_root_is_named(words, tmp_path, monkeypatch, capsys):
     folder.mkdir()
     monkeypatch.chdir(folder)
     assert main(words.split()) == 1
-    assert ": error: run this in the root of your clone: no folder here holds dvc.yaml.\n" in capsys.readouterr().err
+    assert ": error: run this in the root of your clone: no folder here has dvc.yaml.\n" in capsys.readouterr().err
     (tmp_path / "dvc.yaml").touch()
     assert main(words.split()) == 1
     assert f": error: run this in the root of your clone: `cd {tmp_path}`.\n" in capsys.readouterr().err

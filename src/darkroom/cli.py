@@ -1,4 +1,4 @@
-"""The command line: the bodies of stages, as dvc.yaml calls them, and the commands for people, see `commands.py`."""
+"""Run the command line: the stages that dvc.yaml calls, and the commands for users (see `commands.py`)."""
 
 import argparse
 import io
@@ -19,9 +19,9 @@ _SHOWN = 200  # characters of an argument in an error
 
 
 def _stage(words: Sequence[str]) -> None:
-    """Run the body of a stage."""
+    """Run a stage."""
     stage = words[0]
-    parser = argparse.ArgumentParser(prog=f"darkroom {stage}", description=f"Run the body of the stage {stage}.")
+    parser = argparse.ArgumentParser(prog=f"darkroom {stage}", description=f"Run the stage {stage}.")
     if section := FOREACH.get(stage):
         help = f"a name under `{section}` in params.yaml; default: from DVC_STAGE"
         parser.add_argument("item", nargs="?", metavar=singular(section), help=help)
@@ -33,7 +33,7 @@ def _stage(words: Sequence[str]) -> None:
 
 
 def _command(words: Sequence[str]) -> int:
-    """Run a command for people, print what it returns, and return the exit code."""
+    """Run a user command, print its result, and return the exit code."""
     from darkroom.commands import run
 
     result: Any = run(words)
@@ -46,18 +46,18 @@ def _command(words: Sequence[str]) -> int:
 
 
 def _item(stage: str, item: str | None) -> str | None:
-    """Return the entry of params.yaml that a stage runs for: as given, or from DVC_STAGE (STAGE@ITEM).
+    """Return the entry of params.yaml that a stage runs for: the given name, or that in DVC_STAGE (STAGE@ITEM).
 
-    DVC sets that variable, and so no name from params.yaml stands in a command.
+    DVC sets this variable, so commands need no names from params.yaml.
 
     Raises:
-        DarkroomError: the stage runs once for each of several, and nobody names one.
+        DarkroomError: the stage runs once per entry, and no entry is given.
     """
     if stage in FOREACH and item is None:
         name, _, item = os.environ.get("DVC_STAGE", "").partition("@")
         if name != stage or not item:
             each = singular(FOREACH[stage])
-            raise DarkroomError(f"it runs once for each {each} of params.yaml: `darkroom {stage} {each.upper()}`.")
+            raise DarkroomError(f"the stage runs once per {each}: use `darkroom {stage} {each.upper()}`.")
     return item
 
 
@@ -68,11 +68,11 @@ def _require_root() -> None:
 
     if not any(path.is_file() for path in (DVC, PARAMS)):
         roots = [f"`cd {shlex.quote(str(folder))}`" for folder in Path.cwd().parents if (folder / DVC).is_file()]
-        raise DarkroomError(f"run this in the root of your clone: {(roots or [f'no folder here holds {DVC}'])[0]}.")
+        raise DarkroomError(f"run this in the root of your clone: {(roots or [f'no folder here has {DVC}'])[0]}.")
 
 
 def _failed(command: str, text: str, words: Sequence[str]) -> int:
-    """Print an error, in which long arguments are cut, and return the exit code."""
+    """Print an error with long arguments shortened, and return the exit code."""
     for word in words:
         text = text.replace(word, word if len(word) <= _SHOWN else f"{word[:_SHOWN]}…")
     print(f"darkroom {command}: error: {text}", file=sys.stderr)
@@ -80,7 +80,7 @@ def _failed(command: str, text: str, words: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0, or 1 after one sentence on what is wrong."""
+    """Run the command line and return its exit code: 0, or 1 after printing an error."""
     if arguments is None and not sys.flags.utf8_mode and locale.getencoding() != "UTF-8":  # in which files are read
         os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     command = words[0] if words else "--help"
     if any(re.fullmatch(r"(--[\w-]+=)?\s*", word) for word in words):
-        _failed(command, "an argument is empty: leave it out, or give it a value.", words)
+        _failed(command, "an argument is empty: remove it, or give it a value.", words)
         sys.exit(2)
     # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)

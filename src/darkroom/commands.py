@@ -1,4 +1,4 @@
-"""The commands of `darkroom`, by the groups of its help. Each is a function next to its code."""
+"""List the commands of `darkroom` by the groups of its help. Each command is a function next to its code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -28,17 +28,17 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "verify": Command("tools.verify.verify:verify", "Check the data and every output in dvc.lock byte by byte."),
     },
     "Train": {
-        "check": Command("tools.check:check", "Validate params.yaml, dvc.yaml and the data folders; repair dvc.lock."),
+        "check": Command("tools.check:check", "Validate params.yaml, dvc.yaml and data folders, and repair dvc.lock."),
         "params": Command("tools.params:params", "List the keys of params.yaml: value, default, description."),
-        "preset": Command("tools.preset:preset", "List the presets, or lay one over params.yaml."),
-        "plan": Command("tools.plan.plan:plan", "Estimate memory, disk and time of the stale stages."),
+        "preset": Command("tools.preset:preset", "List the presets, or apply one to params.yaml."),
+        "plan": Command("tools.plan.plan:plan", "Estimate the memory, disk space and time of the stale stages."),
         "tune": Command("tools.tune.command:tune", "Find settings that are faster at equal loss on this machine."),
         "why": Command("dag.why:why", "Show which parameter, input or function made a stage stale."),
-        "times": Command("tools.times:times", "Show when each stage of the last run began, and how long it took."),
+        "times": Command("tools.times:times", "Show the start time and duration of each stage of the last run."),
     },
     "Sample": {
         "sample": Command(
-            "tools.sample.command:command", "Sample images of texts or classes, or variations of images."
+            "tools.sample.command:command", "Sample images from texts or classes, or variations of images."
         ),
         "invert": Command(
             "tools.invert.request:Request",
@@ -46,19 +46,19 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
             "tools.invert.command:invert",
         ),
         "show": Command("tools.show:show", "Show an image in the terminal, or list the available ones."),
-        "export": Command("tools.export.options:command", "Write the generator or the tokenizer for other programs."),
+        "export": Command("tools.export.options:command", "Export the generator or the tokenizer for other programs."),
     },
     "Score and compare": {
         "score": Command(
             "tools.score.options:Request",
-            "Score any two folders of images, or .npz files as others publish.",
+            "Score two folders of images, or published .npz files.",
             "tools.score.command:score",
         ),
         "scores": Command("tools.compare.table:scores", "Show all scores of a revision, with their standard errors."),
-        "compare": Command("tools.compare.table:table", "Compare two revisions: does the difference exceed noise?"),
+        "compare": Command("tools.compare.table:table", "Compare two revisions: do they differ by more than noise?"),
     },
     "Environment": {
-        "doctor": Command("tools.doctor.examine:doctor", "Check the installation and this clone, and say what to do."),
+        "doctor": Command("tools.doctor.examine:doctor", "Check the installation and this clone, and suggest fixes."),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
@@ -74,7 +74,7 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class _Group(TyperGroup):
-    """Imports the module of a command when it is called, not for the list in `--help`."""
+    """Import the module of a command when the command is called, not for `--help`."""
 
     result: Any = None
 
@@ -85,14 +85,14 @@ class _Group(TyperGroup):
         return name, get_command(app), rest
 
     def invoke(self, ctx: Any) -> None:
-        """Run the command, and keep what it returns."""
+        """Run the command, and store its result."""
         result = super().invoke(ctx)
         body = COMMANDS[ctx.invoked_subcommand].body
         self.result = result if body is None else _function(body)(result)
 
 
 def run(words: Sequence[str]) -> Any:
-    """Run a command and return what it returns; None for `--help`.
+    """Run a command and return its result; None for `--help`.
 
     Raises:
         SystemExit: the command or an option is not valid, or it was interrupted.

@@ -1,4 +1,4 @@
-"""What lies elsewhere: its addresses hold no secrets, and its failures become one sentence that holds none either."""
+"""Handle remote files: check URLs for secrets, and report errors in one sentence without secrets."""
 
 import re
 from collections.abc import Iterator
@@ -10,26 +10,26 @@ from darkroom.errors import DarkroomError
 
 
 def require_no_password(url: str, key: str) -> None:
-    """Check that a URL from params.yaml holds no password: that file is in git, and trackers and DVC copy it.
+    """Check that a URL from params.yaml has no password, since git, DVC and trackers copy that file.
 
     Raises:
-        DarkroomError: it does; names the `key` in params.yaml.
+        DarkroomError: the URL has a password; the message names the `key` in params.yaml.
     """
     if "://" in url and urlsplit(url).password:
         raise DarkroomError(
-            f"`{key}` holds a password: take it out, and give credentials through the environment or the "
-            "configuration file that the service's own tools read."
+            f"`{key}` contains a password: remove it, and set the credentials in the environment or in the "
+            "configuration file of the service."
         )
 
 
 @contextmanager
 def telling(what: str) -> Iterator[None]:
-    """Turn whatever a library raises inside the block into one sentence.
+    """Convert any library exception inside the block to a DarkroomError.
 
-    Each of the file systems and services has exceptions of its own, with no common base below Exception.
+    File systems and services raise their own exceptions, with no common base class below Exception.
 
     Raises:
-        DarkroomError: `what` went wrong, and the library's reason, without secrets.
+        DarkroomError: the failed action, `what`, and the reason of the library, without secrets.
     """
     try:
         yield
@@ -45,15 +45,15 @@ _USER = re.compile(r"(\w+://)[^\s/@]+:[^\s/@]+@")
 
 
 def is_remote(tar: str) -> bool:
-    """Return whether the name of a tar is a URL; a path, and a URL of `file:`, are not."""
+    """Return whether the name of a tar is a remote URL, not a path or a `file:` URL."""
     return "://" in tar and not tar.startswith(("file://", "local://"))
 
 
 def local_path(tar: str) -> Path:
-    """Return the path of a tar that is not remote."""
+    """Return the path of a local tar."""
     return Path(tar.removeprefix("file://").removeprefix("local://"))
 
 
 def redacted(text: str) -> str:
-    """Return `text` on one line, without the queries and passwords of the URLs in it."""
+    """Return `text` on one line, without queries and passwords of URLs."""
     return " ".join(_USER.sub(r"\1", _QUERY.sub(r"\1", text)).split())

@@ -249,7 +249,7 @@ def test_the_item_is_the_one_that_is_named_or_that_of_dvc(started, capsys, monke
     for variable in ("", "train_net@base", "train_nets", "train_nets@"):
         monkeypatch.setenv("DVC_STAGE", variable)
         assert cli.main(["train_nets"]) == 1
-        assert "it runs once for each net of params.yaml: `darkroom train_nets NET`" in capsys.readouterr().err
+        assert "the stage runs once per net: use `darkroom train_nets NET`" in capsys.readouterr().err
     monkeypatch.setenv("DVC_STAGE", "train_nets@up64")
     assert cli.main(["train_nets"]) == 0
     assert seen[-1] == ("up64", {"up64"})

@@ -9,7 +9,7 @@ import pytest
 from dag.sandbox import Sandbox
 
 LOOKING = ("why report", "scores", "show", "times", "doctor", "plan report", "tune")
-NOT_YET = ("holds no metrics", "there is no picture yet", "no stage that has ended")  # before the first stages are done
+NOT_YET = ("has no metrics", "no images exist yet", "no finished stage")  # before the first stages are done
 
 
 @pytest.mark.slow

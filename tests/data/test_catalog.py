@@ -41,7 +41,7 @@ def test_classes_are_numbered_as_a_person_would(root: Path) -> None:
     assert catalog.classes == tuple(str(number) for number in range(12))  # "2" before "10"
     assert [catalog.number(str(number)) for number in range(12)] == list(range(12))
     assert catalog.image_shape == (3, 6, 6)
-    with pytest.raises(DarkroomError, match="'12' is not in"):
+    with pytest.raises(DarkroomError, match="'12' is not among"):
         catalog.number("12")
 
 
@@ -210,7 +210,7 @@ def test_a_part_written_again_is_refused(root: Path) -> None:
     make_part(root.parent / "again", "second", 40, 61)
     (root / "second").rename(root / "away")
     (root.parent / "again" / "second").rename(root / "second")
-    with pytest.raises(ArtifactError, match="does not fit the part `second`, which was written again"):
+    with pytest.raises(ArtifactError, match="does not match the part `second`, which was rewritten"):
         load_catalog(folder, root)
     assert len(load_catalog(folder, shards=None).classes) == 12
 
@@ -226,7 +226,7 @@ def test_latents_of_other_parts_are_refused(root: Path) -> None:
 
 def test_parts_whose_images_differ_are_refused(root: Path) -> None:
     make_part(root, "other", 60, 70, ImageSpec(8, "RGB", "png"))
-    with pytest.raises(ArtifactError, match="`first` and `other` do not fit"):
+    with pytest.raises(ArtifactError, match="`first` and `other` differ"):
         catalogue(root, ["first", "other"])
 
 

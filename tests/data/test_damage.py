@@ -187,14 +187,14 @@ def test_the_list_of_a_part_of_which_nothing_is_left_is_shown(
     assert not SHARDS.exists()
     assert main(["data", "mess"]) == 0
     said = capsys.readouterr().out
-    assert "no part was written of mess" in said and said.count("/empty-0000") == 3  # the first of each reason
+    assert "no part was written for mess" in said and said.count("/empty-0000") == 3  # the first of each reason
     assert main(["data", "mess", "--quarantine"]) == 0
     said = capsys.readouterr().out
     assert said.count("/empty-0000") == 4 and "not_an_image" in said and "truncated" in said
     make_part(SHARDS.parent, "other", 0, 20)
     assert main(["data"]) == 0
     said = capsys.readouterr().out
-    assert "no part was written of mess" in said and "other" in said
+    assert "no part was written for mess" in said and "other" in said
     mess.good(1)
     mess.close()
     take(mess.root, most=0.99)

@@ -58,13 +58,13 @@ def test_each_sample_finds_its_original(tmp_path, originals):
 
 
 def test_a_sample_of_no_image_is_refused_with_its_key(tmp_path, originals):
-    with pytest.raises(ArtifactError, match=r"^samples/x: nobody was .*, and no image of the split.*dvc repro"):
+    with pytest.raises(ArtifactError, match=r"^samples/x: nobody was .*, but no image of the split.*dvc repro"):
         original_rows(made_of(tmp_path / "samples", [originals.keys[0], "nobody"]), originals, {}, Path("samples/x"))
 
 
 def test_a_sample_of_another_caption_is_refused_with_its_key(tmp_path, originals):
     key = originals.keys[0]
-    with pytest.raises(ArtifactError, match=rf"^samples/x: {key} was made for the caption 'another', and no image"):
+    with pytest.raises(ArtifactError, match=rf"^samples/x: {key} was made for the caption 'another', but no image"):
         original_rows(made_of(tmp_path / "samples", [key], "another"), originals, {}, Path("samples/x"))
 
 

@@ -74,7 +74,7 @@ def test_files_of_others_are_mapped(tmp_path: Path, dtype: str) -> None:
 @pytest.mark.parametrize("values", [np.zeros((2, 3), np.int64), np.asfortranarray(np.zeros((2, 3))), np.array(["a"])])
 def test_what_is_no_array_of_rows_is_refused(tmp_path: Path, values: np.ndarray) -> None:
     np.save(tmp_path / "a.npy", values)
-    with pytest.raises(ArtifactError, match=f"{tmp_path / 'a.npy'} is not a file of embeddings"):
+    with pytest.raises(ArtifactError, match=f"{tmp_path / 'a.npy'} is not a NumPy file of embeddings"):
         map_embeddings(tmp_path / "a.npy")
 
 
@@ -83,7 +83,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     np.save(path, np.zeros((4, 3)))
     for size in (path.stat().st_size - 1, 100, 5, 0):
         path.write_bytes(path.read_bytes()[:size])
-        with pytest.raises(ArtifactError, match="is not a file of embeddings"):
+        with pytest.raises(ArtifactError, match="is not a NumPy file of embeddings"):
             map_embeddings(path)
 
 
@@ -93,7 +93,7 @@ def test_a_split_that_is_not_stored_is_told(root: Path) -> None:
     assert [stored("first", split, folder) for split in SPLITS] == [False, False, True]
     assert sorted(path.name for path in (folder / "first").iterdir()) == ["manifest.json", "test"]
     assert len(EmbeddingShards.open_parts(["first"], "test", folder)) > 0
-    with pytest.raises(ArtifactError, match=r"does not hold the embeddings of the split train.*embed_clip\.store"):
+    with pytest.raises(ArtifactError, match=r"has no embeddings of the split train.*embed_clip\.store"):
         EmbeddingShards.open_parts(["first"], "train", folder)
     images = json.loads((folder / "first" / "manifest.json").read_text())["splits"]["train"]
     assert images == {"stored": False, "images": len(ImageShards.open_parts(["first"], "train", root))}
@@ -104,7 +104,7 @@ def test_a_part_without_captions_has_images_alone(root: Path) -> None:
     make_embeddings(root, folder, "first", names=["image"])
     reader = EmbeddingShards.open_parts(["first"], "train", folder)
     assert (reader.names, reader.encoding_shape) == (("image",), None)
-    with pytest.raises(ArtifactError, match="the embeddings of first have no text: a part has no image with"):
+    with pytest.raises(ArtifactError, match="the embeddings of first have no text: one of the parts has no cap"):
         reader.__getitems__([0], ["text"])
     make_embeddings(root, folder, "second")
     assert EmbeddingShards.open_parts(PARTS, "train", folder).names == ("image",)
@@ -170,10 +170,10 @@ def test_missing_and_extra_rows_are_named(root: Path, made: Path, stop: int) -> 
     images = remade(root, stop)
     row = min(len(reader), len(images))
     ours, theirs = ([*keys, "missing"][row] for keys in (reader.keys, images.keys))
-    told = f"row {row} of the embeddings is {ours}, and of the images {theirs}: "
+    told = f"row {row} of the embeddings is {ours}, but of the images {theirs}: "
     with pytest.raises(ArtifactError, match=told):
         require_same_images(reader, images)
-    with pytest.raises(ArtifactError, match="`first` were made from other images than those in"):
+    with pytest.raises(ArtifactError, match="`first` were made from images other than those in"):
         EmbeddingShards.open_parts(["first"], "train", made, shards_root=root.parent / "others")
 
 
@@ -181,7 +181,7 @@ def test_parts_in_another_order_are_refused(root: Path, made: Path) -> None:
     reader = EmbeddingShards.open_parts(PARTS, "train", made)
     images = ImageShards.open_parts(PARTS[::-1], "train", root)
     with pytest.raises(
-        ArtifactError, match=r"img_emb_00000\.npy: row 0 of the embeddings is \S+, and of the images \S+: open"
+        ArtifactError, match=r"img_emb_00000\.npy: row 0 of the embeddings is \S+, but of the images \S+: open"
     ):
         require_same_images(reader, images)
 
@@ -197,7 +197,7 @@ def test_images_that_were_changed_under_their_keys_are_refused(root: Path, made:
 def test_another_header_than_the_manifest_says_is_refused(made: Path) -> None:
     path = made / "first" / "train" / "img_emb_00000.npy"
     np.save(path, np.zeros((7, 4), np.float32))
-    with pytest.raises(ArtifactError, match=rf"{path} holds float32 \(7, 4\), and the manifest says float16 \(7, 4\)"):
+    with pytest.raises(ArtifactError, match=rf"{path} has float32 \(7, 4\), but the manifest says float16 \(7, 4\)"):
         EmbeddingShards.open_parts(["first"], "train", made)
 
 

@@ -42,7 +42,7 @@ def test_every_image_stands_in_its_place(
     "images", [np.zeros((0, 3, 4, 4), np.uint8), np.zeros((2, 3, 4, 4)), np.zeros((3, 4, 4), np.uint8)]
 )
 def test_what_is_no_batch_of_images_is_refused(images: np.ndarray) -> None:
-    with pytest.raises(DarkroomError, match="a grid needs images"):
+    with pytest.raises(DarkroomError, match="a grid needs at least one image"):
         image_grid(images, 2)
 
 

@@ -126,7 +126,7 @@ def test_a_shard_is_a_row_group(folders: dict[Path, dict[str, Any]]) -> None:
 
 def test_another_file_or_count_is_refused_by_name(folders: dict[Path, dict[str, Any]]) -> None:
     first, metadata = next(iter(folders.items()))
-    with pytest.raises(ArtifactError, match=rf"{first / NAME} has 5 rows in 2 shards, and the manifest says 6 in 2"):
+    with pytest.raises(ArtifactError, match=rf"{first / NAME} has 5 rows in 2 shards, but the manifest says 6 in 2"):
         Index({first: {**metadata, "shards": [{"images": 3}, {"images": 3}]}}, IMAGES)
     (first / NAME).write_bytes((first / NAME).read_bytes()[:-1] + b"?")
     with pytest.raises(ArtifactError, match=rf"{first / NAME} is corrupted"):

@@ -207,7 +207,7 @@ def test_another_header_than_the_manifest_says_is_refused(root: Path, dtype: str
     make_latents(root, root.parent / "latents", "first")
     path = root.parent / "latents" / "first" / "train" / "00000.safetensors"
     write_latent_shard(path, dict.fromkeys(("mean", "logvar"), np.zeros(shape, np.float32)), dtype)
-    with pytest.raises(ArtifactError, match=rf"{path} holds latents of .* and the manifest says \('.*', \(7, 2"):
+    with pytest.raises(ArtifactError, match=rf"{path} has latents of .* but the manifest says \('.*', \(7, 2"):
         LatentShards.open_parts(["first"], "train", root.parent / "latents")
 
 
@@ -287,7 +287,7 @@ def test_latents_of_other_images_are_refused(root: Path) -> None:
     make_latents(root, root.parent / "latents", "first")
     LatentShards.open_parts(["first"], "train", root.parent / "latents", shards_root=root)
     make_part(root.parent / "others", "first", 10, 50)
-    with pytest.raises(ArtifactError, match="`first` were made from other images"):
+    with pytest.raises(ArtifactError, match="`first` were made from images other"):
         LatentShards.open_parts(["first"], "train", root.parent / "latents", shards_root=root.parent / "others")
 
 

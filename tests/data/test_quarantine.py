@@ -37,7 +37,7 @@ def test_a_share_of_damage_is_allowed_and_no_more(tmp_path: Path) -> None:
     part(tmp_path, "two", empty=(6, [Reason.EMPTY]), good=(94, []))
     part(tmp_path, "all", good=(9, []))
     require_few(["one", "all"], 0.05, tmp_path)
-    said = r"part `two`: 6 of 100 samples cannot be used \(empty 6\), and `catalog.max_quarantined` .*empty: empty\. "
+    said = r"part `two`: 6 of 100 samples cannot be used \(empty 6\), but `catalog.max_quarantined` .*empty: empty\. "
     with pytest.raises(DarkroomError, match=said + "`darkroom data two --quarantine`"):
         require_few(["one", "two", "all"], 0.05, tmp_path)
     require_few(["one", "two"], 0.06, tmp_path)

@@ -105,7 +105,7 @@ def test_a_truncated_tar_is_found_on_opening(root: Path) -> None:
     path, offset, _, _ = row_in_tar(reader, 3)
     data = path.read_bytes()
     path.write_bytes(data[: offset - 512])
-    with pytest.raises(ArtifactError, match=f"{path} has {offset - 512} bytes, and the manifest says {len(data)}"):
+    with pytest.raises(ArtifactError, match=f"{path} has {offset - 512} bytes, but the manifest says {len(data)}"):
         ImageShards.open_parts(["first"], "train", root)
     with pytest.raises(ArtifactError, match=reader.keys[3]):
         reader[3]
@@ -127,7 +127,7 @@ def test_a_manifest_that_counts_otherwise_is_refused(root: Path) -> None:
     manifest = json.loads(path.read_text())
     manifest["splits"]["train"]["shards"][0]["images"] += 1
     path.write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match=r"index\.parquet has \d+ rows in \d shards, and the manifest says \d+ in"):
+    with pytest.raises(ArtifactError, match=r"index\.parquet has \d+ rows in \d shards, but the manifest says \d+ in"):
         ImageShards.open_parts(["first"], "train", root)
 
 
@@ -144,7 +144,7 @@ def test_a_manifest_that_says_another_shape_is_refused(root: Path) -> None:
 def test_parts_whose_images_differ_are_refused(root: Path, spec: ImageSpec) -> None:
     make_part(root, "other", 60, 70, spec)
     assert spec != SPEC
-    with pytest.raises(ArtifactError, match="`first` and `other` do not fit"):
+    with pytest.raises(ArtifactError, match="`first` and `other` differ"):
         ImageShards.open_parts(["first", "other"], "train", root)
 
 

@@ -140,7 +140,7 @@ def test_a_caption_that_no_scene_has_is_refused_with_its_key(text):
 def test_a_missing_caption_and_a_kind_that_was_not_learned_are_refused_with_their_key():
     with pytest.raises(DarkroomError, match=r"^shapes-6: "):
         require_scenes(["shapes-6"], [None], KINDS)
-    with pytest.raises(DarkroomError, match=r"^shapes-6: .*kind count, which `train_scene_reader\.kinds` does not"):
+    with pytest.raises(DarkroomError, match=r"^shapes-6: .*kind count, which is not in `train_scene_reader\.kinds`"):
         require_scenes(["shapes-6"], [TWO], ["position", "relation"])
     assert require_scenes(["a", "b"], [ONE, TWO], KINDS) == [parse(ONE), Description(parse(TWO).things, count=2)]
 

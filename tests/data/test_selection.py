@@ -30,9 +30,7 @@ def test_a_part_written_again_is_refused(root: Path) -> None:
     with pytest.raises(ArtifactError, match=r"shards/b/manifest\.json is missing"):
         load_selection(root / "selection", root / "shards")
     make_part(root / "shards", "b", 40, 61)
-    with pytest.raises(
-        ArtifactError, match="does not fit the part `b`, which was written again since: run `dvc repro`"
-    ):
+    with pytest.raises(ArtifactError, match="does not match the part `b`, which was rewritten since: run `dvc repro`"):
         load_selection(root / "selection", root / "shards")
 
 

@@ -258,5 +258,5 @@ def test_no_truncation_and_no_flip_of_a_header_is_silent(tmp_path_factory: pytes
 def test_compressed_tars_are_refused(tmp_path: Path, ending: str, kind: str) -> None:
     with tarfile.open(tmp_path / "a.tar", f"w:{ending}"):
         pass
-    with pytest.raises(DarkroomError, match=rf"some.tar is compressed \({kind}\).*unpack it"):
+    with pytest.raises(DarkroomError, match=rf"some.tar is compressed \({kind}\).*decompress it"):
         listed(tmp_path / "a.tar")

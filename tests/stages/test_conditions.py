@@ -128,8 +128,8 @@ def test_own_captions_need_no_clip(clone, capsys):
     draw("--text", "word" * 400)
     printed = capsys.readouterr().out
     assert f"note: {'word' * 15!r}" in printed and "word" * 16 not in printed
-    assert "no caption that models/generator was trained on holds 'zebra'" in said and "holds 'blue'" not in said
-    assert "'a ring of two red circles' is cut to the 5 tokens that models/generator reads" in said
+    assert "no training caption of models/generator contains 'zebra'" in said and "holds 'blue'" not in said
+    assert "'a ring of two red circles' is truncated to the 5 tokens that models/generator reads" in said
 
 
 def test_a_checkpoint_is_sampled_where_a_stopped_training_left_no_generator(clone):
@@ -245,8 +245,8 @@ def test_texts_are_drawn_by_a_generator_that_reads_them(clone, capsys):
     assert (both[0] != both[1]).any() and (draw("--text", "a ring", "--guidance", "5.0")[0] != alone[0]).any()
     capsys.readouterr()
     for words, told in (
-        (["--labels", "noise"], "condition tokens, and knows no labels: give --text"),
-        (["--text", "a ring", "--by", "decoder"], "models/decoder is not there"),
+        (["--labels", "noise"], "condition tokens, so it has no labels: use --text"),
+        (["--text", "a ring", "--by", "decoder"], "models/decoder is missing"),
     ):
         assert main(["sample", *words]) == 1 and told in capsys.readouterr().err
 

@@ -242,7 +242,7 @@ def test_a_missing_row_is_named_or_computed(numbered: Any, tmp_path: Path) -> No
     ("break_", "told"),
     [
         (lambda f: np.save(f / "img_emb_3.npy", np.zeros((20, 8))), "have the same number"),
-        (lambda f: [path.unlink() for path in f.iterdir()], "images holds no embeddings"),
+        (lambda f: [path.unlink() for path in f.iterdir()], "images has no embeddings"),
         (
             lambda f: [np.save(path, np.ones((20, 6))) for path in f.iterdir()],
             r"have shape \(6,\), and those of the CLIP in models/clip \(8,\)",
@@ -261,7 +261,7 @@ def test_a_key_without_digits_is_told(clip: Clip, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     np.save(folder / "img_emb_0000.npy", np.ones((50, 8)))
     imported = {"images": "images", "texts": None, "index_width": 6}
-    with pytest.raises(DarkroomError, match=r"the key noise-\d+ says neither tar nor row: keys end in 6 digits"):
+    with pytest.raises(DarkroomError, match=r"the key noise-\d+ has no tar and row number: keys must end in 6 digits"):
         embed(folder=str(tmp_path / "theirs"), imported=imported)
 
 

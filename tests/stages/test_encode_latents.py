@@ -209,14 +209,14 @@ def test_more_codes_than_two_bytes_hold_are_stored_in_four(codes: None, monkeypa
 @pytest.mark.parametrize("code", [-1, SIZE])
 def test_a_code_that_stands_for_nothing_is_refused(codes: None, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Patches, "_nearest", lambda self, x: torch.full((len(x), 9), code))
-    with pytest.raises(DarkroomError, match=rf"has the codes {code} to {code}, and the codebook has {SIZE}"):
+    with pytest.raises(DarkroomError, match=rf"has the codes {code} to {code}, but the codebook has 0 to {SIZE - 1}"):
         stored("codes")
     assert not Path("data/latents/one").exists()
 
 
 def test_a_codebook_of_another_width_is_refused(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Patches, "codebook", torch.zeros(SIZE, 5))
-    with pytest.raises(DarkroomError, match=r"codebook is \(7, 5\), and must hold finite vectors of a latent's 3"):
+    with pytest.raises(DarkroomError, match=r"codebook is \(7, 5\), but needs finite vectors of 3 channels"):
         stored("codes")
 
 

@@ -258,7 +258,7 @@ def test_a_sample_without_its_original_is_refused_with_its_key(clone):
     make_part(Path("data/shards"), "one", start, 80, ImageSpec(SIDE, "RGB", "png"), source=source)
     Path("data/catalog").mkdir()
     write_catalog(Path("data/catalog"), ["one"])
-    with pytest.raises(ArtifactError, match=rf"^samples/decoder: {key} was made for .*, and no image of the split"):
+    with pytest.raises(ArtifactError, match=rf"^samples/decoder: {key} was made for .*, but no image of the split"):
         score()
 
 
@@ -267,7 +267,7 @@ def test_a_caption_that_is_no_scenes_is_refused_with_its_key_before_any_work(clo
     monkeypatch.setattr(scoring_pairs, "image_scores", lambda *_: pytest.fail("work"))
     write_samples(caption=lambda text: "a handwritten seven")
     with pytest.raises(
-        DarkroomError, match=rf"^{originals().keys[0]}: not the caption of a scene: 'a handwritten seven'"
+        DarkroomError, match=rf"^{originals().keys[0]}: 'a handwritten seven' is not the caption of a scene"
     ):
         score(attributes="scenes")
 

@@ -226,7 +226,7 @@ def test_variations_need_no_prior(clone):
     shutil.rmtree("models/prior")
     Image.new("L", (8, 8), 9).save("mine.png")
     sample([], ["mine.png"], 2, None, "out.png")
-    with pytest.raises(DarkroomError, match=r"models/prior is not there: run `dvc repro train_prior`"):
+    with pytest.raises(DarkroomError, match=r"models/prior is missing: run `dvc repro train_prior`"):
         sample(["a ring"], [], 2, None, "out.png")
 
 
@@ -247,14 +247,14 @@ def test_an_image_is_filled_in_where_the_mask_is_white(clone):
     for made in shown[1:]:
         assert (made[mask == 0] == pixels[mask == 0]).all() and (made[mask > 0] != 128).any()
     assert (shown[1] != shown[2]).any()
-    with pytest.raises(DarkroomError, match="name that with --embedding-of"):
+    with pytest.raises(DarkroomError, match="name the image with --embedding-of"):
         sample(["a ring"], [], 1, 7, "out.png", "mask.png")
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (([], [], 4, None, None), "say what to make images of"),
+        (([], [], 4, None, None), "no input: give --text"),
         ((["a"], [], 1, None, "samples/text/mine.png"), r"lies in samples/text, which the stage sample_text writes"),
         ((["a"], [], 1, None, "mine.jpg"), "ends in .png"),
         (([], ["none.png"], 1, None, "out.png"), "cannot read none.png: No such file"),

@@ -403,7 +403,7 @@ def test_a_training_on_random_crops_continues_and_learns_from_them(clone: Path) 
 
 def test_splits_that_are_not_stored_are_computed_or_refused(clone: Path) -> None:
     embed(store=["test"])
-    with pytest.raises(ArtifactError, match="does not hold the embeddings of the split train"):
+    with pytest.raises(ArtifactError, match="has no embeddings of the split train"):
         train_decoder.run(params(), "base")
     train_decoder.run(params(**COMPUTED), "base")
     sample_decoder.run(sampling(("base",)))

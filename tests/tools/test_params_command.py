@@ -95,7 +95,7 @@ def test_training_shares_all_keys_but_the_initial_weights():
 def test_what_differs_is_printed_and_with_all_the_rest():
     text = params("train_tokenizer.vqgan", everything=False)
     assert "train_tokenizer.vqgan.adversarial.gradient_penalty: 10.0\n      default 0.0; number, at least 0\n" in text
-    assert "vqgan.width" not in text and "further keys have their defaults" in text
+    assert "vqgan.width" not in text and "more keys have defaults" in text
     text = params("train_tokenizer.vqgan", everything=True)
     assert "- train_tokenizer.vqgan.width: 32\n      default 32; integer, above 0\n      Channels of" in text
     names = set(re.findall(r"^[ -] ([\w.]+):", params(None, everything=True), re.MULTILINE))

@@ -135,7 +135,7 @@ def test_the_list_says_what_each_is(clone, capsys):
 def test_an_unknown_name_is_answered_with_the_nearest(clone, capsys):
     before = (clone / "params.yaml").read_bytes()
     assert main(["preset", "digits-bf32"]) == 1
-    assert "there is no preset `digits-bf32` in presets/; did you mean `digits-bf16`?" in capsys.readouterr().err
+    assert "presets/ has no preset `digits-bf32`; did you mean `digits-bf16`?" in capsys.readouterr().err
     assert main(["preset", "../params"]) == 1
     assert "known: digits, " in capsys.readouterr().err
     assert (clone / "params.yaml").read_bytes() == before

@@ -68,12 +68,12 @@ def test_of_a_training_the_newest_grid_of_the_averages_is_drawn() -> None:
     drawn, _, path = show("train_decoder@base", 80).rpartition("\n")
     assert path == f"{grids}/000000500-ema.png"
     np.testing.assert_array_equal(pixels_of(drawn), np.asarray(newest))
-    with pytest.raises(DarkroomError, match=r"logs/train_clip/grids holds no grid yet.*run\.grid_every"):
+    with pytest.raises(DarkroomError, match=r"logs/train_clip/grids has no grid yet.*run\.grid_every"):
         show("train_clip")
 
 
 def test_what_there_is_to_look_at_is_listed() -> None:
-    with pytest.raises(DarkroomError, match="there is no picture yet"):
+    with pytest.raises(DarkroomError, match="no images exist yet"):
         show(None)
     listed = [
         "samples/generator/grid.png",
@@ -108,19 +108,19 @@ def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
         "curves/tokenizer/strip.png",
         "logs/train_generator/grids/000000500-ema.png",
     ]
-    assert "stale, of other parameters" in show(None)
+    assert "stale, from other parameters" in show(None)
     with pytest.raises(DarkroomError, match=r"samples/generator/grid.png belongs to other data than params.yaml names"):
         show("samples/generator")
     Path("logs/runs.jsonl").write_text('{"stage": "ingest@own", "event": "end", "time": 200.0}\n')  # after the grid
-    with pytest.raises(DarkroomError, match="holds no grid yet"):
+    with pytest.raises(DarkroomError, match="has no grid yet"):
         show("train_generator")
     states["data/catalog"] = Outdated("catalog", True)
     Path("logs/runs.jsonl").unlink()
-    with pytest.raises(DarkroomError, match="holds no grid yet"):
+    with pytest.raises(DarkroomError, match="has no grid yet"):
         show("train_generator")
 
 
-@pytest.mark.parametrize(("name", "says"), [("no.png", "is not there"), ("empty", "empty/grid.png is not there")])
+@pytest.mark.parametrize(("name", "says"), [("no.png", "does not exist"), ("empty", "empty/grid.png does not exist")])
 def test_what_is_not_there_is_named(name: str, says: str) -> None:
     Path("empty").mkdir()
     with pytest.raises(DarkroomError, match=says):

@@ -84,7 +84,7 @@ def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path)
-    with pytest.raises(DarkroomError, match="no stage that has ended"):
+    with pytest.raises(DarkroomError, match="no finished stage"):
         times()
     (tmp_path / "logs").mkdir()
     text = "".join(f"{json.dumps(event)}\n" for event in history(RUN, begin=1e9))
@@ -97,5 +97,5 @@ def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
     assert bars["train_tokenizer"][1] > 1.9 * bars["train_extractor"][1]
     assert sum(bars["report"]) == 80
     assert "train_generator *" in "\n".join(lines) and "train_extractor *" not in "\n".join(lines)
-    assert lines[-1] == "7 stages in 1 min 35 s; * the end waited for: 1 min 31 s of that."
+    assert lines[-1] == "7 stages in 1 min 35 s; * on the critical path: 1 min 31 s of that."
     assert main(["times"]) == 0 and "train_tokenizer" in capsys.readouterr().out

@@ -251,7 +251,7 @@ class TestURL:
                 "memory://none.safetensors cannot be read.*FileNotFoundError",
             ),
             ("nosuch://weights/a.safetensors", "cannot be read: Protocol not known"),
-            ("https://ann:secret@example.org/a.safetensors", "`init.url` holds a password"),
+            ("https://ann:secret@example.org/a.safetensors", "`init.url` contains a password"),
             ("https://example.org/a.ckpt?download=true", "is a pickle"),
             ("hf://owner/name@main/pytorch_model.bin", "is a pickle"),
         ],

@@ -1,1 +1,1 @@
-"""Data: sources of images, shards with an index, latents beside them, and the readers. Nothing here imports torch."""
+"""Data: sources of images, indexed shards, their latents and embeddings, and the readers. Nothing imports torch."""

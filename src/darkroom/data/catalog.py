@@ -1,7 +1,7 @@
-"""The catalog: the classes of all parts with their numbers and images; the selection: the tokenizer's parts.
+"""Read the catalog, with classes and image counts of all parts, and the selection, the parts of the tokenizer.
 
-`catalog` writes the selection, and `train_tokenizer` depends on it alone. A part outside of the selection does not
-change it, so adding such a part retrains no tokenizer and encodes no other part again.
+`catalog` writes the selection, the only dependency of `train_tokenizer`. A part outside the selection does not change
+it, so adding such a part does not retrain the tokenizer or encode other parts again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from darkroom.errors import DarkroomError
 
 @dataclass(frozen=True)
 class Catalog:
-    """Metadata of all parts together.
+    """Combined metadata of all parts.
 
     classes: the names of the classes; the number of a class is its index.
     parts: the SHA-256 of the manifest of each part, in the order of params.yaml.
@@ -48,7 +48,7 @@ class Catalog:
         """
         if label not in self._numbers:
             raise DarkroomError(
-                f"the class {label!r} is not in {CATALOG}, which has {len(self.classes)} others: run `dvc repro`."
+                f"the class {label!r} is not among the {len(self.classes)} classes in {CATALOG}: run `dvc repro`."
             )
         return self._numbers[label]
 
@@ -67,14 +67,14 @@ class Catalog:
 def _require_parts(folder: Path, parts: Mapping[str, str], sources: Mapping[str, str]) -> None:
     for part, found in sources.items():
         if parts.get(part) != found:
-            what = "was written again since" if part in parts else "is not in it"
+            what = "was rewritten since" if part in parts else "is not in it"
             raise ArtifactError(
-                f"{folder} does not fit the part `{part}`, which {what}: run `dvc repro`, which makes both anew."
+                f"{folder} does not match the part `{part}`, which {what}: run `dvc repro` to update both."
             )
 
 
 def _stored_parts(parts: Iterable[str], root: Path) -> dict[str, str]:
-    """Return the SHA-256 of the manifests of some parts. Raises ArtifactError where one is missing."""
+    """Return the SHA-256 of the manifests of some parts. Raises ArtifactError if one is missing."""
     return {part: manifest_hash(root / part) for part in parts if read_manifest(root / part, SHARDS_KIND)}
 
 
@@ -139,7 +139,7 @@ def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
     """Return the selection in `folder`, after checking that the parts in `root` have not changed since.
 
     Raises:
-        ArtifactError: missing or damaged, or a part was written again since; the message names file or part.
+        ArtifactError: missing or damaged, or a part was rewritten since; the message names the file or part.
     """
     manifest = read_manifest(folder, SELECTION_KIND)
     parts = {part["name"]: part["sha256"] for part in manifest["parts"]}
@@ -151,7 +151,7 @@ _SHOWN = 10  # classes in a warning
 
 
 def class_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return a line on the classes that have images, and none in the train split, where there are any.
+    """Return a line on the classes without images in the train split, if any.
 
     `counts` has for each split the number of images of each class, as in the catalog.
     """

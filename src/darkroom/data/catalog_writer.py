@@ -1,4 +1,4 @@
-"""Writes the catalog from the manifests and indexes of the parts; finds duplicates among their images."""
+"""Write the catalog from the manifests and indexes of the parts, and find duplicates among their images."""
 
 import hashlib
 import math
@@ -99,7 +99,7 @@ _ACTIONS = ("quarantine", "repair", "keep")
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
-    """Return names sorted as a person would: runs of digits by their value, "2" before "10"."""
+    """Return names in natural order: runs of digits sort by value, "2" before "10"."""
 
     def rank(name: str) -> tuple[list[str | int], str]:
         pieces = re.split(r"([0-9]+)", name)
@@ -109,7 +109,7 @@ def natural_order(names: Iterable[str]) -> list[str]:
 
 
 def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
-    """Return the metadata of all parts together, from their manifests and indexes; no tar is read.
+    """Return the combined metadata of all parts, from their manifests and indexes; no tar is read.
 
     Returns:
         classes: the names in natural order; empty where no image has a label.

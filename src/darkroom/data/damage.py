@@ -1,4 +1,4 @@
-"""What can be wrong with a sample, what follows, and its list: `quarantine.parquet` beside the shards of a part."""
+"""Define the damage of samples, the actions, and their list `quarantine.parquet` next to the shards of a part."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from darkroom.errors import DarkroomError
 
 
 class Reason(StrEnum):
-    """What is wrong with a sample: the column `reason` of `quarantine.parquet`."""
+    """The damage of a sample: the column `reason` of `quarantine.parquet`."""
 
     EMPTY = "empty"  # no bytes
     UNREADABLE = "unreadable"  # no permission, an input or output error, a broken link
@@ -44,7 +44,7 @@ class Reason(StrEnum):
 
 
 class Action(StrEnum):
-    """What was done with a sample: the column `action` of `quarantine.parquet`."""
+    """The action for a sample: the column `action` of `quarantine.parquet`."""
 
     QUARANTINE = "quarantine"  # not stored
     REPAIR = "repair"  # stored after a repair
@@ -77,7 +77,7 @@ class DamageError(DarkroomError):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a sample. `detail` holds no time, host or absolute path: it becomes data."""
+    """One damage of a sample. `detail` has no time, host or absolute path, because it becomes data."""
 
     reason: Reason
     detail: str = ""
@@ -141,13 +141,13 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
 
 
 def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, kept: Path) -> None:
-    """Check that a part has a sample that is stored, of `seen` ones; else write the list of all into the folder `kept`.
+    """Check that a part stores at least one of `seen` samples; else write the list of all to the folder `kept`.
 
     Raises:
         DarkroomError: the source has no samples, or all are left out; the message names the reasons and the list.
     """
     if not seen:
-        raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? No part was written.")
+        raise DarkroomError(f"part `{part}`: its source has no samples, so no part was written: check the source.")
     if left_out < seen:
         return
     listed = [row for row in rows if row.action == Action.QUARANTINE]
@@ -156,14 +156,14 @@ def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, ke
     raise DarkroomError(
         f"part `{part}`: none of its {seen:,} samples can be used ({_reasons(counted(listed)[Action.QUARANTINE])}). "
         f"The first is {_said(listed[0].source, listed[0].reason, listed[0].detail)}. All are listed in "
-        f"{kept / QUARANTINE}: `darkroom data {part} --quarantine`. Repair the source; no part was written."
+        f"{kept / QUARANTINE}: see `darkroom data {part} --quarantine`. Repair the source; no part was written."
     )
 
 
 def require_few(parts: Iterable[str], most: float, root: Path) -> None:
-    """Check that of no part a larger fraction is quarantined than `catalog.max_quarantined`, `most`, allows.
+    """Check that the quarantined fraction of each part is at most `catalog.max_quarantined`, `most`.
 
-    Reasons that are no damage (`EXCUSED`) count in neither number of the fraction.
+    Reasons that are not damage (`EXCUSED`) do not count in the numerator or denominator.
 
     Raises:
         DarkroomError: one sentence for each part with too many; it names the reasons and the first sample.
@@ -181,9 +181,9 @@ def require_few(parts: Iterable[str], most: float, root: Path) -> None:
         first = next(row for row in table.to_pylist() if row["action"] == Action.QUARANTINE)
         lines.append(
             f"part `{part}`: {left_out:,} of {images + left_out:,} samples cannot be used "
-            f"({_reasons(found[Action.QUARANTINE])}), and `catalog.max_quarantined` allows a fraction of {most:g}. The "
+            f"({_reasons(found[Action.QUARANTINE])}), but `catalog.max_quarantined` is {most:g}. The "
             f"first is {_said(first['source'], first['reason'], first['detail'])}. `darkroom data {part} "
-            "--quarantine` lists all. Repair the source, or raise the fraction: that reads nothing again."
+            "--quarantine` lists all. Repair the source, or raise the limit: this does not reread the source."
         )
     if lines:
         raise DarkroomError("\n".join(lines))

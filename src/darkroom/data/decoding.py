@@ -1,4 +1,4 @@
-"""Opens image files of any origin: the formats that are read, and damage reported by name, never guessed.
+"""Open image files of any origin, and report damage by name; nothing is guessed.
 
 Each format begins with a signature. Formats without a signature (TGA), drawings (SVG, PDF), and formats that need
 another program (EPS: Ghostscript) are not supported.
@@ -77,7 +77,7 @@ _OTHERS = {
 
 
 def ends_early(name: str, data: bytes) -> bool:
-    """Return whether the end marker of a file is missing, in formats whose decoders do not always notice it.
+    """Return whether the end marker of a file is missing, for formats whose decoders may not notice.
 
     libjpeg decodes the zeros of a preallocated, unfinished download as grey pixels, and OpenJPEG leaves missing pixels
     black. In both formats a marker ends the image, and that marker cannot occur in the data.
@@ -130,7 +130,7 @@ _DETAIL = 200  # characters of a decoder's message that are stored
 
 
 def open_image(data: bytes, max_pixels: int) -> Image.Image:
-    """Return an image with all its pixels read; its attribute `format` is a key of FORMATS.
+    """Return an image with all pixels loaded; its attribute `format` is a key of FORMATS.
 
     Of an animation or a file with several pages it is the first image. Bytes after the image are ignored. Threads of
     one process decode one after another, because Pillow's settings hold for the whole process.

@@ -1,4 +1,4 @@
-"""Which images of many are taken where not all are, a seeded draw; and which image a sample was made of."""
+"""Draw a seeded subset of images, and find the original image of a sample."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ from darkroom.rng import order
 
 
 def drawn(total: int, count: int | None = None, seed: int = 0) -> list[int]:
-    """Return `count` different row numbers of `total`, at most all; None: all, in the drawn order.
+    """Return `count` different row numbers below `total`, in random order, at most all; None: all.
 
-    The draw of 64 begins with the draw of 7, so an image that is made of a row is the same of any request.
+    The draw of 64 starts with the draw of 7, so the image made from a row does not depend on the count.
     """
     count = total if count is None else min(count, total)
     return order(seed, total, np.arange(count)).tolist() if count else []
 
 
 def repeats(keys: Sequence[str], captions: Sequence[str | None], rows: Sequence[int]) -> dict[str, int]:
-    """Return which of several images with one key and caption was drawn, where it is not the first of them.
+    """Return which of several images with the same key and caption was drawn, unless it is the first.
 
     Keys occur in several parts. The manifest of samples holds it, and `original_rows` finds the originals by it.
 
@@ -53,8 +53,8 @@ def original_rows(samples: ImageShards, originals: ImageShards, repeats: Mapping
         several, number = rows[key, caption], repeats.get(str(place), 0)
         if number >= len(several):
             raise ArtifactError(
-                f"{where}: {key} was made for the caption {caption!r}, and no image of the split has both: make the "
-                "samples again (`dvc repro`)."
+                f"{where}: {key} was made for the caption {caption!r}, but no image of the split has both: run "
+                "`dvc repro` to make the samples again."
             )
         found.append(several[number])
     return found

@@ -1,4 +1,4 @@
-"""Embeddings made by other programs, as DALLE2-pytorch reads them, joined to the images of a part.
+"""Import embeddings of other programs, in the format of DALLE2-pytorch, and join them to the images of a part.
 
 It reads `PREFIX_0000.npy` for the tar 0000: the row of an image is the last digits of its key, and a row of zeros
 stands for an image without an embedding. embedding-dataset-reordering writes such files from those of clip-retrieval.
@@ -43,7 +43,7 @@ def _numbered(folder: Path) -> dict[int, Path]:
             found[number] = path
     if not found:
         raise DarkroomError(
-            f"{folder} holds no embeddings, files such as img_emb_0.npy: look at `parts.PART.embeddings` and "
+            f"{folder} has no embeddings, files such as img_emb_0.npy: check `parts.PART.embeddings` and "
             "`embed_clip.imported` in params.yaml."
         )
     return found
@@ -59,7 +59,7 @@ def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> F
             row = arrays[place[0]][place[1]]
             if row.shape != values.shape[1:]:
                 raise DarkroomError(
-                    f"{files[place[0]]} has rows of shape {row.shape}, and other files {values.shape[1:]}."
+                    f"{files[place[0]]} has rows of shape {row.shape}, but other files {values.shape[1:]}."
                 )
             values[at] = row
     return Found(values, np.asarray(values.reshape(len(values), -1).any(axis=1)))
@@ -88,8 +88,8 @@ class Dalle2:
             tail, number = key[-self._width :], self._number(shard, key)
             if not (tail.isdecimal() and len(tail) == self._width) or number is None:
                 raise DarkroomError(
-                    f"the key {key} says neither tar nor row: keys end in {self._width} digits of the row "
-                    "(`embed_clip.imported.index_width`), after those of the tar where the images were stored anew."
+                    f"the key {key} has no tar and row number: keys must end in {self._width} digits of the row "
+                    "(`embed_clip.imported.index_width`), after those of the tar if the images were stored again."
                 )
             places.append((number, int(tail)))
         return {

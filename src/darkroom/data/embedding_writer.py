@@ -1,4 +1,4 @@
-"""Writes the embeddings of a part: files for each image shard; row i of a file is row i of the index."""
+"""Write the embeddings of a part: files per image shard, in which row i is row i of the index."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -104,7 +104,7 @@ def _sound(
     if not finite.all():
         key = texts[int(np.argmin(finite))]["key"]
         raise DarkroomError(
-            f"{redacted(shard.tar)}: the {name} embedding of the image {key} is not finite in float16, which ends at "
-            "65,504: the CLIP is broken, train it again or take another."
+            f"{redacted(shard.tar)}: the {name} embedding of the image {key} is not finite in float16, with maximum "
+            "65,504: the CLIP is broken; retrain it or use another one."
         )
     return stored

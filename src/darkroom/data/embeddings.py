@@ -1,4 +1,4 @@
-"""Embeddings of images and texts: the files of a shard, and reading by row number; rows are those of the image shards.
+"""Read embeddings of images and texts by row number; rows are those of the image shards.
 
 A shard has NumPy files: one for images, one for texts, one for text encodings; float16. The names are those of
 clip-retrieval and DALLE2-pytorch, so that both read the files. The format (numpy.lib.format): a magic number, a header
@@ -74,8 +74,8 @@ def map_embeddings(path: Path) -> EmbeddingFile:
         return EmbeddingFile(content, start, tuple(shape), dtype)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
-            f"{path} is not a file of embeddings, rows of floating-point numbers as NumPy saves them ({error}): "
-            "restore it from where it came."
+            f"{path} is not a NumPy file of embeddings, rows of floating-point numbers ({error}): "
+            "restore it from its source."
         ) from error
 
 
@@ -107,8 +107,8 @@ class EmbeddingShards(StoredRows):
         for part, manifest in manifests.items():
             if not manifest["splits"][split]["stored"]:
                 raise ArtifactError(
-                    f"{root / part} does not hold the embeddings of the split {split}, which `embed_clip.store` leaves "
-                    "out: name it there, or compute them with models/clip as they are needed."
+                    f"{root / part} has no embeddings of the split {split}, because `embed_clip.store` omits it: "
+                    "add it there, or compute them with models/clip when needed."
                 )
         super().__init__(manifests, split, root)
         first = next(iter(manifests.values()))
@@ -139,7 +139,7 @@ class EmbeddingShards(StoredRows):
             file, shape = map_embeddings(path := self._path(shard, name)), (shard.images, *self._rows[name])
             if (file.shape, file.dtype) != (shape, DTYPE):
                 raise ArtifactError(
-                    f"{path} holds {file.dtype} {file.shape}, and the manifest says float16 {shape}: run embed_clip "
+                    f"{path} has {file.dtype} {file.shape}, but the manifest says float16 {shape}: run embed_clip "
                     "again."
                 )
             views[name] = file.content[file.start :]
@@ -170,19 +170,19 @@ class EmbeddingShards(StoredRows):
 
 
 def no_embeddings(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> bool:
-    """Return whether no part has embeddings, because there is no CLIP."""
+    """Return whether all parts lack embeddings because there is no CLIP."""
     return not any(read_manifest(root / part, KIND)["clip"] for part in parts)
 
 
 _HINT = {
     "image": "make them again (`dvc repro embed_clip`).",
-    "text": "a part has no image with a caption.",
-    "encoding": "set `embed_clip.encodings` to true; a part without captions has none either.",
+    "text": "one of the parts has no captions.",
+    "encoding": "set `embed_clip.encodings` to true; parts without captions have none.",
 }
 
 
 def stored(part: str, split: str, root: Path = EMBEDDING_PARTS) -> bool:
-    """Return whether the embeddings of a split of a part are stored; else they are computed when they are needed.
+    """Return whether the embeddings of a split of a part are stored; otherwise they are computed when needed.
 
     Raises:
         ArtifactError: the embeddings of the part are missing or damaged; the message names the file.
@@ -208,12 +208,12 @@ def require_same_images(embeddings: EmbeddingShards, images: ImageShards | Laten
         row, (one, other) = next((row, pair) for row, pair in pairs if pair[0] != pair[1])
         where = embeddings.file_of(row) if one else redacted(images.file_of(row))
         raise ArtifactError(
-            f"{where}: row {row:,} of the embeddings is {one or 'missing'}, and of the images {other or 'missing'}: "
-            "open the parts in the same order, or make the embeddings again (`dvc repro embed_clip`)."
+            f"{where}: row {row:,} of the embeddings is {one or 'missing'}, but of the images {other or 'missing'}: "
+            "open the parts in the same order, or run `dvc repro embed_clip` again."
         )
     for part, source in images.sources.items():
         if embeddings.sources.get(part) != source:
             raise ArtifactError(
-                f"the embeddings of `{part}` were made from other images with the same keys: make them again "
-                f"(`dvc repro embed_clip@{part}`)."
+                f"the embeddings of `{part}` were made from other images with the same keys: run "
+                f"`dvc repro embed_clip@{part}` again."
             )

@@ -1,4 +1,4 @@
-"""Grids of images as pictures, with words below them or none."""
+"""Draw grids of images, with or without captions."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale:
         an image of width columns * (scale * W + padding) + padding, mode L, RGB or RGBA.
 
     Raises:
-        DarkroomError: there is no image, or dtype or shape is another.
+        DarkroomError: there are no images, or their dtype or shape is wrong.
     """
     if images.dtype != np.uint8 or images.ndim != 4 or not len(images):
-        raise DarkroomError(f"a grid needs images, uint8 (N, C, H, W), not {images.dtype} {images.shape}.")
+        raise DarkroomError(f"a grid needs at least one image, uint8 (N, C, H, W), not {images.dtype} {images.shape}.")
     large = images.repeat(scale, axis=2).repeat(scale, axis=3)
     count, channels, height, width = large.shape
     rows = -(-count // columns)
@@ -45,7 +45,7 @@ def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale:
 
 
 def shown_scale(size: int) -> int:
-    """Return the side of the square that a pixel becomes in pictures for people, of images of `size` pixels a side.
+    """Return the scale of images of `size` pixels a side in grids for people.
 
     It is the whole number that brings the image nearest to 96 pixels: 3 for 32, 2 for 64, 1 from 65 on.
     """
@@ -53,7 +53,7 @@ def shown_scale(size: int) -> int:
 
 
 def contact_sheet(images: NDArray[np.uint8], columns: int) -> Image.Image:
-    """Return a grid at a size that shows the images, of whole pixels: transparent ones over a checkerboard.
+    """Return a grid scaled by a whole number for viewing, with transparent images over a checkerboard.
 
     `images` are uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row.
     """

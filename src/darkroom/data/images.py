@@ -1,4 +1,4 @@
-"""Encodes and decodes stored images, as Pillow images and as arrays."""
+"""Encode and decode stored images, as Pillow images and as arrays."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -25,7 +25,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What all images of an artifact have in common: the entry `image` of its manifest.
+    """The common properties of all images of an artifact: the entry `image` of its manifest.
 
     size: height and width in pixels.
     channels: L, RGB or RGBA, 8 bits each.

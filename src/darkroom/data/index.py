@@ -43,7 +43,7 @@ EMBEDDINGS = _schema("key label caption sha256 sha256_text sha256_encoding")
 
 
 class IndexWriter:
-    """Writes `folder/index.parquet` shard by shard; equal rows give equal bytes."""
+    """Write `folder/index.parquet` shard by shard; equal rows give equal bytes."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._path, self._schema = folder / NAME, schema
@@ -64,7 +64,7 @@ class IndexWriter:
 class Index:
     """The indexes of some folders, concatenated. A column is read on first use, and kept.
 
-    Safe to use in forked processes, and to pickle: a copy reads its columns anew.
+    Safe to use in forked processes, and to pickle: a copy reads its columns again.
     """
 
     def __init__(self, folders: Mapping[Path, Mapping[str, Any]], schema: pa.Schema) -> None:
@@ -170,6 +170,6 @@ def _check(folder: Path, sha256: str, images: Sequence[int]) -> None:
     groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     if groups != images:
         raise ArtifactError(
-            f"{path} has {sum(groups)} rows in {len(groups)} shards, and the manifest says {sum(images)} in "
-            f"{len(images)}: run the stage that makes it again."
+            f"{path} has {sum(groups)} rows in {len(groups)} shards, but the manifest says {sum(images)} in "
+            f"{len(images)}: rerun the stage that makes it."
         )

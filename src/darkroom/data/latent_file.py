@@ -1,4 +1,4 @@
-"""One shard of latents: a safetensors file, written here and read through a memory map.
+"""Write a shard of latents as a safetensors file, and read it through a memory map.
 
 Latents have one of three forms: a distribution (mean and logvar), a point (the mean alone), or codes, whose codebook
 is a file beside the manifest.

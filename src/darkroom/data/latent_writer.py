@@ -1,4 +1,4 @@
-"""Encodes the image shards of a part: one file of latents for each shard, with the rows of the index."""
+"""Encode the image shards of a part: one file of latents per shard, with the rows of the index."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -122,7 +122,7 @@ def write_latents(
 
 
 class _Totals:
-    """Sums over latents of z ~ N(mean, exp(logvar)): E[z] = mean, E[z²] = mean² + exp(logvar). float64.
+    """Accumulate sums over latents of z ~ N(mean, exp(logvar)): E[z] = mean, E[z²] = mean² + exp(logvar). float64.
 
     A latent that is a point has no exp(logvar).
     """
@@ -183,8 +183,8 @@ def _hashes(stored: LatentFile, names: Sequence[str]) -> list[bytes]:
 def _check_codebook(codebook: NDArray[np.float32], shape: tuple[int, int, int]) -> None:
     if codebook.ndim != 2 or codebook.shape[1] != shape[0] or not np.isfinite(codebook).all():
         raise DarkroomError(
-            f"the tokenizer's codebook is {codebook.shape}, and must hold finite vectors of a latent's {shape[0]} "
-            "channels: train the tokenizer again, or store its latents with `encode_latents.latents: continuous`."
+            f"the codebook of the tokenizer is {codebook.shape}, but needs finite vectors of {shape[0]} channels, "
+            "as in a latent: retrain the tokenizer, or store its latents with `encode_latents.latents: continuous`."
         )
 
 
@@ -194,7 +194,7 @@ def _check_codes(codes: Array, size: int, shard: Shard, texts: list[dict[str, An
         row = int(np.argmin(inside))
         raise DarkroomError(
             f"{redacted(shard.tar)}: the image {texts[row]['key']} has the codes {codes[row].min()} to "
-            f"{codes[row].max()}, and the codebook has {size}, from 0 on: the tokenizer is broken, train it again."
+            f"{codes[row].max()}, but the codebook has 0 to {size - 1}: the tokenizer is broken; retrain it."
         )
 
 
@@ -208,5 +208,5 @@ def _check_finite(
         key = texts[int(np.argmin(sound))]["key"]
         raise DarkroomError(
             f"{redacted(shard.tar)}: the latent of the image {key} is not finite, or its logvar is above {_LARGEST}: "
-            "the tokenizer diverged; train it again with a lower learning rate."
+            "the tokenizer diverged; retrain it with a lower learning rate."
         )

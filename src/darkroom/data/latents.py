@@ -1,4 +1,4 @@
-"""Reads stored latents by row number; rows are those of the image shards. A row is mean and logvar, mean, or codes."""
+"""Read stored latents by row number, as in the image shards. A row is mean and logvar, mean, or codes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,7 +81,7 @@ class LatentShards(StoredRows):
         found = file.form, file.shape, file.dtype_name, file.mirror
         if found != (expected := (self.form, (shard.images, *self._row), self._dtype, shard.mirror)):
             raise ArtifactError(
-                f"{path} holds latents of form, shape, dtype and whether mirrored {found}, and the manifest says "
+                f"{path} has latents of form, shape, dtype and mirroring {found}, but the manifest says "
                 f"{expected}: run encode_latents again."
             )
         return {name: file.content[start:] for name, start in file.starts.items()}
@@ -149,7 +149,7 @@ class LatentShards(StoredRows):
         wanted, shards, inside = self._located(rows)
         sides = np.zeros(len(wanted), dtype=bool) if mirror is None else mirror
         if not self.mirrors[wanted[sides]].all():
-            raise IndexError("the latent of a mirror image is requested where there is none")
+            raise IndexError("a latent of a mirror image is requested, but not stored")
         names = FORMS[self.form]
         # One array: of two, the allocator returns the second to the system each time, and pages are zeroed again.
         latents = np.empty((len(names), len(wanted), *self._row), dtype=DTYPES[self._dtype])

@@ -1,4 +1,4 @@
-"""Images as one `.npz` file, which the evaluator of ADM reads (Dhariwal and Nichol, 2021, arXiv 2105.05233)."""
+"""Write images as one `.npz` file for the evaluator of ADM (Dhariwal and Nichol, 2021, arXiv 2105.05233)."""
 
 import zipfile
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Writes one part: the samples of a source, checked, prepared, split by key, and sharded, or indexed in place."""
+"""Write one part: check, prepare, split and shard the samples of a source, or index them in place."""
 
 import sys
 from collections import Counter
@@ -26,7 +26,7 @@ _DETAIL = 300  # characters of a caption that the list holds
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules for which samples are stored, and in which split: `ingest.rules` and the keys beside it."""
+    """The rules for which samples are stored, and in which split: `ingest.rules` and the other keys of `ingest`."""
 
     rules: Mapping[str, str]
     fractions: Mapping[str, float]
@@ -36,7 +36,7 @@ class Policy:
 
 @dataclass
 class SampleFilter:
-    """Filters the samples of a part: yields those that may be stored, and lists all with something wrong.
+    """Filter the samples of a part: yield those to store, and list all damaged ones.
 
     A quarantined sample is ignored when later keys and contents are compared. The memory is each key, about 60 bytes
     for each identity, and the list.
@@ -58,7 +58,7 @@ class SampleFilter:
     _last: Outcome | None = None  # the latest that was yielded: most sources list equal keys one after another
 
     def passed(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
-        """Yield the outcomes that may be stored, in their order."""
+        """Yield the outcomes to store, in order."""
         for one in outcomes:
             self.seen += 1
             rows = [
@@ -96,7 +96,7 @@ def _short(text: str) -> str:
 
 
 def tars_of(source: Any) -> TarFiles | None:
-    """Return the tars of a source that is indexed in place; None: its images are stored again."""
+    """Return the tars of a source that is indexed in place; None if its images are stored."""
     return source.tars if getattr(source, "in_place", False) else None
 
 
@@ -163,7 +163,7 @@ def write_part(
     except FileNotFoundError as error:
         if tars is None:
             raise
-        raise DarkroomError(f"{error.filename} was there when it was read, and is gone: put it back.") from error
+        raise DarkroomError(f"{error.filename} was removed after it was read: restore it.") from error
     require_some(part, sieve.listed, sieve.seen, sieve.left_out, logs)
     write_manifest(
         folder,

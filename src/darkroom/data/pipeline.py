@@ -1,4 +1,4 @@
-"""Reads, checks, prepares and encodes the samples of a source, in several processes and in their order.
+"""Read, check, prepare and encode the samples of a source, in several processes and in order.
 
 The main process lists entries and writes outcomes; worker processes do the work between. Any number of workers gives
 the same outcomes in the same order, and only a few chunks are in memory at one time.
@@ -26,9 +26,7 @@ from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
 
 _CHUNK = 16  # entries that a process receives at once
-_NO_MEMORY = (
-    "memory ran out, most likely; lower `run.ingest_processes` or `ingest.max_pixels`, and run the same command again."
-)
+_NO_MEMORY = "probably memory ran out. Lower `run.ingest_processes` or `ingest.max_pixels`, and run the command again."
 _AHEAD = 3  # chunks in flight for each process
 
 

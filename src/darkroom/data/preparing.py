@@ -1,4 +1,4 @@
-"""Prepares any image for storage: upright, a square, 8 bits a channel, in sRGB: the rules of docs/images.md."""
+"""Prepare images for storage by the rules of docs/images.md: upright, square, 8 bits a channel, in sRGB."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -171,7 +171,7 @@ class Preparation:
 
 
 def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
-    """Return an image as it is stored: upright, cropped to a square of spec.size pixels, 8 bits a channel, in sRGB.
+    """Return the image to store: upright, cropped to a square of spec.size pixels, 8 bits a channel, in sRGB.
 
     Transparent pixels become white where `spec.channels` has no alpha. Metadata are removed. The rules are in
     docs/images.md.

@@ -1,4 +1,4 @@
-"""Reads images of shards by row number: the rows of a split, part after part, in the order of the index."""
+"""Read images of shards by row number: the rows of a split, part after part, in the order of the index."""
 
 import errno
 import hashlib
@@ -152,7 +152,7 @@ class ImageShards(Indexed):
             ArtifactError: the bytes in the tar have changed; the message names shard and key.
         """
         if not 0 <= row < self._rows:
-            raise IndexError(f"row {row} of {self._rows}")
+            raise IndexError(f"row {row} is out of range: there are {self._rows} rows")
         number = int(np.searchsorted(self._firsts, row, side="right")) - 1
         offset, size = int(self._offset[row]), int(self._size[row])
         try:
@@ -162,10 +162,10 @@ class ImageShards(Indexed):
                 raise  # the disk is full, which the runner reports
             raise self._fault(number, row, str(error)) from error
         if hashlib.sha256(data).digest() != self._sha256[row].tobytes():
-            raise self._fault(number, row, "its sha256 is not that of the index")
+            raise self._fault(number, row, "its sha256 differs from the index")
         image = self._decoded(number, row, data)
         if image.shape != self.image_shape:
-            raise self._fault(number, row, f"its shape is {image.shape}, and the manifest says {self.image_shape}")
+            raise self._fault(number, row, f"its shape is {image.shape}, but the manifest says {self.image_shape}")
         return image
 
     def _decoded(self, number: int, row: int, data: bytes) -> NDArray[np.uint8]:
@@ -177,9 +177,9 @@ class ImageShards(Indexed):
         except DamageError as error:  # it could be read when it was ingested, by another version of the library
             shard, key = self.shards[number], self.keys_of([row])[0]
             raise ArtifactError(
-                f"{redacted(shard.tar)}: the image {key} could be read when it was indexed, and cannot be now, though "
-                f"its bytes are the same ({error}): set up the pinned versions again (`make`), or run "
-                f"`dvc repro --force ingest@{shard.folder.parent.name}`, which lists it."
+                f"{redacted(shard.tar)}: the image {key} was readable when it was indexed, but is not now, with the "
+                f"same bytes ({error}): install the pinned versions again (`make`), or run "
+                f"`dvc repro --force ingest@{shard.folder.parent.name}` to list it."
             ) from error
 
     def __getitems__(self, rows: Sequence[int]) -> NDArray[np.uint8]:
@@ -210,8 +210,8 @@ class ImageShards(Indexed):
         shard, key = self.shards[number], self._index.column("key")[row].as_py()
         if _remote(shard):  # the shard's sha256 was right when it was fetched
             return ArtifactError(
-                f"{redacted(shard.tar)}: the image {key} cannot be read from its copy in the cache ({what}): delete "
-                f"{self._tars(number)}, and it is fetched again."
+                f"{redacted(shard.tar)}: the image {key} cannot be read from the cache ({what}): delete "
+                f"{self._tars(number)}, and it is downloaded again."
             )
         return ArtifactError(f"{redacted(shard.tar)}: the image {key} is corrupted ({what}): {_remedy(shard)}.")
 
@@ -226,13 +226,13 @@ def same_spec(manifests: Mapping[str, Mapping[str, Any]]) -> ImageSpec:
     """
     specs = {part: ImageSpec.of(manifest) for part, manifest in manifests.items()}
     if not specs:
-        raise ArtifactError("no part was requested: name at least one under `parts` in params.yaml.")
+        raise ArtifactError("no part was requested: add at least one under `parts` in params.yaml.")
     first, *others = specs
     for part in others:
         if specs[part].shape != specs[first].shape:
             raise ArtifactError(
-                f"the parts `{first}` and `{part}` do not fit together: {specs[first].metadata()} and "
-                f"{specs[part].metadata()}; ingest both with the same settings (`dvc repro ingest`)."
+                f"the parts `{first}` and `{part}` differ: {specs[first].metadata()} and "
+                f"{specs[part].metadata()}. Ingest both with the same settings (`dvc repro ingest`)."
             )
     formats = {spec.format for spec in specs.values()}
     return specs[first] if len(formats) == 1 else replace(specs[first], format="mixed")
@@ -248,13 +248,13 @@ def _check_size(shard: Shard, size: int) -> None:
     found = shard.path.stat().st_size if shard.path.is_file() else None
     if found == size:
         return
-    what = "is missing" if found is None else f"has {found} bytes, and the manifest says {size}"
+    what = "is missing" if found is None else f"has {found} bytes, but the manifest says {size}"
     raise ArtifactError(f"{shard.path} {what}: {_remedy(shard)}.")
 
 
 def _remedy(shard: Shard) -> str:
     if shard.how is None:
-        return f"delete and restore it with `dvc checkout {shard.folder}`, or run the stage that makes it again"
+        return f"delete and restore it with `dvc checkout {shard.folder}`, or rerun the stage that makes it"
     part = shard.folder.parent.name
     return (
         f"it changed since the part `{part}` was indexed in place: put the old file back, or ingest it again with `dvc "

@@ -1,4 +1,4 @@
-"""Tars that lie elsewhere: each is fetched as a whole into a cache when it is first needed."""
+"""Download remote tars to a cache, each as a whole when it is first needed."""
 
 # No effect on any output: fetches and keeps shards that lie elsewhere; what comes is checked by its hash
 
@@ -26,7 +26,7 @@ _DEFAULT = 20.0
 
 
 class Cache:
-    """Local files by their origin. Several processes and threads may use one folder; each file is made once.
+    """Cache of local files by origin. Several processes and threads may use one folder; each file is made once.
 
     `folder` is made when needed. None: `.darkroom/cache/shards` of the main checkout, also in a queued experiment.
     `limit` is in bytes; the least recently used files are removed first. A file that is removed while it is open can
@@ -70,9 +70,9 @@ class Cache:
                 content = sha256_file(part)
                 if sha256 not in (None, content):
                     raise ArtifactError(
-                        f"{redacted(name)} is another file than the one that was ingested (its sha256 is "
-                        f"{content[:12]}…, and not {str(sha256)[:12]}…): put the old one back, or run `dvc repro "
-                        "--force ingest@PART` of its part, as DVC does not see what changes behind a URL."
+                        f"{redacted(name)} differs from the file that was ingested (its sha256 is "
+                        f"{content[:12]}…, not {str(sha256)[:12]}…): restore the old file, or run `dvc repro "
+                        "--force ingest@PART` for its part, because DVC does not detect changes behind a URL."
                     )
                 self._make_room(part.stat().st_size)
                 return part.rename(self.folder / f"{_short(name)}-{_short(version)}-{content}.tar")
@@ -223,4 +223,4 @@ def _copy(url: str, part: Path, size: int | None) -> None:
     system.get_file(path, str(part))
     found = part.stat().st_size
     if size not in (None, found):
-        raise OSError(f"{found:,} bytes came, and {size:,} were to come")
+        raise OSError(f"received {found:,} of {size:,} bytes")

@@ -1,4 +1,4 @@
-"""Rows of tensors that belong to the rows of image shards: what latents and embeddings share."""
+"""Read rows of tensors that match the rows of image shards: the base of latents and embeddings."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +113,7 @@ class StoredRows(Indexed):
         root = cls.folder if root is None else root
         manifests = {part: read_manifest(root / part, cls.kind) for part in parts}
         if not manifests:
-            raise ArtifactError("no part was requested: name at least one under `parts` in params.yaml.")
+            raise ArtifactError("no part was requested: add at least one under `parts` in params.yaml.")
         one, *others = manifests
         for part in others:
             theirs = cls._alike(manifests[part])
@@ -121,13 +121,13 @@ class StoredRows(Indexed):
                 if theirs[name] != fact and None not in (fact, theirs[name]):
                     raise ArtifactError(
                         f"the {cls.plural} of `{one}` and `{part}` have different {name} ({fact} and {theirs[name]}): "
-                        f"make them again (`dvc repro {cls.stage}`)."
+                        f"run `dvc repro {cls.stage}` again."
                     )
         for part, manifest in manifests.items():
             if shards_root is not None and manifest["shards"] != manifest_hash(shards_root / part):
                 raise ArtifactError(
-                    f"the {cls.plural} of `{part}` were made from other images than those in {shards_root / part}: "
-                    f"make them again (`dvc repro {cls.stage}@{part}`)."
+                    f"the {cls.plural} of `{part}` were made from images other than those in {shards_root / part}: "
+                    f"run `dvc repro {cls.stage}@{part}` again."
                 )
         return cls(manifests, split, root)
 
@@ -142,7 +142,7 @@ class StoredRows(Indexed):
         """Return the rows, the shard of each, and its row within the shard. Raises IndexError."""
         wanted = np.asarray(rows, dtype=np.int64)
         if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(self)}")
+            raise IndexError(f"rows {wanted.min()} to {wanted.max()} are out of range: there are {len(self)} rows")
         shards = np.searchsorted(self._firsts, wanted, side="right") - 1
         return wanted, shards, wanted - self._firsts[shards]
 
@@ -182,7 +182,7 @@ class StoredRows(Indexed):
             if found != self._digests[column][row].tobytes():
                 path = Path(self.file_of(row, name))
                 raise ArtifactError(
-                    f"{path}: the {what} of the image {self.keys_of([row])[0]} is corrupted (its sha256 is not that of "
+                    f"{path}: the {what} of the image {self.keys_of([row])[0]} is corrupted (its sha256 differs from "
                     f"the index): delete the shard and restore it with `dvc checkout {path.parent}`, or run "
                     f"{self.stage} again."
                 )

@@ -1,4 +1,4 @@
-"""Samples, as sources list and read them, and as shards store them."""
+"""Define samples, as sources list and read them, and as shards store them."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Writes images as webdataset tars in the layout of img2dataset, byte for byte the same for the same samples.
+"""Write images as webdataset tars in the layout of img2dataset, byte for byte the same for the same samples.
 
 A folder holds, for each shard, `00000.tar` with KEY.cls, KEY.json, KEY.png (or .webp, .jpg) and KEY.txt, and
 `00000_stats.json`, written last; and `index.parquet` with a row for each image. KEY.cls holds the label, KEY.txt the
@@ -33,7 +33,7 @@ def index_row(
 
 
 class ShardWriter:
-    """Writes one stream of samples as numbered shards. Samples are written at once; no shard is held in memory.
+    """Write one stream of samples as numbered shards. Samples are written at once; no shard is held in memory.
 
     Call `append` for each sample, then `close`. The caller ensures that keys are unique.
     """
@@ -120,7 +120,7 @@ def write_shards(folder: Path, samples: Iterable[Sample], shard_size: int, forma
     for sample in samples:
         before, pixels = pixels, (sample.image.mode, sample.image.size)
         if before not in (None, pixels):
-            raise DarkroomError(f"the image {sample.key} has mode and size {pixels}, and those before it {before}.")
+            raise DarkroomError(f"the image {sample.key} has mode and size {pixels}, but earlier images have {before}.")
         size = sample.image.size
         row = index_row(sample.key, size, size, sample.label, sample.caption)
         writer.append(row, encode(sample.image, format))

@@ -1,4 +1,4 @@
-"""The split of an image: a function of its key alone, so it does not change when data are added."""
+"""Split images by their keys only, so the split of an image does not change when data are added."""
 
 import hashlib
 from collections.abc import Mapping

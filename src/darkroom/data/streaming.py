@@ -1,4 +1,4 @@
-"""The order of training images in remote shards: rows are shuffled within windows of a few shards.
+"""Order training images in remote shards: shuffle rows within windows of a few shards.
 
 In each epoch the shards are permuted and cut into windows of a few shards; the rows of a window are permuted. The row
 at a position is a pure function of (seed, images of each shard, window, position). So there is no shuffle buffer to
@@ -52,7 +52,7 @@ class StreamingOrder:
         """
         flat = np.asarray(positions, dtype=np.int64)
         if not self.rows or (flat.size and flat.min() < 0):
-            raise ValueError("an order needs at least one row, and positions from 0 on")
+            raise ValueError("an order needs at least one row and non-negative positions")
         rows = np.empty(flat.shape, dtype=np.int64)
         epochs = flat // self.rows
         for epoch in np.unique(epochs).tolist():

@@ -1,4 +1,4 @@
-"""Tars by number, as local files that many readers share, fetched where they are remote; and their names."""
+"""Open tars by number, as local files that many readers share, after downloading remote ones."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class _Handle:
 
 
 class OpenFiles:
-    """Reads by (number of the file, offset, size) with one `pread` each, so there is no shared file position.
+    """Read by (number of the file, offset, size) with one `pread` each, without a shared file position.
 
     Files are opened when first read. A forked process may use it, and it can be pickled: the copy opens its own.
 
@@ -95,13 +95,13 @@ def in_folder(path: Path) -> list[str]:
     if path.is_file():
         return [path.as_posix()]
     if not path.is_dir():
-        raise DarkroomError(f"{path} does not exist: give the part the folder of the tars, or one tar.")
+        raise DarkroomError(f"{path} does not exist: set the part's `path` to the folder of the tars, or to one tar.")
     found = sorted(file.as_posix() for file in path.iterdir() if file.name.endswith(TAR_ENDINGS) and file.is_file())
     if not found:
-        raise DarkroomError(f"{path} holds no tar ({', '.join(TAR_ENDINGS)}): give the part the folder of the tars.")
+        raise DarkroomError(f"{path} has no tars ({', '.join(TAR_ENDINGS)}): set the part's `path` to their folder.")
     for tar in found:
         if shown(tar) != tar:
-            raise DarkroomError(f"the name of {shown(tar)} is not UTF-8, and no manifest can hold it: rename the file.")
+            raise DarkroomError(f"the name of {shown(tar)} is not UTF-8, so manifests cannot store it: rename it.")
     return found
 
 
@@ -114,7 +114,7 @@ def behind(url: str) -> list[str]:
     try:
         found = [each for piece in url.split("::") for each in braceexpand(piece.strip(), escape=False)]
     except ValueError as error:
-        raise DarkroomError(f"`webdataset.url` is {redacted(url)!r}, where a brace is open or one too many.") from error
+        raise DarkroomError(f"`webdataset.url` is {redacted(url)!r}, which has unbalanced braces.") from error
     for each in found:
         require_url(each, "webdataset.url")
     return found

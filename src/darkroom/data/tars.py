@@ -1,4 +1,4 @@
-"""Lists the members of tars from untrusted sources: nothing is extracted, and damage is reported.
+"""List the members of tars from untrusted sources: nothing is extracted, and damage is reported.
 
 The `tarfile` of the standard library takes a damaged header, or a cut between two members, for the end of the archive,
 so what follows the last member is checked here. What an extended header holds has no checksum in a tar.
@@ -59,7 +59,7 @@ def members(path: Path, shard: str, unread: list[tuple[str, str]] | None = None)
     with path.open("rb") as file:
         begins = file.read(6)
         if kind := next((kind for magic, kind in _MAGIC.items() if begins.startswith(magic)), None):
-            raise DarkroomError(f"{shard} is compressed ({kind}), and no single image can be read from it: unpack it.")
+            raise DarkroomError(f"{shard} is compressed ({kind}), so single images cannot be read: decompress it.")
         file.seek(0)
         end, at, found = os.fstat(file.fileno()).st_size, 0, 0
         earlier: dict[str, Member] = {}  # by name: a hard link names one of these
@@ -78,8 +78,8 @@ def members(path: Path, shard: str, unread: list[tuple[str, str]] | None = None)
                     why = f"a hard link to {_quoted(target)} (no earlier member)"
                 if refused := _hostile(info) or (why if unread is None else None):
                     raise DarkroomError(
-                        f"{shard}: the member {_quoted(name)} is {refused}, which no shard of images has to hold: the "
-                        "shard is refused. Ask its author, or write it again without that member."
+                        f"{shard}: the member {_quoted(name)} is {refused}, which shards of images do not need, so the "
+                        "shard is refused. Ask its author, or rewrite it without that member."
                     )
                 if info.isreg() and not 0 <= info.size <= end - info.offset_data:
                     what = f"the member {_quoted(name)} of {info.size:,} bytes goes on past the end of the file"

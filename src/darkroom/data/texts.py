@@ -1,4 +1,4 @@
-"""Texts in a file, one a line."""
+"""Read texts from a file, one per line."""
 
 from pathlib import Path
 
@@ -6,17 +6,17 @@ from darkroom.errors import DarkroomError
 
 
 def read_texts(path: Path, name: str) -> list[str]:
-    """Return the lines of a file in UTF-8, with or without a byte-order mark; no blanks at their ends, no empty lines.
+    """Return the non-empty lines of a UTF-8 file, with or without a byte-order mark, stripped of blanks.
 
-    `name` is what named the file, for errors: an option or a key with its value.
+    `name` is the origin of the file name, for errors: an option or a key with its value.
 
     Raises:
-        DarkroomError: it cannot be read, or holds no text.
+        DarkroomError: the file cannot be read, or has no text.
     """
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise DarkroomError(f"{name} cannot be read: {error}.") from error
     if not any(lines):
-        raise DarkroomError(f"{name} holds no text: write one a line.")
+        raise DarkroomError(f"{name} has no text: write one text per line.")
     return [line for line in lines if line]

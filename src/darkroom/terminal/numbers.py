@@ -1,10 +1,10 @@
-"""Numbers and tables as a person reads them."""
+"""Format numbers and tables for people."""
 
 from collections.abc import Collection, Sequence
 
 
 def count_of(count: float, unit: str = "") -> str:
-    """Return a large number with the letter of its thousands: 1.3 M."""
+    """Return a large number with a letter for its magnitude: 1.3 M."""
     for letter, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {letter}{unit}"

@@ -1,4 +1,4 @@
-"""The output of a stage: terminal and log at once, and lines of progress."""
+"""Write the output of a stage to terminal and log, and print progress."""
 
 # No effect on any output: prints how far a stage is
 
@@ -28,7 +28,7 @@ class Tee:
         self._fresh = True  # whether a line begins
 
     def write(self, text: str) -> int:
-        """Write `text` to terminal and log; a closed terminal is dropped. Return the number of characters."""
+        """Write `text` to terminal and log, skipping a closed terminal. Return the number of characters."""
         self._log.write(text)
         self._log.flush()
         if text and self._terminal is not None:
@@ -61,9 +61,9 @@ INTERVAL = 10.0  # seconds between two lines
 def with_progress(
     groups: Iterable[Group], total: int | None, what: str, unit: str = "images", count: Callable[[Any], int] = len
 ) -> Iterator[Group]:
-    """Yield groups, and print a line every ten seconds: units done of `total`, speed, remaining time.
+    """Yield groups, and print progress every ten seconds: units done of `total`, speed, time left.
 
-    A group counts as its length; a named tuple has another: give `count`. `total` is None where it is unknown.
+    The size of a group is its length; for other sizes, pass `count`. `total` is None if unknown.
     """
     began = last = time.monotonic()
     done = 0
@@ -81,5 +81,5 @@ def with_progress(
 
 
 def each_with_progress(items: Iterable[Group], total: int | None, what: str) -> Iterator[Group]:
-    """Yield images one by one, and print lines as `with_progress`."""
+    """Yield images one by one, and print progress like `with_progress`."""
     yield from with_progress(items, total, what, count=lambda _: 1)

@@ -1,1 +1,1 @@
-"""The commands for people: check, plan, doctor, verify, compare, sample, preset."""
+"""User commands: check, plan, doctor, verify, compare, sample, preset."""

@@ -1,4 +1,4 @@
-"""Images in a terminal: a character is an upper half block, two pixels, the lower one its background."""
+"""Draw images in a terminal: each upper half block shows two pixels, the lower one as its background."""
 
 import shutil
 import sys
@@ -22,9 +22,9 @@ _TALL = 200  # lines that a command draws unasked, at most
 
 
 def drawn_here(rows: Sequence[Named]) -> str:
-    """Return names with their images side by side, and the end of a line, for the end of a command.
+    """Return names with their images side by side and a final newline, for the end of a command.
 
-    Nothing where the terminal cannot show them.
+    Empty if the terminal cannot show images.
     """
     if (colours := colours_of(sys.stdout)) is None:
         return ""
@@ -37,7 +37,7 @@ def drawn_here(rows: Sequence[Named]) -> str:
 
 
 def colours_of(stream: TextIO) -> ColorSystem | None:
-    """Return the colours that a stream shows, 2^24 or 256; None where it is no terminal or cannot show a half block."""
+    """Return the colours of a stream, 2^24 or 256; None if it is not a terminal or cannot show half blocks."""
     console = Console(file=stream)
     if console.no_color or not console.encoding.startswith("utf"):
         return None
@@ -45,14 +45,14 @@ def colours_of(stream: TextIO) -> ColorSystem | None:
 
 
 def columns_of_terminal() -> int:
-    """Return the characters in a row of the terminal; 80 if unknown."""
+    """Return the width of the terminal in characters; 80 if unknown."""
     return shutil.get_terminal_size().columns
 
 
 def half_blocks(image: Image.Image, columns: int, colours: ColorSystem = ColorSystem.TRUECOLOR) -> str:
-    """Return an image as lines of half blocks, shrunk by area to at most `columns` pixels in a row, never enlarged.
+    """Return an image as lines of half blocks, reduced by area to at most `columns` pixels wide, never enlarged.
 
-    The image has no transparency. Of 256 colours the nearest are taken.
+    The image must be opaque. With 256 colours, each pixel gets the nearest one.
     """
     width = min(columns, image.width)
     height = max(1, round(image.height * width / image.width))

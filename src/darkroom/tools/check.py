@@ -1,4 +1,4 @@
-"""`darkroom check`: params.yaml, dvc.yaml, dvc.lock and the folders of parts, before anything runs."""
+"""`darkroom check`: validate params.yaml, dvc.yaml, dvc.lock and the folders of parts before a run."""
 
 from darkroom.check.check import check as check_params
 from darkroom.check.check import check_sources
@@ -6,7 +6,7 @@ from darkroom.dag.lock_file import mend
 
 
 def check() -> str:
-    """Return a line for the terminal. Raises DarkroomError naming the first fault, or all faults of params.yaml."""
+    """Return a line for the terminal. Raises DarkroomError with the first error, or all errors in params.yaml."""
     if mended := mend():
         print(mended)
     return f"darkroom check: {check_params(None, True)}{check_sources()}"

@@ -1,4 +1,4 @@
-"""What this machine has: cores, a GPU, and whether convolutions are quicker in bf16. Loads no torch by itself."""
+"""Detect the hardware: cores, a GPU, and whether convolutions are faster in bf16. Does not import torch at load."""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ def core_count() -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the settings depend on."""
+    """The hardware that settings depend on."""
 
     cores: int  # that this process may use
     gpu: bool = False  # whether networks run on a GPU
@@ -21,7 +21,7 @@ class Machine:
 
 
 def this_machine(device: str) -> Machine:
-    """Return what this machine has; no GPU where `run.device` is cpu."""
+    """Return the hardware of this machine; no GPU if `run.device` is cpu."""
     import torch  # takes seconds
 
     gpu = device != "cpu" and torch.cuda.is_available()
@@ -31,9 +31,9 @@ def this_machine(device: str) -> Machine:
 
 
 def _seconds(bf16: bool) -> float:
-    """Return the least seconds of a forward and backward pass of a small convolutional network on one CPU thread.
+    """Return the minimum time, in seconds, of a forward and backward pass of a small CNN on one CPU thread.
 
-    A CPU without units for bf16 emulates it, up to 20 times as slowly; what it says of itself does not tell.
+    A CPU without bf16 units emulates it, up to 20 times slower; its reported features do not show this.
     """
     import torch
     from torch import nn

@@ -1,6 +1,6 @@
-"""Edits params.yaml line by line: values change, and comments, order and style stay.
+"""Edit params.yaml line by line: change values, and preserve comments, order and style.
 
-The style is the one in which DVC writes the file: a key a line, lists an item a line, null left empty.
+The style is that of DVC: one key per line, one list item per line, null as an empty value.
 """
 
 import json
@@ -27,7 +27,7 @@ Path = tuple[str, ...]
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key and the value of everything in nested mappings that is no mapping."""
+    """Yield the dotted key and value of each leaf of nested mappings."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{prefix}{name}.")
@@ -36,7 +36,7 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def put(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value of a dotted key in nested mappings; what is no mapping on the way becomes one."""
+    """Set the value of a dotted key in nested mappings; replace other values on the way by mappings."""
     *path, last = key.split(".")
     for part in path:
         if not isinstance(values.get(part), dict):
@@ -46,7 +46,7 @@ def put(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def value_of(values: Any, key: str) -> Any:
-    """Return the value of a dotted key in nested mappings, DEFAULT_VALUE where there is none."""
+    """Return the value of a dotted key in nested mappings, or DEFAULT_VALUE if it is missing."""
     for part in key.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return DEFAULT_VALUE
@@ -62,12 +62,12 @@ def shown(value: Any) -> str:
 
 
 def laid_over(text: str, new: Mapping[str, Any]) -> str:
-    """Return the text of params.yaml with other values under some dotted keys; DEFAULT_VALUE: the key is taken out.
+    """Return the text of params.yaml with new values for some dotted keys; DEFAULT_VALUE removes a key.
 
-    A new key becomes the first of its section.
+    A new key is added at the top of its section.
 
     Raises:
-        DarkroomError: the file has another style, in which a value cannot be set.
+        DarkroomError: the style of the file is not supported, so a value cannot be set.
     """
     lines = text.split("\n")
     for key, value in new.items():
@@ -80,12 +80,12 @@ def laid_over(text: str, new: Mapping[str, Any]) -> str:
     values = parse_yaml(text, PARAMS)
     for key, value in new.items():
         if value_of(values, key) != value:
-            raise DarkroomError(f"{PARAMS}: `{key}` cannot be set: write it and its section a key a line, by hand.")
+            raise DarkroomError(f"{PARAMS}: `{key}` cannot be set: write it and its section with one key per line.")
     return text
 
 
 def commented(text: str, comments: Mapping[str, str]) -> str:
-    """Return a text with comments behind single values, by dotted key."""
+    """Return a text with comments after values, by dotted key."""
     lines = text.split("\n")
     spans = _spans(lines)
     for key, comment in comments.items():

@@ -1,4 +1,4 @@
-"""Image files of a person, prepared as the training images were."""
+"""Read a user's image files, prepared in the same way as the training images."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +17,10 @@ from darkroom.errors import DarkroomError
 
 
 def preparation(spec: ImageSpec) -> Preparation:
-    """Return how `ingest` prepared the images of the first part, for another size; a random crop is one in the middle.
+    """Return the preparation of the first part by `ingest`, for another size; random crops become center crops.
 
     Raises:
-        ArtifactError: there is no catalog, or no part.
+        ArtifactError: the catalog or all parts are missing.
     """
     part = next(iter(load_catalog(shards=None).parts))
     how = Preparation.of(read_manifest(SHARDS / part, KIND))
@@ -28,10 +28,10 @@ def preparation(spec: ImageSpec) -> Preparation:
 
 
 def read_image(path: Path, how: Preparation) -> NDArray[np.uint8]:
-    """Return the image in a file, prepared, uint8 (C, H, W).
+    """Return the prepared image of a file, uint8 (C, H, W).
 
     Raises:
-        DarkroomError: the file cannot be read, or holds no image that can be prepared.
+        DarkroomError: the file cannot be read, or its image cannot be prepared.
     """
     try:
         return to_array(prepare(open_image(path.read_bytes(), how.max_pixels), how, path.stem))

@@ -1,4 +1,4 @@
-"""Check where a command may write: in a writable folder outside the outputs of stages, which DVC hashes."""
+"""Check that a command writes to a writable folder outside the outputs of stages, which DVC hashes."""
 
 import os
 from pathlib import Path
@@ -9,17 +9,17 @@ from darkroom.params.stage import DVC, OUTPUTS, address, items, paths, read_yaml
 
 
 def require_picture(option: str, target: Path) -> None:
-    """Check that a path is of a PNG. Raises DarkroomError, also as `require_no_output` does."""
+    """Check that a path ends in .png and can be written. Raises DarkroomError; see also `require_no_output`."""
     if target.suffix.lower() != ".png" or target.is_dir():
-        raise DarkroomError(f"{option}: the grid is a PNG, so name a file that ends in .png.")
+        raise DarkroomError(f"{option}: the grid is a PNG file, so use a name that ends in .png.")
     require_no_output(option, target)
 
 
 def require_no_output(option: str, target: Path) -> None:
-    """Check that a path can be written, lies in no output of a stage, and no output in it. Outside a clone: the first.
+    """Check that a path is writable and, in a clone, neither inside an output of a stage nor a parent of one.
 
     Raises:
-        DarkroomError: a stage writes there, or the folder is not writable; names it.
+        DarkroomError: a stage writes there, or the folder is not writable; the message names it.
     """
     above = next(folder for folder in target.absolute().parents if folder.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
@@ -30,7 +30,7 @@ def require_no_output(option: str, target: Path) -> None:
     for made, stage in outputs().items():
         if related(here, made):
             raise DarkroomError(
-                f"{option} lies in {made}, which the stage {stage} writes: name another place, say logs/."
+                f"{option} overlaps {made}, which the stage {stage} writes: choose another path, for example in logs/."
             )
 
 

@@ -1,7 +1,7 @@
-"""`darkroom preset`: lays a file of `presets/` over params.yaml, whose comments, order and style stay.
+"""`darkroom preset`: apply a file of `presets/` to params.yaml, preserving comments, order and style.
 
-A preset means the same whatever was applied before: what any of them may change is first set back to the value of
-`digits`, and taken out where `digits` has none, so that the default holds. Other keys of params.yaml stay.
+The result does not depend on presets applied earlier: each key that any preset sets is first reset to its value in
+`digits`, or removed if `digits` has none, so that the default applies. Other keys of params.yaml are unchanged.
 """
 
 import difflib
@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def comment(name: str) -> list[str]:
-    """Return the lines of comment at the head of a preset: what it is, what it needs, how long it takes."""
+    """Return the comment at the top of a preset: its description, requirements and duration."""
     lines = takewhile(lambda line: line.startswith("#"), _file(name).read_text().splitlines())
     return [line.lstrip("#").strip() for line in lines]
 
@@ -40,7 +40,7 @@ def _file(name: str) -> Path:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}."
-        raise DarkroomError(f"there is no preset `{name}` in {PRESETS}/; {hint}")
+        raise DarkroomError(f"{PRESETS}/ has no preset `{name}`; {hint}")
     return PRESETS / f"{name}.yaml"
 
 
@@ -49,28 +49,28 @@ def _own(name: str) -> dict[str, Any]:
 
 
 def overlay(name: str) -> dict[str, Any]:
-    """Return what a preset lays over params.yaml, by dotted key; DEFAULT_VALUE: the key is taken out.
+    """Return the values that a preset sets, by dotted key; DEFAULT_VALUE removes the key.
 
     Raises:
-        DarkroomError: no such preset; names the nearest.
+        DarkroomError: the preset does not exist; the message suggests the nearest one.
     """
     own = _own(name)
     return {key: DEFAULT_VALUE for other in names() for key in _own(other)} | _own(DEFAULT) | own
 
 
 def listing() -> str:
-    """Return the presets and what they are, for a person."""
+    """Return the presets with their descriptions, as text."""
     return "\n\n".join("\n    ".join([name, *comment(name)]) for name in names())
 
 
 def apply(name: str, fit: bool = False) -> str:
-    """Lay a preset over params.yaml; return what changed, a line a key.
+    """Apply a preset to params.yaml; return the changes, one line per key.
 
-    Nothing is written unless what comes out is valid and fits together. With `fit` networks compute in fp32 where the
-    preset says bf16 and this machine is no quicker in that.
+    Nothing is written unless the result is valid and consistent. With `fit`, networks use fp32 where the preset has
+    bf16 and this machine is not faster in bf16.
 
     Raises:
-        DarkroomError: no such preset, or params.yaml would not be valid.
+        DarkroomError: the preset does not exist, or params.yaml would not be valid.
     """
     values = read_yaml(PARAMS)
     found = {key: (value_of(values, key), new) for key, new in overlay(name).items()}
@@ -79,14 +79,14 @@ def apply(name: str, fit: bool = False) -> str:
     if fit and any(new == "bf16" for _, new in found.values()) and not this_machine(device).bf16:
         found = {key: (old, "fp32" if new == "bf16" else new) for key, (old, new) in found.items()}
     if not found:
-        return f"{PARAMS} is `{name}` already."
+        return f"{PARAMS} already matches the preset `{name}`."
     text = laid_over(PARAMS.read_text(), {key: new for key, (_, new) in found.items()})
     try:
         check(parse_yaml(text, PARAMS))
     except DarkroomError as error:
         raise DarkroomError(
-            f"nothing was written: with the preset `{name}`, {error} Presets are laid over the committed params.yaml: "
-            f"`git checkout {PARAMS}` brings it back."
+            f"nothing was written: with the preset `{name}`, {error} Presets are applied to the committed params.yaml: "
+            f"`git checkout {PARAMS}` restores it."
         ) from None
     write_bytes(PARAMS, text.encode())
     width = max(map(len, found))
@@ -94,10 +94,10 @@ def apply(name: str, fit: bool = False) -> str:
 
 
 def preset(
-    name: Annotated[str | None, Argument(help="a file of presets/, without .yaml; default: list them")] = None,
+    name: Annotated[str | None, Argument(help="a file in presets/, without .yaml; default: list the presets")] = None,
     fit: Annotated[
-        bool, Option("--fit", help="fp32 in place of bf16 where this machine is not faster in bf16")
+        bool, Option("--fit", help="use fp32 instead of bf16 if this machine is not faster in bf16")
     ] = False,
 ) -> str:
-    """Return the list of presets, or what one changes. Raises as `apply`."""
+    """Return the list of presets, or the changes by one. Raises the errors of `apply`."""
     return listing() if name is None else apply(name, fit)

@@ -1,4 +1,4 @@
-"""`darkroom times`: when each stage of the last run began and how long it took, and which ones the end waited for."""
+"""`darkroom times`: show the start and duration of each stage of the last run, and its critical path."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _LEAST, _BAR = 20, "█"
 
 @dataclass(frozen=True)
 class Body:
-    """One run of a stage's body: seconds of the clock at its begin and its end, and the run of the engine."""
+    """One run of a stage: start and end in seconds of the clock, and the run of the engine."""
 
     stage: str
     begin: float
@@ -32,9 +32,9 @@ class Body:
 
 
 def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
-    """Return the bodies of the last run of an engine that came to their ends, in the order in which they began.
+    """Return the stages that finished in the last run of an engine, in the order of their start.
 
-    Those of older versions, which name no run, count as one. `code` is left out: Snakemake runs it before the others.
+    Entries of older versions, without a run, count as one run. `code` is left out: Snakemake runs it before the others.
     """
     begun: dict[str, float] = {}
     found: list[Body] = []
@@ -49,10 +49,10 @@ def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
 
 
 def waited_for(bodies: Sequence[Body], after: Mapping[str, set[str]]) -> set[Body]:
-    """Return the bodies that the end of a run waited for: the last one, what that waited for, and so on.
+    """Return the critical path of a run: the last stage, the stage that it waited for, and so on.
 
-    A stage waits for the last of what it needs, or where that had ended long before, for a core: for what ended last.
-    `after` has by stage the stages that depend on it.
+    A stage waits for the last of its dependencies, or, if they ended long before, for a core: for the stage that ended
+    last. `after` maps each stage to the stages that depend on it.
     """
     chain = {last := max(bodies, key=lambda body: body.end)}
     while before := [body for body in bodies if body.end <= last.begin and body not in chain]:
@@ -97,16 +97,16 @@ def below(after: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def times(
-    width: Annotated[int | None, Option(min=1, help="characters in a row; default: those of the terminal")] = None,
+    width: Annotated[int | None, Option(min=1, help="width in characters; default: that of the terminal")] = None,
 ) -> str:
-    """Return the last run as a chart, a line a stage.
+    """Return the last run as a chart, one line per stage.
 
     Raises:
-        DarkroomError: nothing has run here.
+        DarkroomError: no stage has finished here.
     """
     bodies = last_run(events())
     if not bodies:
-        raise DarkroomError(f"{RUNS} has no stage that has ended: run `snakemake --cores all` first.")
+        raise DarkroomError(f"{RUNS} has no finished stage: run `snakemake --cores all` first.")
     chain = waited_for(bodies, below(consumers(read_params(), read_yaml(DVC))))
     start, end = min(body.begin for body in bodies), max(body.end for body in bodies)
     long = [body for body in bodies if body.end - body.begin >= _SHORT]
@@ -119,12 +119,12 @@ def times(
     bars = [_bar(body, start, end, room) for body in long]
     drawn = [lines[0], *(f"{line}  {bar}" for line, bar in zip(lines[1:], bars, strict=True))]
     on_way = sum(body.end - body.begin for body in chain)
-    summary = f"{len(bodies)} stages in {time_of(end - start)}; * the end waited for: {time_of(on_way)} of that."
+    summary = f"{len(bodies)} stages in {time_of(end - start)}; * on the critical path: {time_of(on_way)} of that."
     return "\n".join([*drawn, "", summary])
 
 
 def _bar(body: Body, start: float, end: float, room: int) -> str:
-    """Return a bar from the begin of a body to its end, of a character at least."""
+    """Return a bar from the start of a stage to its end, at least one character long."""
     scale = room / max(1e-9, end - start)
     left = min(room - 1, int((body.begin - start) * scale))
     return " " * left + _BAR * max(1, min(room, round((body.end - start) * scale)) - left)

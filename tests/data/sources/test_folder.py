@@ -661,17 +661,17 @@ def test_texts_of_tables_that_are_not_utf8(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("metadata.csv", b"file,text\n1.png,x\n", "metadata.csv has no column `file_name`; it has: `file`, `text`"),
-        ("metadata.csv", b"file_name,Text\n1.png,x\n", "has no column `text`; it has: `Text`, `file_name`"),
-        ("metadata.csv", b"", "has no column `file_name`; it has: none"),
-        ("metadata.csv", b"file_name,text\n1.png,a cat, sitting\n", "line 2 has 3 fields, and the first line 2"),
+        ("metadata.csv", b"file,text\n1.png,x\n", "metadata.csv has no column `file_name`, only `file`, `text`"),
+        ("metadata.csv", b"file_name,Text\n1.png,x\n", "has no column `text`, only `Text`, `file_name`"),
+        ("metadata.csv", b"", "has no column `file_name`, only none"),
+        ("metadata.csv", b"file_name,text\n1.png,a cat, sitting\n", "line 2 has 3 fields, but the first line has 2"),
         ("metadata.jsonl", b'{"file_name": "1.png", "text": "x"}\n{"file_', "line 2 is not JSON"),
-        ("metadata.jsonl", b"[1, 2]\n", "line 1 holds no object"),
+        ("metadata.jsonl", b"[1, 2]\n", "line 1 is not an object"),
         ("metadata.jsonl", b"[" * 100_000, "line 1 is not JSON"),
-        ("metadata.jsonl", b'{"file_name": "1.png", "text": ["x", "y"]}\n', "row 1: `text` holds list"),
-        ("metadata.csv", b"file_name;text\n1.png;a cat; sitting\n", "3 fields.*a text with a semicolon stands in"),
-        ("metadata.csv", b"file;text\n1.png;x\n", "metadata.csv has no column `file_name`; it has: `file`, `text`"),
-        ("metadata.csv", "file_name\tbild\n".encode("utf-16"), "no column `text`; it has: `bild`, `file_name`"),
+        ("metadata.jsonl", b'{"file_name": "1.png", "text": ["x", "y"]}\n', "row 1: `text` is list"),
+        ("metadata.csv", b"file_name;text\n1.png;a cat; sitting\n", "3 fields.*put texts with a semicolon in"),
+        ("metadata.csv", b"file;text\n1.png;x\n", "metadata.csv has no column `file_name`, only `file`, `text`"),
+        ("metadata.csv", "file_name\tbild\n".encode("utf-16"), "no column `text`, only `bild`, `file_name`"),
         ("metadata.csv", "file_name,text".encode("utf-16")[:-1], "cannot be read: .*truncated"),
         ("metadata.parquet", b"PAR1 and nothing else", "metadata.parquet cannot be read"),
         (
@@ -707,11 +707,11 @@ def test_tables_are_read_as_spreadsheets_write_them(tmp_path: Path, codec: str, 
 
 def test_no_table_and_two_in_one_folder_are_told(tmp_path: Path) -> None:
     image(tmp_path / "1.png")
-    with pytest.raises(DarkroomError, match=r"`folder.label` and `folder.caption` .*holds no table"):
+    with pytest.raises(DarkroomError, match=r"`folder.label` and `folder.caption` .*has no table"):
         source(tmp_path, label="metadata", caption="metadata").size()
     write_table(tmp_path / "metadata.csv", [{"file_name": "1.png", "text": "x"}])
     write_table(tmp_path / "metadata.jsonl", [{"file_name": "1.png", "text": "y"}])
-    with pytest.raises(DarkroomError, match=r"metadata.csv and metadata.jsonl lie in one folder"):
+    with pytest.raises(DarkroomError, match=r"metadata.csv and metadata.jsonl are in one folder"):
         source(tmp_path, caption="metadata").size()
 
 

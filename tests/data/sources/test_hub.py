@@ -113,9 +113,9 @@ def test_rows_of_parquet_come_in_their_order_or_are_listed(tmp_path: Path) -> No
 def test_a_slice_has_the_keys_of_its_rows(tmp_path: Path) -> None:
     source = Hub(settings(), six(tmp_path))
     assert [key for key, _, _ in outcomes(source, 2, 5)] == [f"hub-0000000{row}" for row in (2, 3, 4)]
-    with pytest.raises(DarkroomError, match=r"`train` of .* has 6 rows, and the part asks for rows 4 to 9"):
+    with pytest.raises(DarkroomError, match=r"`train` of .* has 6 rows, but the part requests rows 4 to 9"):
         outcomes(source, 4, 9)
-    with pytest.raises(DarkroomError, match=r"has no more than 9 rows, and the part asks for rows 9 to the end"):
+    with pytest.raises(DarkroomError, match=r"has at most 9 rows, but the part requests rows 9 to the end"):
         outcomes(source, 9, None)
 
 
@@ -188,12 +188,12 @@ def test_a_file_that_is_gone_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"split": "val"}, "has no split `val`: it has `train`"),
+        ({"split": "val"}, "has no split `val`, only `train`"),
         ({"configuration": "large"}, "`hub.configuration` large, cannot be read as a data set: .*default"),
-        ({"image": "img"}, "no column `img`, named by `hub.image`: it has `image`, `label`, `caption`, `score`"),
-        ({"image": "score"}, "column `score`, `hub.image`, holds .*float32.*: no images"),
-        ({"label": "caption"}, "column `caption`, `hub.label`, holds .*: no labels"),
-        ({"caption": "score"}, "column `score`, `hub.caption`, holds .*: no captions"),
+        ({"image": "img"}, "no column `img`, set by `hub.image`, only `image`, `label`, `caption`, `score`"),
+        ({"image": "score"}, "column `score`, set by `hub.image`, is .*float32.*: no images"),
+        ({"label": "caption"}, "column `caption`, set by `hub.label`, is .*: no labels"),
+        ({"caption": "score"}, "column `score`, set by `hub.caption`, is .*: no captions"),
     ],
 )
 def test_what_the_data_set_lacks_is_named_beside_what_it_has(tmp_path: Path, changes: dict, message: str) -> None:

@@ -135,7 +135,7 @@ def test_a_sit_leaves_as_it_came(here: Path) -> None:
     export(here / "out", "pt")
     found = torch.load(here / "out/model.pt")
     assert found.keys() == tensors.keys() and all(torch.equal(found[name], tensors[name]) for name in tensors)
-    with pytest.raises(DarkroomError, match="`time_units` sit: take --format pt or safetensors"):
+    with pytest.raises(DarkroomError, match="`time_units` sit: use --format pt or safetensors"):
         export(here / "diffusers", "diffusers")
 
 

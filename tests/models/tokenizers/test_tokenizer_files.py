@@ -301,7 +301,7 @@ def test_the_export_is_a_file_of_the_original_that_is_read_back(
     assert type(model).from_pretrained(Path("own")).config == model.config
     capsys.readouterr()
     assert main(["export", "--model", "tokenizer", "--format", "diffusers", "--out", "other"]) == 1
-    assert "take --format safetensors or pt" in capsys.readouterr().err
+    assert "use --format safetensors or pt" in capsys.readouterr().err
 
 
 def test_what_the_original_cannot_hold_is_not_exported(tmp_path: Path) -> None:

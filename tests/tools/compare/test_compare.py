@@ -42,7 +42,7 @@ def test_too_few_images_give_no_verdict():
 
 def test_accuracy_and_psnr_are_better_when_higher():
     psnr = {"psnr": 30.0, "psnr_se": 0.1}, {"psnr": 31.0, "psnr_se": 0.1}
-    assert verdict(*psnr) == {"dit.psnr": "better, error not known"}  # the same images in both: not independent
+    assert verdict(*psnr) == {"dit.psnr": "better, error unknown"}  # the same images in both: not independent
     low, high = {"label_accuracy": 0.90, "n": 1000}, {"label_accuracy": 0.95, "n": 1000}
     assert verdict(low, high)["dit.label_accuracy"].startswith("better by 4.")
     assert verdict(high, low)["dit.label_accuracy"].startswith("worse by 4.")
@@ -58,10 +58,10 @@ def test_a_fraction_of_all_images_has_an_error_too():
 def test_a_codebook_is_better_when_more_of_it_is_used_and_its_codes_cost_less():
     better = {"codebook_usage": 0.9, "codebook_perplexity_scored": 9.0, "dead_codes": 1.0, "ms_ssim": 0.9, "lpips": 0.1}
     worse = {"codebook_usage": 0.8, "codebook_perplexity_scored": 8.0, "dead_codes": 2.0, "ms_ssim": 0.8, "lpips": 0.2}
-    assert set(verdict(worse, better).values()) == {"better, error not known"}
-    assert set(verdict(better, worse).values()) == {"worse, error not known"}
+    assert set(verdict(worse, better).values()) == {"better, error unknown"}
+    assert set(verdict(better, worse).values()) == {"worse, error unknown"}
     errors = {"lpips_se": 0.01, "ms_ssim_se": 0.01}  # of the same images in both: not independent
-    assert set(verdict(worse | errors, better | errors).values()) == {"better, error not known"}
+    assert set(verdict(worse | errors, better | errors).values()) == {"better, error unknown"}
 
 
 def test_scores_stand_in_one_table_with_their_errors(tmp_path, monkeypatch, capsys):
@@ -97,7 +97,7 @@ def test_another_clip_is_studied_and_its_counts_are_no_scores():
     old, new = ({"image_to_text_r1": share, "image_to_text_r1_se": 0.01, "images": 9.0} for share in (0.5, 0.6))
     cards = [{"protocol": {"images": 9}, "treatment": {"clip": name}} for name in ("a", "b")]
     rows = compare(Results("x", {"clip": old}, {"clip": cards[0]}), Results("y", {"clip": new}, {"clip": cards[1]}))
-    assert [(row.name, row.verdict) for row in rows] == [("image_to_text_r1", "better, error not known")]
+    assert [(row.name, row.verdict) for row in rows] == [("image_to_text_r1", "better, error unknown")]
     judged = [Results("x", {"dit": {"fd": 1.0}}, {"dit": {"protocol": {"clip": name}}}) for name in ("a", "b")]
     assert [row.verdict for row in compare(*judged)] == ["not comparable: clip"]
 
@@ -114,7 +114,7 @@ def test_what_was_told_is_better_when_more_of_it_is_seen():
         found = {row.name: row.verdict for row in compare(told(old | errors), told(new | errors))}
         assert found.pop("fd") == f"{word} by 7.1 se"
         assert set(found) == {"clip_image", "colour_and_form", "as_described", "psnr"}
-        assert set(found.values()) == {f"{word}, error not known"}
+        assert set(found.values()) == {f"{word}, error unknown"}
 
 
 def test_a_judge_counts_for_the_scores_that_are_its_own():
@@ -200,7 +200,7 @@ def test_the_command_compares_commits_experiments_and_the_working_tree(repositor
 def test_scores_that_are_equal_are_counted_and_shown_when_asked_for(repository, capsys):
     assert main(["compare", "main", "main"]) == 0
     printed = capsys.readouterr().out
-    assert "generator.fd" not in printed and "equal in both: `--all` shows them." in printed
+    assert "generator.fd" not in printed and "equal in both: use `--all` to show them." in printed
     assert main(["compare", "main", "main", "--all"]) == 0
     assert "generator.fd" in (printed := capsys.readouterr().out) and "equal in both" not in printed
 
@@ -210,7 +210,7 @@ def test_scores_that_do_not_compare_are_counted_and_shown_when_asked_for(reposit
     (repository / "cards/generator.json").write_text(json.dumps({"protocol": protocol}))
     assert main(["compare"]) == 0
     printed = capsys.readouterr().out
-    assert "generator: 1 score does not compare, since these differ: a, b, c, d and 1 more." in printed
+    assert "generator: 1 score does not compare, because these differ: a, b, c, d and 1 more." in printed
     assert "generator.fd" not in printed and "training seeds" not in printed
     assert main(["compare", "--all"]) == 0
     printed = capsys.readouterr().out
@@ -223,7 +223,7 @@ def test_scores_that_do_not_compare_are_counted_and_shown_when_asked_for(reposit
         if commit:
             git("commit", "-qam", "with CLIP")
     assert main(["compare"]) == 0
-    assert "1 score does not compare, since these differ: clip." in capsys.readouterr().out
+    assert "1 score does not compare, because these differ: clip." in capsys.readouterr().out
 
 
 def test_scores_that_one_of_two_has_alone_are_named(repository, capsys):
@@ -231,28 +231,28 @@ def test_scores_that_one_of_two_has_alone_are_named(repository, capsys):
     for folder in ("metrics", "cards"):
         (repository / folder / "generator.json").write_text("{}")
     assert main(["compare"]) == 0
-    assert "HEAD alone has scores of: generator." in capsys.readouterr().out.splitlines()
+    assert "only HEAD has scores of: generator." in capsys.readouterr().out.splitlines()
 
 
 def test_unknown_revisions_and_missing_metrics_are_named(repository, capsys):
     assert main(["compare", "nowhere"]) == 1
-    assert "`nowhere` is no commit, branch, tag or experiment" in capsys.readouterr().err
+    assert "`nowhere` is not a commit, branch, tag or experiment" in capsys.readouterr().err
     git("rm", "-rqf", "--cached", ".")
     git("commit", "-qm", "empty", "--allow-empty")
     assert main(["compare", "HEAD"]) == 1
-    assert "HEAD holds no metrics/*.json" in capsys.readouterr().err
+    assert "HEAD has no metrics/*.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["compare", "scores"])
 def test_where_nothing_was_trained_it_is_said_what_to_run(command, repository, capsys):
     shutil.rmtree("models")
     assert main([command]) == 0
-    assert capsys.readouterr().out.strip().endswith("run `snakemake --cores all` first.")
+    assert capsys.readouterr().out.strip().endswith("Run `snakemake --cores all` first.")
 
 
 def test_two_experiments_of_one_name_are_no_name(repository):
     git("update-ref", "refs/exps/xy/z/brave-name", "HEAD")
-    with pytest.raises(DarkroomError, match="is no commit"):
+    with pytest.raises(DarkroomError, match="is not a commit"):
         commit_of("brave-name")
 
 
@@ -288,4 +288,4 @@ def test_scores_of_other_data_are_left_out_and_those_of_other_parameters_marked(
     (repository / "metrics/clip.json").unlink()
     states["metrics/generator.json"] = states["metrics/text.json"]
     assert main(["scores"]) == 1
-    assert "all of metrics/ is of other data than params.yaml names" in capsys.readouterr().err
+    assert "all of metrics/ belongs to other data than params.yaml" in capsys.readouterr().err

@@ -102,7 +102,7 @@ def test_a_difference_is_judged_by_student_t_and_shared_test_images_are_no_hindr
 
 def test_fewer_than_three_trainings_say_nothing_of_the_method(repository: Path, capsys: Any) -> None:
     assert main(["compare", "main", "b0"]) == 0
-    assert "said of these weights; the noise of training is unknown" in capsys.readouterr().out
+    assert "apply to these weights only; the noise of training is unknown" in capsys.readouterr().out
     assert main(["compare", "main", "b0", "--seeds"]) == 0
     printed = capsys.readouterr().out
     assert "main (3 runs)" in printed and "b0 (3 runs)" in printed and "noise of training" not in printed
@@ -157,7 +157,7 @@ def test_two_runs_that_lie_close_by_chance_have_the_error_within_one(repository:
 def test_a_difference_without_an_error_is_no_verdict(repository: Path) -> None:
     for name, seed, fd in (("x5", 5, 2.0), ("x6", 6, 2.1)):
         scored(name, seed, fd=fd, fd_se=0.0)
-    assert compare(read_runs("x5"), read_runs("x6"))[0].verdict == "worse, error not known"
+    assert compare(read_runs("x5"), read_runs("x6"))[0].verdict == "worse, error unknown"
 
 
 def test_a_seed_that_is_written_out_is_the_same_by_default(repository: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_seed_that_is_written_out_is_the_same_by_default(repository: Path) -> 
         keep(f"s{seed}", 1.0 + seed, values)
     runs = read_runs("HEAD", also=True)
     assert (runs.runs, runs.trainings) == (2, 2)
-    with pytest.raises(DarkroomError, match="s0 has the parameters of another run that is named"):
+    with pytest.raises(DarkroomError, match="s0 has the same parameters and seeds as another given run"):
         read_runs("HEAD,s0")
 
 
@@ -182,7 +182,7 @@ def test_no_revision_is_named(repository: Path, capsys: Any) -> None:
 
 
 def test_what_is_taken_together_differs_in_seeds_alone(repository: Path) -> None:
-    with pytest.raises(DarkroomError, match=r"main and b0 .* differ in `train_generator.depth`, which is no seed"):
+    with pytest.raises(DarkroomError, match=r"main and b0 .* differ in `train_generator.depth`, which is not a seed"):
         read_runs("main,b0")
     keep("other", 1.0, params(5), {"protocol": {"n_fake": 50}, "treatment": {}})
     with pytest.raises(DarkroomError, match=r"cards of generator differ in n_fake"):

@@ -46,7 +46,7 @@ def test_versions_are_compared_with_the_lock(tmp_path, monkeypatch):
     (found,) = packages.pinned(lock)
     assert found.level == "fault" and "1 of" in found.text and "four==4.0" in found.text and "make setup" in found.text
     lock.write_text("one==1.0\nthree==3\n")
-    assert list(packages.pinned(lock)) == [ok("packages", f"2 of {lock}, all in the pinned version")]
+    assert list(packages.pinned(lock)) == [ok("packages", f"2 of {lock}, all at the pinned version")]
     lock.write_text("".join(f"no{number}==1\n" for number in range(20)))
     found = list(packages.pinned(lock))
     assert levels(found) == ["fault"] and "20 of" in found[0].text and "no7==1, …" in found[0].text
@@ -76,7 +76,7 @@ def test_while_stages_run_torch_is_not_loaded(empty, monkeypatch):
     monkeypatch.setattr("darkroom.dag.records.engine_runs", lambda: True)
     for check in ("packages.torch_pair", "clone.devices"):
         monkeypatch.setattr(f"darkroom.tools.doctor.{check}", lambda check=check: pytest.fail(f"{check} was called"))
-    assert "devices not asked" in {found.subject: found.text for found in examine.findings()}["torch"]
+    assert "devices not checked" in {found.subject: found.text for found in examine.findings()}["torch"]
 
 
 def test_engines_must_be_on_the_path(monkeypatch, tmp_path):
@@ -88,7 +88,7 @@ def test_engines_must_be_on_the_path(monkeypatch, tmp_path):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     found = list(packages.engines())
-    assert levels(found) == ["note", "note"] and "is not of this environment" in found[0].text
+    assert levels(found) == ["note", "note"] and "is not from this environment" in found[0].text
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_a_lock_that_was_cut_short_is_a_fault(empty):
     assert found.level == "ok" and "1 stages" in found.text
     lock.write_text("")
     (found,) = clone.lock_file()
-    assert found.level == "fault" and "cut short (it is empty): `darkroom check` puts back" in found.text
+    assert found.level == "fault" and "cut short (it is empty): `darkroom check` restores" in found.text
     lock.write_text("schema: '2.0'\n<<<<<<< HEAD\n")
     (found,) = clone.lock_file()
     assert found.level == "fault" and "dvc.lock, line 2: git left the marker" in found.text
@@ -185,7 +185,7 @@ def test_left_over_states_are_told_with_size_and_images(empty):
     assert "finished" in next(clone.states()).text
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "being trained now" in next(clone.states()).text
+        assert "training is running" in next(clone.states()).text
     assert "finished" in next(clone.states()).text
 
 
@@ -194,7 +194,7 @@ def test_what_longer_trainings_begin_with_is_told_with_its_size(empty):
     folder.mkdir(parents=True)
     (folder / "modules.safetensors").write_bytes(bytes(2_000_000))
     found, none = clone.states()
-    assert found.level == "note" and "2 MB; a longer training begins with it" in found.text and none.level == "ok"
+    assert found.level == "note" and "2 MB; a longer training starts from it" in found.text and none.level == "ok"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_remotes_whose_objects_dvc_trusts_are_a_note_with_the_command(empty):
     assert levels(clone.remotes()) == ["fault"]
     dvc = [sys.executable, "-m", "dvc"]
     subprocess.run([*dvc, "init", "-q", "--no-scm"], check=True)
-    assert list(clone.remotes()) == [ok("remotes", "none of DVC's")]
+    assert list(clone.remotes()) == [ok("remotes", "no DVC remotes")]
     with Path(".dvc/config").open("a") as config:
         config.write("['remote \"store\"']\nurl = /a\n")
     Path(".dvc/config.local").write_text("['remote \"mine\"']\nurl = /b\n['remote \"store\"']\njobs = 2\n")

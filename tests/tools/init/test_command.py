@@ -63,7 +63,7 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
         assert found["train_generator"]["kind"] == ("none" if name == "tokenizer" else "dit"), name
         assert ("default_label" in found["ingest"]) == (name not in ("classes", "digits")), name
         assert found["ingest"]["image_size"] == (64 if name == "grey" else 32), name
-        assert f"params.yaml is written; as it was: {LAST}" in said, name
+        assert f"params.yaml is written; the old version is {LAST}" in said, name
         # Without CLIP no U-Net is trained for nothing.
         assert all(unet["embeddings"] != "data/none" for unet in found["train_decoder"]["unets"].values()), name
 
@@ -73,7 +73,7 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
     [
         (["--text"], 'darkroom sample --text "…"', "--labels"),
         (["--no-text"], "darkroom sample --labels 'my cat,dog'", "--text"),
-        (["--generator", "none"], "look first at the reconstructions beside their originals", "samples"),
+        (["--generator", "none"], "look first at the reconstructions next to their originals", "samples"),
     ],
 )
 def test_it_ends_with_what_to_look_at_and_to_draw(clone, quick, pictures, capsys, options, said, not_said):
@@ -258,7 +258,7 @@ def test_captions_without_a_word_are_named(clone, quick, pictures, capsys):
 def test_a_time_in_which_nothing_would_show_is_named(clone, quick, capsys):
     for minutes, said in (("0.5", True), ("10", False)):
         assert main(["init", "shapes", "--minutes", minutes]) == 0
-        assert ("Shorter trainings would show nothing: use --minutes" in capsys.readouterr().out) == said
+        assert ("Shorter trainings would give no useful images: use --minutes" in capsys.readouterr().out) == said
 
 
 def test_sizes_that_do_not_fit_into_memory_are_passed_over(clone, quick, monkeypatch, capsys):
@@ -273,7 +273,7 @@ def test_sizes_that_do_not_fit_into_memory_are_passed_over(clone, quick, monkeyp
         return found
 
     monkeypatch.setattr(measuring, "planned", planned)
-    note = "`small` are passed over: train_generator cannot run here: it needs 1 TiB"
+    note = "`small` are skipped: train_generator cannot run here: it needs 1 TiB"
     for minutes, tried in (("30", [192, 128]), ("19.9", [128, 192]), ("5", [128])):
         widths.clear()
         assert main(["init", "digits", "--minutes", minutes]) == 0
@@ -298,7 +298,7 @@ def test_copies_are_measured_by_rendered_scenes(clone, quick, pictures, capsys):
     assert main(["init", str(root)]) == 0
     assert [part["source"] for seen in quick for part in seen["parts"].values()] == ["shapes"] * len(quick)
     assert values()["parts"]["mine"]["source"] == "folder"
-    assert re.search(r"About [56]\d images differ", capsys.readouterr().out)  # half of them are looked at
+    assert re.search(r"About [56]\d images are different", capsys.readouterr().out)  # half of them are looked at
 
 
 def test_large_photographs_are_measured_by_rendered_scenes(clone, quick, pictures, monkeypatch):

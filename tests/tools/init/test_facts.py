@@ -184,8 +184,8 @@ def test_a_folder_in_the_hubs_layout_has_as_many_rows_as_are_read(clone, picture
     ("columns", "settings", "said"),
     [
         ({"fine": "class", "coarse": "class"}, {"label": "fine"}, "`fine` of .*, of fine, coarse: `hub.label`"),
-        ({"label": "class", "caption": "text"}, {"caption": "caption"}, "Captions are of the column `caption`"),
-        ({"text": "texts"}, {"label": None, "caption": "text"}, "Captions are of the column `text`"),
+        ({"label": "class", "caption": "text"}, {"caption": "caption"}, "Captions come from the column `caption`"),
+        ({"text": "texts"}, {"label": None, "caption": "text"}, "Captions come from the column `text`"),
         ({"conversations": "turns"}, {"label": None, "caption": "conversations"}, "of the column `conversations`"),
     ],
 )  # fmt: skip

@@ -19,10 +19,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], "nowhere does not exist: name a folder of images, or one of digits"),
+        (["nowhere"], "nowhere does not exist: use a folder of images, or one of digits"),
         (["params.yaml"], "params.yaml is a file"),
         (["torchvision:"], "does not exist"),
-        (["torchvision:Nope"], "`torchvision.dataset` is Nope, which is no classification set"),
+        (["torchvision:Nope"], "`torchvision.dataset` is Nope, which is not a classification set"),
         (["digits", "--minutes", "0"], "--minutes is 0"),
         (["digits", "--size", "20"], "--size is 20, and must be a multiple of 16"),
     ],
@@ -50,13 +50,13 @@ def test_the_hub_without_a_network(clone, quick, capsys, monkeypatch):
 
 def test_folders_without_images(clone, quick, capsys, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert "holds no image files: name the folder" in refused(capsys, str(tmp_path / "empty"))
+    assert "has no image files: use the folder" in refused(capsys, str(tmp_path / "empty"))
     (tmp_path / "empty" / "notes.txt").touch()
     (tmp_path / "empty" / ".a.png").touch()
     assert "but 1 .txt, 1 hidden images" in refused(capsys, str(tmp_path / "empty"))
     (tmp_path / "empty" / "logo.svg").touch()
     said = refused(capsys, str(tmp_path / "empty"))
-    assert "1 .svg" in said and "convert others, as HEIC, SVG" in said
+    assert "1 .svg" in said and "convert others, such as HEIC, SVG" in said
 
 
 def test_a_folder_of_a_telephones_photographs(clone, quick, capsys, tmp_path):
@@ -73,15 +73,15 @@ def test_a_folder_of_a_telephones_photographs(clone, quick, capsys, tmp_path):
 )
 def test_folders_of_the_repository(clone, quick, capsys, pictures, folder):
     pictures(f"clone/{folder}", [f"{number}.png" for number in range(40)])
-    assert "a folder of their own" in refused(capsys, folder)
+    assert "a separate folder" in refused(capsys, folder)
 
 
 def test_few_images_and_many_copies_of_few(clone, quick, capsys, pictures):
     root = pictures("pictures", [f"{number}.png" for number in range(3)])
-    assert "3 images are too few: scores are of held-out images, so 40 are needed" in refused(capsys, str(root))
+    assert "3 images are too few: scores use held-out images, so 40 are needed" in refused(capsys, str(root))
     for number in range(3, 300):
         os.link(root / f"{number % 3}.png", root / f"{number}.png")
-    assert "of 300 images about 3 differ and can be read, which are too few" in refused(capsys, str(root))
+    assert "only about 3 of 300 images are different and readable" in refused(capsys, str(root))
     assert not quick
 
 
@@ -93,7 +93,7 @@ def test_a_folder_whose_name_params_cannot_hold(clone, quick, capsys, pictures, 
 
 def test_texts_are_refused_where_there_are_no_captions(clone, quick, capsys, pictures):
     root = pictures("pictures", [f"{number}.png" for number in range(40)])
-    assert "--text needs captions of most images" in refused(capsys, str(root), "--text")
+    assert "--text needs different captions for most images" in refused(capsys, str(root), "--text")
 
 
 def test_captions_that_are_always_the_same_are_told_of(clone, quick, capsys, pictures):
@@ -102,9 +102,9 @@ def test_captions_that_are_always_the_same_are_told_of(clone, quick, capsys, pic
         path.with_suffix(".txt").write_text("a thing")
     assert "100% have one, always the same" in refused(capsys, str(root), "--text")
     for minutes in ("-1", "inf", "nan"):
-        assert f"--minutes is {minutes}, and must be above 0" in refused(capsys, str(root), "--minutes", minutes)
+        assert f"--minutes is {minutes}, but must be above 0" in refused(capsys, str(root), "--minutes", minutes)
 
 
 @pytest.mark.parametrize("option", ["--text", "--no-text"])
 def test_texts_are_chosen_for_the_transformer_alone(clone, capsys, option):
-    assert f"{option} is for the generator dit" in refused(capsys, "digits", option, "--generator", "none")
+    assert f"{option} needs the generator dit" in refused(capsys, "digits", option, "--generator", "none")

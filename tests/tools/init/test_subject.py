@@ -63,13 +63,13 @@ def test_it_is_said_why_folders_are_no_classes(pictures):
     assert folder_settings(loose)[1] == ()
     pictures("loose", classes("cat", "dog", each=30), size=(2, 2))
     settings, (why,) = folder_settings(loose)
-    assert settings.label == "none" and "60 of 80 images lie in folders; for these to be classes 80% must" in why
+    assert settings.label == "none" and "60 of 80 images are in folders; for classes, at least 80% must" in why
 
 
 def test_a_split_that_is_read_as_a_class_is_named(pictures):
     root = pictures("pictures", [f"train/{path}" for path in classes("cat", "dog")] + classes("test"), size=(2, 2))
     settings, notes = folder_settings(root)
-    assert settings.label == "parent" and "So test is read as one, too" in notes[0]
+    assert settings.label == "parent" and "So test is also read as a class" in notes[0]
 
 
 @pytest.mark.parametrize("ending", [".txt", ".png.txt"])
@@ -79,10 +79,10 @@ def test_texts_beside_the_images_are_captions_where_most_have_one(pictures, endi
     for number in range(20):
         (root / f"{number}{ending}").write_text("a thing")
     settings, notes = folder_settings(root)
-    assert settings.caption == "none" and "50% of the images have a text file beside them: too few" in notes[0]
+    assert settings.caption == "none" and "50% of the images have a text file next to them: too few" in notes[0]
     (root / f"20{ending}").write_text("a thing")
     settings, notes = folder_settings(root)
-    assert settings.caption == "txt" and "Captions are of the text files" in notes[0]
+    assert settings.caption == "txt" and "Captions come from the text files" in notes[0]
 
 
 def test_captions_of_both_endings_are_named(pictures):
@@ -91,8 +91,8 @@ def test_captions_of_both_endings_are_named(pictures):
         (root / "10_cat" / f"{number}.caption").write_text("a thing")
     (root / "10_cat" / "0.txt").write_text("a thing")
     assert folder_settings(root)[1] == (
-        "Captions are of the text files beside the images, `.txt` or `.caption`; 1 `.caption` beside a `.txt` are not "
-        "read.",
+        "Captions come from the text files next to the images, `.txt` or `.caption`; 1 `.caption` next to a `.txt` are "
+        "not read.",
     )
 
 
@@ -145,7 +145,7 @@ def test_a_column_of_conversations_holds_captions(pictures):
     table = [{"file_name": f"{number}.png", "conversations": turns[number]} for number in NUMBERS]
     WRITERS["jsonl"](root / "metadata.jsonl", table)
     settings, notes = folder_settings(root)
-    assert settings.caption_column == "conversations" and "Captions are of the column `conversations`" in notes[0]
+    assert settings.caption_column == "conversations" and "Captions come from the column `conversations`" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_table_without_names_of_files_is_passed_over_where_none_is_needed(pict
     assert notes[0].startswith(f"Not read: `cat/metadata.csv`, `metadata.{kind}`, without a column `file_name`")
     assert Source(settings, root).size() == 40  # nor does `ingest` stop
     WRITERS["jsonl"](root / "dog" / "metadata.jsonl", [{"file_name": "0.png", "text": "x y"}, {"text": "y"}])
-    with pytest.raises(DarkroomError, match=r"`cat/metadata\.csv` has no column `file_name`, which the others have"):
+    with pytest.raises(DarkroomError, match=r"`cat/metadata\.csv` has no column `file_name`, unlike the others"):
         folder_settings(root)
 
 
@@ -200,13 +200,13 @@ def test_a_column_of_a_known_name_that_is_not_used_is_named():
     }
     found = choose(table, "the table")
     assert (found.label, found.caption) == (None, None)
-    assert [note.removeprefix("The column ").replace(" of the table holds no", "") for note in found.notes] == [
-        "`label` classes: it has 10 values for 40 images, and each class needs 5.",
+    assert [note.removeprefix("The column ").replace(" of the table has no", "") for note in found.notes] == [
+        "`label` classes: it has 10 values for 40 images, but each class needs 5.",
         "`class` classes: its values are too long.",
         "`Breed` classes: its values are all the same.",
-        "`style` classes: most of it is empty.",
+        "`style` classes: most values are empty.",
         "`text` captions: its values are all the same.",
-        "`caption` captions: most of it is empty.",
+        "`caption` captions: most values are empty.",
     ]
 
 
@@ -215,7 +215,7 @@ def test_files_that_look_like_tables_and_are_not_read_are_named(pictures):
     write_csv(root / "metadata.csv", [{"file_name": "cat/0.png", "id": "1"}])
     for name in ("captions.csv", "labels.JSON", ".hidden.csv", "notes.md", "cat/deep.csv"):
         (root / name).touch()
-    assert "Not read: `captions.csv`, `labels.JSON`. A table is called metadata.jsonl" in folder_settings(root)[1][-1]
+    assert "Not read: `captions.csv`, `labels.JSON`. A table is named metadata.jsonl" in folder_settings(root)[1][-1]
     for number in NUMBERS:
         (root / f"{number}.jsonl").touch()
     assert "`12.jsonl` and 37 more. A table" in folder_settings(root)[1][-1]

@@ -195,7 +195,7 @@ def test_a_generator_without_conditions_is_inverted_without(clone: Path, capsys:
     write_generator(FLOW, condition="none")
     assert main(["invert", "--images", "2", "--out", "logs/x.png"]) == 0
     assert main(["invert", "--labels", "3"]) == 1
-    assert "models/generator reads no --labels (condition none): omit it" in capsys.readouterr().err
+    assert "models/generator does not read --labels (condition none): remove it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,5 +9,5 @@ def test_a_task_without_an_answer_says_what_ended_it():
     assert [answer.why for answer in answers] == [
         "ended with FileNotFoundError: [Errno 2] No such file or directory: 'nowhere'",
         "ended with exit status 3",
-        "was ended by a signal, as where memory runs out",
+        "was killed by a signal, possibly because memory ran out",
     ]

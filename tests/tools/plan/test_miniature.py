@@ -49,7 +49,7 @@ def test_parts_that_are_up_to_date_are_believed_and_others_not(clone):
 def test_a_part_outside_its_source_is_refused(clone):
     path = clone / "params.yaml"
     path.write_text(path.read_text().replace("stop: 240", "stop: 9999"))
-    with pytest.raises(DarkroomError, match="part `second` asks for images 120 to 9999"):
+    with pytest.raises(DarkroomError, match="part `second` requests images 120 to 9999"):
         count_images(EVERYTHING)
 
 

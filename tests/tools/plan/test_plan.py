@@ -153,7 +153,7 @@ def test_stale_stages_only_unless_named(stale, unmeasured):
         ("report", True),
     ]
     stale()
-    assert "every stage is up to date" in plan.plan()
+    assert "all stages are up to date" in plan.plan()
     with pytest.raises(DarkroomError, match="there is no stage `train_dti`"):
         plan.plan(["train_dti"])
     assert plan.choose([], KNOWN, set(), True) == KNOWN
@@ -194,7 +194,7 @@ def test_a_large_data_set_is_planned_on_a_part_of_it(stale, monkeypatch):
     whole, _ = planned("encode_latents")
     monkeypatch.setattr(plan, "IMAGES", 130)
     part, found = planned("encode_latents")
-    assert any("one of 2 and on one of 4" in line for line in found["assumed"])
+    assert any("1 in 2 and 1 in 4 of them" in line for line in found["assumed"])
     for name in whole:
         assert part[name]["disk"]["outputs"] == pytest.approx(whole[name]["disk"]["outputs"], rel=0.2)
 
@@ -228,8 +228,8 @@ def test_the_table_is_aligned_and_ends_with_its_total():
     lines = as_text(plans, whole, ["a thing"]).splitlines()
     assert " ".join(lines[3].split()) == "train_generator 1,234 1 M + 2 M 10 kB 1 MB 50 s measured"
     assert lines[5].split()[0] == "total" and lines[5].endswith("1 min 00 s")
-    engines = ["`snakemake --cores 2`, side by side: 1 min 20 s", "`dvc repro`, one after another: 1 min 40 s"]
-    engines.append("skipped, with nothing to do: train_prior (there is no CLIP)")
+    engines = ["`snakemake --cores 2`, in parallel: 1 min 20 s", "`dvc repro`, one after another: 1 min 40 s"]
+    engines.append("skipped, nothing to do: train_prior (there is no CLIP)")
     assert lines[6:] == ["", *engines, "", "Assumed:", "- a thing.", "- a note."]
 
 

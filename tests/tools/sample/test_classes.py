@@ -96,11 +96,11 @@ def test_the_grid_has_a_name_of_classes_and_seed(clone: Path, capsys: pytest.Cap
     ("words", "said"),
     [
         (["--labels", "13"], "--labels names the class `13`, which the generator was not trained on; did you mean `3`"),
-        (["--labels", "3,,5"], "--labels is a list of classes"),
-        (["--labels", "3", "--text", "x"], "one call each"),
-        (["--text", "x"], "models/generator draws classes: --labels."),
-        (["--text", "x", "--guidance", "0"], "--guidance: read with --labels or --by generator only"),
-        (["--text", "x", "--steps", "3"], "--steps: read with --labels or --by generator only"),
+        (["--labels", "3,,5"], "--labels expects a list of class names"),
+        (["--labels", "3", "--text", "x"], "use one command each"),
+        (["--text", "x"], "models/generator samples classes: use --labels."),
+        (["--text", "x", "--guidance", "0"], "--guidance: valid with --labels or --by generator only"),
+        (["--text", "x", "--steps", "3"], "--steps: valid with --labels or --by generator only"),
         (["--labels", "3", "--solver", "eulr"], "`sample_generator.dit.solver` is 'eulr'"),
         (["--labels", "3", "--solver", "ddim"], "`sample_generator.dit.solver` is ddim"),
         (["--labels", "3", "--steps", "0"], "`sample_generator.dit.steps`"),
@@ -134,7 +134,7 @@ def test_a_text_names_the_generator_that_params_yaml_trains_on_texts(
         Path("params.yaml").write_text(yaml.safe_dump(values))
         assert main(["sample", "--text", "x"]) == 1
         said = capsys.readouterr().err
-        assert f"{named} is not there" in said and "--labels" not in said
+        assert f"{named} is missing" in said and "--labels" not in said
 
 
 def test_a_class_is_given_by_name_or_number() -> None:

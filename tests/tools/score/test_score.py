@@ -216,7 +216,7 @@ def test_copies_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
     real = pixels(1, 40)
     found = run(folder("made", real[:30]), "--against", folder("real", real))
     assert found["scores"]["precision"] == 1
-    assert "median distance to the nearest of the reference images: 0, of these" in capsys.readouterr().out
+    assert "median distance to the nearest reference image: 0; between" in capsys.readouterr().out
 
 
 def test_without_weights_one_sentence(
@@ -273,36 +273,39 @@ def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) 
 
     for made, words in (
         ("nowhere", "nowhere is neither a folder nor a file"),
-        ("empty", "empty holds no image"),
-        ("text.txt", r"text\.txt is neither a folder, nor a \.tar, nor an \.npz"),
-        ("text.npz", r"text\.npz is no whole \.npz"),
-        (npy("array.npz"), r"array\.npz is no whole \.npz"),
-        ("huge.npz", r"huge\.npz holds `arr_0` of float32 \(30, 8, 8, 3\)"),
-        (npz("keys.npz", images=np.zeros(3)), r"keys\.npz holds images, and neither images, `arr_0`, nor statistics"),
-        (npz("stats.npz", mu=np.zeros(12), sigma=np.eye(12)), r"stats\.npz holds statistics, and the samples must be"),
-        (folder("few", pixels(0, 19)), "few holds 19 images, and scores with their errors need 20"),
+        ("empty", "empty has no images"),
+        ("text.txt", r"text\.txt is not a folder, a \.tar or an \.npz"),
+        ("text.npz", r"text\.npz is not a complete \.npz"),
+        (npy("array.npz"), r"array\.npz is not a complete \.npz"),
+        ("huge.npz", r"huge\.npz: `arr_0` is float32 \(30, 8, 8, 3\)"),
+        (npz("keys.npz", images=np.zeros(3)), r"keys\.npz has images, but neither images, `arr_0`, nor statistics"),
+        (
+            npz("stats.npz", mu=np.zeros(12), sigma=np.eye(12)),
+            r"stats\.npz contains statistics, but the samples must be",
+        ),
+        (folder("few", pixels(0, 19)), "few has 19 images, but scores with standard errors need at least 20"),
         (broken("cut", cut), r"cut/1/005\.png cannot be read as an image: "),
-        (broken("grey", grey), r"grey/1/005\.png is of 8 x 8 pixels, grey and grey/0/000\.png of 8 x 8 pixels, colour"),
-        (broken("wide", wide), r"wide/1/005\.png is of 8 x 9 pixels, colour and wide/0/000\.png of 8 x 8"),
+        (broken("grey", grey), r"grey/1/005\.png has 8 x 8 pixels, grey, but grey/0/000\.png has 8 x 8 pixels, colour"),
+        (broken("wide", wide), r"wide/1/005\.png has 8 x 9 pixels, colour, but wide/0/000\.png has 8 x 8"),
         (broken("deep", deep), r"deep/1/005\.png has more than 8 bits a channel"),
     ):
         assert re.search(words, error(capsys, made, "--against", real)), words
     for against, words in (
         (
             npz("dim.npz", mu=np.zeros(7), sigma=np.eye(7)),
-            r"dim\.npz holds statistics `mu` of 7 features, and inception",
+            r"dim\.npz has statistics `mu` of 7 features, but inception",
         ),
-        (npz("nan.npz", mu=np.full(12, np.nan), sigma=np.eye(12)), r"nan\.npz holds `mu` .* not finite"),
-        (npz("text.npz", mu=np.array(["a"] * 12), sigma=np.eye(12)), r"text\.npz holds `mu` .* and not real numbers"),
-        (npz("complex.npz", mu=np.zeros(12), sigma=np.eye(12) * 1j), r"complex\.npz holds .* complex128, and not real"),
+        (npz("nan.npz", mu=np.full(12, np.nan), sigma=np.eye(12)), r"nan\.npz has `mu` .* not finite"),
+        (npz("text.npz", mu=np.array(["a"] * 12), sigma=np.eye(12)), r"text\.npz has `mu` .* not as real numbers"),
+        (npz("complex.npz", mu=np.zeros(12), sigma=np.eye(12) * 1j), r"complex\.npz has .* complex128, not as real"),
         (
             npz("minus.npz", mu=np.zeros(12), sigma=-np.eye(12)),
-            r"minus\.npz holds `mu` and .* no covariance: .* -1",
+            r"minus\.npz has `mu` and .* not a covariance: .* -1",
         ),
-        (npz("odd.npz", mu=np.zeros(12), sigma=np.eye(3)), r"odd\.npz holds `mu` of shape \(12,\) and a covariance"),
+        (npz("odd.npz", mu=np.zeros(12), sigma=np.eye(3)), r"odd\.npz has `mu` of shape \(12,\) and a covariance"),
         (
             npz("s.npz", mu=np.zeros(12), sigma=np.eye(12), mu_s=np.zeros(5), sigma_s=np.eye(5)),
-            r"s\.npz holds statistics `mu_s` of 5 features, and inception has 6",
+            r"s\.npz has statistics `mu_s` of 5 features, but inception has 6",
         ),
     ):
         assert re.search(words, error(capsys, good, "--against", against)), words
@@ -311,7 +314,7 @@ def test_bad_samples_are_named(place: Path, capsys: pytest.CaptureFixture[str]) 
 def test_sets_that_do_not_fit_each_other(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grey, colour = folder("grey", pixels(0, 30, channels=1)), folder("colour", pixels(1, 30))
     for one, other in ((grey, colour), (colour, grey)):
-        assert "grey holds grey images and colour does not: convert" in error(capsys, one, "--against", other)
+        assert "grey has grey images, but colour does not: convert" in error(capsys, one, "--against", other)
     large = folder("large", pixels(2, 30).repeat(2, 1).repeat(2, 2))
     found = run(colour, "--against", large)["card"]
     assert any(
@@ -343,7 +346,7 @@ def test_images_of_another_size_than_an_extractor_was_trained_on(
     write_manifest(Path("extractor"), "extractor", image_shape=[3, 16, 16], files=file_hashes(Path("extractor")))
     made, real = folder("made", pixels(0, 30)), folder("real", pixels(1, 30))
     text = error(capsys, made, "--against", real, "--extractor", "extractor")
-    assert "made holds images of 8 x 8 pixels, colour, and the extractor was trained on 16 x 16 pixels, colour" in text
+    assert "made has images of 8 x 8 pixels, colour, but the extractor was trained on 16 x 16 pixels, colour" in text
 
 
 def test_a_tar_that_ends_early_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,7 +364,7 @@ def test_an_npz_that_is_damaged_is_named(capsys: pytest.CaptureFixture[str]) -> 
     data = bytearray(Path("made.npz").read_bytes())
     data[2000] ^= 1
     Path("made.npz").write_bytes(data)
-    assert re.search(r"made\.npz is no whole .*CRC", error(capsys, "made.npz", "--against", real))
+    assert re.search(r"made\.npz is not a complete .*CRC", error(capsys, "made.npz", "--against", real))
 
 
 def test_whatever_bit_of_an_npz_is_wrong_is_one_sentence(place: Path) -> None:
@@ -401,8 +404,8 @@ def test_features_that_are_not_finite_name_the_image(
 def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     made, real = folder("made", pixels(0, 20)), folder("real", pixels(1, 20))
     for options, words in (
-        (["--extractor", "resnet"], "give inception, dinov2, clip, or a folder"),
-        (["--extractor", "dinov2", "--convention", "adm"], "--protocol adm is one of Inception"),
+        (["--extractor", "resnet"], "use inception, dinov2, clip, or a folder"),
+        (["--extractor", "dinov2", "--convention", "adm"], "--protocol adm needs inception"),
         (["--extractor", "made"], "made"),
     ):
         assert words in error(capsys, made, "--against", real, *options)
@@ -434,7 +437,7 @@ def test_tars_beside_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     folder("samples/pictures", real)
     Path("score").rename("kept")
     text = error(capsys, "samples", "--against", reference)
-    assert "samples holds tars, as samples/00000.tar, beside 31 image files, as samples/grid.png" in text
+    assert "samples has both tars, such as samples/00000.tar, and 31 image files, such as samples/grid.png" in text
 
 
 def test_size_makes_any_images_one_set(capsys: pytest.CaptureFixture[str]) -> None:
@@ -443,7 +446,7 @@ def test_size_makes_any_images_one_set(capsys: pytest.CaptureFixture[str]) -> No
     Image.fromarray(pixels(2, 1, channels=1)[0, :, :, 0]).save(made / "0" / "grey.png")
     Image.fromarray(pixels(2, 1, channels=4)[0]).save(real / "0" / "clear.png")
     text = error(capsys, made, "--against", real)
-    assert "made/0/grey.png is of 8 x 8 pixels, grey" in text and "--size N" in text
+    assert "made/0/grey.png has 8 x 8 pixels, grey" in text and "--size N" in text
     found = run(made, "--against", real, "--size", "6")
     protocol = found["card"]["protocol"]
     assert protocol["preparation"] == {"size": 6, "channels": "RGB", "crop": "center", "resample": "bicubic"}
@@ -470,7 +473,7 @@ def test_notes_and_copies_are_printed(capsys: pytest.CaptureFixture[str]) -> Non
     assert "note: 21 samples are fewer than twice the 12 features" in shown
     for line in (
         "scores of 21 samples",
-        "scores of real images, and of as many samples, about ",
+        "scores of real images, and of the same number of samples: about ",
         "the nearest of 40 reference images",
     ):
         assert line in shown

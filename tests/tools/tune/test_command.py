@@ -29,7 +29,7 @@ def test_while_an_engine_runs_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(command, "engine_runs", lambda: True)
     monkeypatch.setattr(command, "_trials", lambda *_: pytest.fail("it was tried"))
     (said,) = tune()
-    assert "try again when they have finished" in said
+    assert "try again when they finish" in said
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_each_setting_is_told_of_as_soon_as_it_was_tried(machine):
         lines.append(line)
         seen[line.strip().partition("  ")[0]] = len(tried)
     assert seen["as it is"] < seen["threads: 2"] < seen["precision: bf16"] < len(tried)
-    table = lines[2 : lines.index(next(line for line in lines if "Differences from exact" in line))]
+    table = lines[2 : lines.index(next(line for line in lines if "Differences are from exact" in line))]
     ends = {line.index(cell) + len(cell) for line in table for cell in ("updates/s", "all updates") if cell in line}
     assert len(ends) == 2
     assert all(line[at - 1] != " " and line[at : at + 2] in ("  ", "") for line in table for at in ends)
@@ -136,7 +136,7 @@ def test_what_is_not_allowed_here_is_said_and_the_rest_written(machine, monkeypa
 
     monkeypatch.setattr(command, "check", lambda values=None: values and refuses(values))
     said = "\n".join(tune(["train_extractor"], write=True))
-    assert "train_extractor.training.compile: true would pay, and is not allowed here: no compilation" in said
+    assert "train_extractor.training.compile: true would be faster, but is not allowed here: no compilation" in said
     assert value(clone, "train_extractor", "training", "threads") == 2
     assert not value(clone, "train_extractor", "training", "compile")
 
@@ -145,7 +145,7 @@ def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, m
     broken = Found(why="it needs about 90 GB")
     machine(Machine(), {"train_classifier": IDLE, "train_generator": broken})
     said = list(tune())
-    assert said[-1] == "Nothing pays: params.yaml stays as it is."
+    assert said[-1] == "No setting is faster: params.yaml is unchanged."
     assert "train_generator: it needs about 90 GB." in said
     said = list(tune(["train_classifier"]))
     assert said[-2:] == ["train_classifier: with these parameters nothing is trained.", "No training was tried."]
@@ -157,14 +157,14 @@ def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, m
     monkeypatch.setattr(
         command, "in_miniature", lambda *_: {STAGES[0]: StagePlan(STAGES[0], source="not measured", notes=["no disk"])}
     )
-    assert "train_extractor: not tried, as ingest@first cannot run here" in next(iter(tune(["train_extractor"])))
+    assert "train_extractor: not tried: ingest@first cannot run here" in next(iter(tune(["train_extractor"])))
 
 
 def test_a_training_that_a_signal_ends_is_told_of_and_a_busy_machine_is(machine, monkeypatch):
-    machine(lambda changes: Lost("was ended by a signal") if (changes or {}).get("compile") else EXACTLY)
+    machine(lambda changes: Lost("was killed by a signal") if (changes or {}).get("compile") else EXACTLY)
     monkeypatch.setattr(os, "getloadavg", lambda: (1.0, 0.0, 0.0))
     said = "\n".join(tune(["train_extractor"]))
-    assert "ended by a signal" in said and said.startswith("Others use this machine now")
+    assert "killed by a signal" in said and said.startswith("Other processes use this machine")
 
 
 def test_a_training_is_tried_in_processes_of_its_own(clone, monkeypatch, capsys):  # noqa: F811

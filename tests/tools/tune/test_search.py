@@ -53,7 +53,7 @@ def test_what_is_quicker_by_chance_is_measured_again():
         return replace(EXACTLY, seconds=times)
 
     moody.asked = 0
-    assert verdicts(moody)["precision: bf16"] == "no quicker, both tried again" and moody.asked == 1
+    assert verdicts(moody)["precision: bf16"] == "not faster when repeated" and moody.asked == 1
 
 
 def test_a_repetition_that_fails_takes_nothing_and_spoils_nothing():

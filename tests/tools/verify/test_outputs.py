@@ -82,23 +82,23 @@ FAULTS = {
     "an output that is a file": (lambda: flip(LIST), ["models/list.txt: is not what dvc.lock records: delete it and "]),
     "a file that git stores": (lambda: flip(CARD), ["cards/made.json: is not what dvc.lock records: delete it and "]),
     "a missing file": (lambda: remove(MODEL / "sub/b"), ["models/made/sub/b: is missing: delete models/made and "]),
-    "a file too many": (lambda: (MODEL / "c").touch(), ["models/made/c: is of no output, and nothing reads it: "]),
+    "a file too many": (lambda: (MODEL / "c").touch(), ["models/made/c: belongs to no output, and nothing reads it: "]),
     "a missing output": (lambda: remove(MODEL), ["models/made: is missing: restore it with `dvc checkout models"]),
-    "an object": (lambda: flip(object_of(MODEL / "a")), ["OBJECT: is damaged: its content has another hash than its "]),
-    "the list of a folder": (lambda: flip(object_of(MODEL)), ["OBJECT.dir: is damaged: its content has another hash "]),
-    "a missing object": (lambda: remove(object_of(MODEL / "a")), ["models/made: is not whole in DVC's cache (1 of 3"]),
-    "a missing list": (lambda: remove(object_of(MODEL)), ["models/made: is not whole in DVC's cache (1 of 3 "]),
+    "an object": (lambda: flip(object_of(MODEL / "a")), ["OBJECT: is damaged: the hash of its content differs"]),
+    "the list of a folder": (lambda: flip(object_of(MODEL)), ["OBJECT.dir: is damaged: the hash of its content"]),
+    "a missing object": (lambda: remove(object_of(MODEL / "a")), ["models/made: is incomplete in DVC's cache (1 of 3"]),
+    "a missing list": (lambda: remove(object_of(MODEL)), ["models/made: is incomplete in DVC's cache (1 of 3 "]),
     "an object and its file": (
         lambda: (flip(object_of(MODEL / "a")), flip(MODEL / "a")),
-        ["OBJECT: is damaged: its content has another hash than its name", "models/made/a: is not what dvc.lock "],
+        ["OBJECT: is damaged: the hash of its content differs from its name", "models/made/a: is not what dvc.lock "],
     ),
     "a list and a file": (
         lambda: (flip(object_of(MODEL)), flip(MODEL / "a")),
-        ["OBJECT.dir: is damaged: its content has another hash", "models/made: is not what dvc.lock records: delete"],
+        ["OBJECT.dir: is damaged: the hash of its", "models/made: is not what dvc.lock records: delete"],
     ),
     "an output and its list": (
         lambda: (remove(object_of(MODEL)), remove(MODEL)),
-        ["models/made: is not whole in DVC's cache", "models/made: is missing: restore it with `dvc fetch make` and "],
+        ["models/made: is incomplete in DVC's cache", "models/made: is missing: restore it with `dvc fetch make` and "],
     ),
 }  # fmt: skip
 
@@ -162,4 +162,4 @@ def test_what_a_stage_makes_now_is_not_checked(here, monkeypatch, capsys):
     writer = {"pid": os.getpid(), "cmd": "dvc repro"}
     written = {str(path.absolute()): writer for path in (MODEL, LIST, CARD)}
     BUSY.write_text(json.dumps({"write": written, "read": {}}))
-    assert verify() and "being written by a running stage, so not checked: make." in capsys.readouterr().out
+    assert verify() and "not checked, because a running stage writes them: make." in capsys.readouterr().out

@@ -114,7 +114,7 @@ def test_what_was_passed_over(made: Path, monkeypatch: pytest.MonkeyPatch) -> No
     configure("aside")
     make_part(SHARDS, "aside", 0, 20, source=Folder())
     lines = said("data")[1].splitlines()
-    at = lines.index("passed over, in no list:")
+    at = lines.index("skipped and not listed:")
     assert lines[at + 1 : at + 4] == [
         "  aside  hidden, or in folders of the system: hidden 1,500; with an image's ending 900",
         "  aside  other endings: .pdf 3, \ufffd 1",
@@ -149,7 +149,7 @@ def test_images_without_labels_and_captions(tmp_path: Path, monkeypatch: pytest.
     configure("bare")
     make_part(SHARDS, "bare", 0, 5, ImageSpec(6, "RGBA", "png"), source=Bare(ImageSpec(6, "RGBA", "png")))
     text = said("data")[1]
-    assert "classes: none, no image has a label" in text and "captions: none" in text
+    assert "classes: none; no image has a label" in text and "captions: none" in text
     assert "damage: none" in text and "duplicates: none" in text
 
 

@@ -66,14 +66,14 @@ def test_outputs_of_every_stage_or_of_a_part_are_checked(made: Path) -> None:
     Path("models/x").write_text("weights")
     record(train={"cmd": "true", "outs": ["models/x"]})
     code, text = said("verify")
-    assert code == 0 and text.splitlines()[-1] == "outputs: 3 of dvc.lock: sound"
+    assert code == 0 and text.splitlines()[-1] == "outputs: 3 of dvc.lock: ok"
     replace(Path("models/x"), b"Weights")
     (SHARDS / "first/notes.txt").touch()
     code, text = said("verify")
-    assert code == 1 and "outputs: 3 of dvc.lock: 2 faults" in text
+    assert code == 1 and "outputs: 3 of dvc.lock: 2 errors" in text
     assert "  models/x: is not what dvc.lock records: delete it and restore it with `dvc checkout models/x`" in text
-    assert "  data/shards/first/notes.txt: is of no output, and nothing reads it: delete it." in text
-    assert "outputs: 1 of dvc.lock: 1 fault" in said("verify", "first")[1]
+    assert "  data/shards/first/notes.txt: belongs to no output, and nothing reads it: delete it." in text
+    assert "outputs: 1 of dvc.lock: 1 error" in said("verify", "first")[1]
     assert said("verify", "second")[0] == 0
 
 
@@ -101,14 +101,14 @@ def damage(path: Path, at: int, data: bytes) -> None:
 def test_a_part_that_is_indexed_in_place(elsewhere: Path) -> None:
     index_in_place("first", elsewhere)
     code, text = said("verify")
-    assert code == 0 and text.splitlines()[-1] == "first: 2 tars indexed in place: sound"
+    assert code == 0 and text.splitlines()[-1] == "first: 2 tars indexed in place: ok"
     tar = elsewhere / "00001.tar"
     content = tar.read_bytes()
     row = next(row for row in rows_of("first", "test") if row["key"].startswith("00001"))
     damage(tar, row["offset"] + 40, b"\0\0\0")
     code, text = said("verify")
     assert code == 1 and "00000.tar" not in text
-    assert f"{tar}: is damaged: its sha256 is not that of the manifest: it changed since it was indexed" in text
+    assert f"{tar}: is damaged: its sha256 differs from the manifest: it changed since it was indexed" in text
     tar.write_bytes(content[:-1])
     assert f"{tar}: is damaged" in said("verify")[1]
     tar.unlink()
@@ -125,7 +125,7 @@ def test_remote_tars_are_not_read(elsewhere: Path) -> None:
         index_in_place("first", None, url="memory://laion/{00000..00001}.tar")
         memory.rm_file("/laion/00000.tar")
         code, text = said("verify")
-        assert code == 0 and "2 remote tars not read: each is checked when it is fetched" in text
+        assert code == 0 and "2 remote tars not read: they are checked when fetched" in text
     finally:
         memory.rm("/laion", recursive=True)
 
@@ -133,7 +133,7 @@ def test_remote_tars_are_not_read(elsewhere: Path) -> None:
 def test_what_is_indexed_in_place_is_shown_once(elsewhere: Path) -> None:
     index_in_place("first", elsewhere)
     code, text = said("data")
-    assert code == 0 and "read where they lie, not copied: first" in text
+    assert code == 0 and "read in place, not copied: first" in text
     catalogue("first")
     (part,) = read_manifest(Path("data/catalog"), "catalog")["parts"]
     assert (part["shards"], part["bytes"]) == (2, sum(path.stat().st_size for path in elsewhere.glob("*.tar")))

@@ -247,7 +247,7 @@ def test_a_relative_folder_is_the_main_checkouts(tmp_path, monkeypatch):
     ("text", "sentence"),
     [
         ("nosuch://bucket", "nosuch://bucket is no place for checkpoints: Protocol not known"),
-        ("s3://key:secret@bucket", "holds a password"),
+        ("s3://key:secret@bucket", "contains a password"),
         ("hub:justaname", "write hub:OWNER/NAME"),
         ("hub:a/b/c", "write hub:OWNER/NAME"),
         ("wandb:", "write wandb:PROJECT|is not installed"),

@@ -1,1 +1,1 @@
-"""Rendered scenes of coloured forms, and captions that are exactly true of them."""
+"""Render scenes of coloured forms with exactly true captions."""

@@ -1,4 +1,4 @@
-"""Compares the things detected in a picture with its caption: colour, form, size and position, each right or wrong.
+"""Compare the things detected in a picture with its caption: colour, form, size and position, each right or wrong.
 
 "A right of B" and "B left of A" describe the same pictures, and so do "A below B" and "B above A". Captions are
 compared in a canonical form, in which the left or upper one of two things is first.
@@ -53,7 +53,7 @@ def canonical_description(caption: str) -> Description:
     said = parse(caption)
     if len({(thing.colour, thing.form) for thing in said.things}) < len(said.things):
         raise DarkroomError(
-            f"no scene has two things of one colour and form in a relation: {caption_of_description(said)!r}."
+            f"a scene cannot have two things of one colour and form in a relation: {caption_of_description(said)!r}."
         )
     return canonical(said)
 
@@ -77,12 +77,12 @@ def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: S
             found.append(canonical_description(caption or ""))
         except DarkroomError as error:
             raise DarkroomError(
-                f"{key}: {error} `score_decoder.attributes` can be scenes only where all images are: set it to none."
+                f"{key}: {error} `score_decoder.attributes` needs images of scenes only: set it to none."
             ) from error
         if kind(found[-1]) not in kinds:
             raise DarkroomError(
-                f"{key}: {caption!r} is of the kind {kind(found[-1])}, which `train_scene_reader.kinds` does not name, "
-                "so the reader has not learned to read it: add it."
+                f"{key}: {caption!r} has the kind {kind(found[-1])}, which is not in `train_scene_reader.kinds`, "
+                "so the reader was not trained on it: add it."
             )
     return found
 

@@ -1,4 +1,4 @@
-"""Captions of scenes: a scene to a description, a description to a caption, and a caption to its description."""
+"""Convert scenes to descriptions, descriptions to captions, and captions to descriptions."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -102,7 +102,7 @@ def parse(caption: str) -> Description:
     """
     found = _descriptions().get(caption)
     if found is None:
-        raise DarkroomError(f"not the caption of a scene: {caption!r}.")
+        raise DarkroomError(f"{caption!r} is not the caption of a scene.")
     return found
 
 

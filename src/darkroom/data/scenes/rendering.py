@@ -1,4 +1,4 @@
-"""Renders scenes: the distance of a pixel's centre from the edge of a form gives the fraction that the form covers.
+"""Render scenes: the distance of a pixel's centre from the edge of a form gives the covered fraction.
 
 Only sums, products, comparisons and square roots of float64 are used, one NumPy call each. They are exactly rounded,
 so the pixels are the same on every machine. A distance is measured from the nearest of the lines that bound the form:

@@ -1,4 +1,4 @@
-"""Scenes: their things and positions. A scene is a function of its index, the seed and the requested kinds.
+"""Draw random scenes. A scene is a function of its index, the seed and the requested kinds.
 
 Lengths are fractions of the side of the picture, from 0 to 1, x to the right and y downwards. So a scene is the same at
 any image size.

@@ -1,4 +1,4 @@
-"""The sources of images. A part in params.yaml names a source, and a section of the same name holds its settings."""
+"""Open sources of images. A part in params.yaml names a source; the section of the same name has its settings."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,11 +70,11 @@ def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[i
     if size is None:
         return start, stop
     if not size:
-        raise DarkroomError(f"part `{part}`: its source has no samples: is it the right one? No part was written.")
+        raise DarkroomError(f"part `{part}`: its source has no samples, so no part was written: check the source.")
     end = size if stop is None else stop
     if not 0 <= start < end <= size:
         raise DarkroomError(
-            f"params.yaml: part `{part}` asks for images {start} to {end} of a source that has {size}: "
+            f"params.yaml: part `{part}` requests images {start} to {end} of a source with {size}: "
             f"choose start and stop with 0 <= start < stop <= {size}."
         )
     return start, end

@@ -1,4 +1,4 @@
-"""Reads captions and labels from texts of unknown encoding and from conversations; what is no text gives none."""
+"""Read captions and labels from texts of unknown encoding and from conversations; other data give none."""
 
 import codecs
 import json
@@ -24,7 +24,7 @@ def label_of(text: str) -> str | None:
 
 
 def split_repeats(folder: str) -> tuple[int | None, str]:
-    """Return repeat count and class of a folder REPEATS_CLASS, as kohya's trainers read it; None and its name: none."""
+    """Return repeat count and class of a folder REPEATS_CLASS, as kohya's trainers read it; else None and its name."""
     count, _, name = folder.partition("_")
     named = name and count.isascii() and count.isdigit() and not count.startswith("0")
     return (int(count), name) if named else (None, folder)
@@ -46,7 +46,7 @@ _NOT_TEXT = "its file is not text in UTF-8, UTF-16 or Windows-1252: convert it t
 
 
 def answer_of(value: Any) -> Any:
-    """Return the first answer in a conversation, None where there is none; another value as it is.
+    """Return the first answer in a conversation, or None; return other values unchanged.
 
     A conversation is a list of turns, {"from": "gpt", "value": TEXT} as in ShareGPT and LLaVA, or {"role": "assistant",
     "content": TEXT}. Its marks of images, as <image>, are removed.

@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn: 1,797 images of 8x8 pixels and 16 grey levels.
+"""Read the handwritten digits of scikit-learn: 1,797 images of 8x8 pixels and 16 grey levels.
 
 E. Alpaydin and C. Kaynak, "Optical recognition of handwritten digits", UCI Machine Learning Repository, 1998 (the test
 set: 13 writers). No download: they are in the package.

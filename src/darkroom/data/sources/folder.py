@@ -1,4 +1,4 @@
-"""Image files in a folder: flat, in folders of classes, or nested; captions and labels beside them or in tables."""
+"""Read image files in a folder, flat, in class folders, or nested, with captions and labels in files or tables."""
 
 import errno
 import os
@@ -42,8 +42,8 @@ class Folder:
         assert path is not None  # `Part` requires it
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "does not exist"
-            hint = "; `~` is not expanded, so write it out" if path.parts[:1] == ("~",) else ""
-            raise DarkroomError(f"the part's `path` in params.yaml, {path}, {what}: name a folder of images{hint}.")
+            hint = "; `~` is not expanded, so write the full path" if path.parts[:1] == ("~",) else ""
+            raise DarkroomError(f"the part's `path` in params.yaml, {path}, {what}: use a folder of images{hint}.")
         self._settings, self._path = settings, path
         self._classes = None if settings.classes is None else frozenset(settings.classes)
         self._listing: Listing | None = None
@@ -67,7 +67,7 @@ class Folder:
                 yield Entry(_key(item), shown(item), (item, *listing.said.get(item, (None, None))))
 
     def read(self, entry: Entry) -> Raw:
-        """Return the bytes of a file, with its label and caption from its folder, a text file beside it or a table.
+        """Return the bytes of a file, with its label and caption from its folder, a text file next to it, or a table.
 
         Raises:
             DamageError: the file cannot be read.
@@ -107,8 +107,8 @@ class Folder:
             ignored = found.counts()["ignored"].items()
             others = ", ".join(f"{count:,} {ending or 'without ending'}" for ending, count in ignored)
             raise DarkroomError(
-                f"the folder {self._path} holds no image files (endings: {', '.join(sorted(ENDINGS))}), but "
-                f"{others or 'nothing'}: name the folder of the images as the part's `path`."
+                f"the folder {self._path} has no image files (endings: {', '.join(sorted(ENDINGS))}), but "
+                f"{others or 'no other files'}: set the part's `path` to the folder of the images."
             )
         items: list[str | UnreadableSample] = [*found.images, *found.faults]
         if not wanted:
@@ -152,7 +152,7 @@ class Folder:
                 return caption_of(encoded(named))
 
     def _beside(self, path: str) -> tuple[str | None, Iterable[Finding]]:
-        """Return the caption in the first text file that lies beside an image, and findings."""
+        """Return the caption in the first text file next to an image, and findings."""
         for text in beside(path):
             try:
                 return caption_of(_content(path_in(self._path, text), LONGEST))

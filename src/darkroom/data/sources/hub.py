@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, streamed: by name, or from a folder in the Hub's layout.
+"""Stream data sets of the Hugging Face Hub, by name or from a folder in the Hub's layout.
 
 The package `datasets` reads them (https://huggingface.co/docs/datasets): parquet files, image folders, tars and other
 formats. It runs no code of a data set. Images are passed on as stored bytes.
@@ -27,7 +27,7 @@ class Hub:
 
         Raises:
             DarkroomError: `datasets` is not installed, the data set cannot be reached or does not exist, or it has no
-                such configuration, split or column; then the message lists those that it has.
+                such configuration, split or column; the message then lists the available ones.
         """
         self._stream, self._facts, self._files = open_stream(settings, path)
         self._image, self._label, self._caption = settings.image, settings.label, settings.caption
@@ -59,9 +59,9 @@ class Hub:
             yield self._entry(number, row)
             number += 1
         if number == start or (stop is not None and number < stop):
-            most = f"{number:,}" if number > start else f"no more than {start:,}"
+            most = f"{number:,}" if number > start else f"at most {start:,}"
             raise DarkroomError(
-                f"the split `{self._facts['split']}` of {self._files.name} has {most} rows, and the part asks for rows "
+                f"the split `{self._facts['split']}` of {self._files.name} has {most} rows, but the part requests rows "
                 f"{start:,} to {'the end' if stop is None else f'{stop:,}'}: change its start and stop."
             )
 
@@ -79,7 +79,7 @@ class Hub:
 
         Raises:
             DamageError: the row has no image, or its file cannot be read or does not belong to the data set.
-            DarkroomError: the Hub cannot be reached any more.
+            DarkroomError: the Hub can no longer be reached.
         """
         image, label, caption, findings = entry.payload
         if image is None:
@@ -184,16 +184,16 @@ def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, A
 
 
 def open_split(settings: Settings, path: Path | None) -> tuple[Any, dict[str, Any], Files]:
-    """Return the split with all its columns, whatever they are, its metadata, and its files.
+    """Return the split with all its columns, its metadata, and its files.
 
     Raises:
-        DarkroomError: see `Hub`; no column is looked for.
+        DarkroomError: see `Hub`; columns are not checked.
     """
     try:
         import datasets
     except ImportError as error:
         raise DarkroomError(
-            "parts with the source `hub` are read with the package `datasets`, which is not installed: install it with "
+            "parts with the source `hub` need the package `datasets`, which is not installed: install it with "
             "`pip install 'darkroom[hub]'`."
         ) from error
     datasets.disable_progress_bars()
@@ -211,7 +211,7 @@ def open_split(settings: Settings, path: Path | None) -> tuple[Any, dict[str, An
         files = Files(target, f"hf://datasets/{target}@{commit}")
     splits = _load(settings, files.name, target, commit)
     if settings.split not in splits:
-        raise DarkroomError(f"{files.name} has no split `{settings.split}`: it has {_named(splits)}. See `hub.split`.")
+        raise DarkroomError(f"{files.name} has no split `{settings.split}`, only {_named(splits)}: set `hub.split`.")
     stream = splits[settings.split]
     if stream.features is None:  # some formats do not declare their columns: then they follow from the first rows
         stream = stream._resolve_features()
@@ -228,14 +228,14 @@ def _commit(settings: Settings) -> str:
 
     name = settings.dataset
     if Path(name).exists():  # `datasets` would read it in place of the Hub's, and DVC would not know
-        raise DarkroomError(f"`hub.dataset` is {name}, which is also a folder here: give it as the part's `path`.")
+        raise DarkroomError(f"`hub.dataset` is {name}, which is also a folder here: set it as the part's `path`.")
     try:
         commit = HfApi().dataset_info(name, revision=settings.revision, timeout=_TIMEOUT).sha
     except Exception as error:  # errors of any library that the Hub's client uses
         raise DarkroomError(
             f"{name} cannot be read from the Hugging Face Hub: {_reason(error)}. Check `hub.dataset`, OWNER/NAME, and "
-            "`hub.revision`; a private or gated data set needs a token of yours in the environment variable HF_TOKEN. "
-            "Without internet, copy the data set to a folder and name that as the part's `path`."
+            "`hub.revision`; a private or gated data set needs your token in the environment variable HF_TOKEN. "
+            "Without internet, copy the data set to a folder and set it as the part's `path`."
         ) from error
     assert commit is not None  # the Hub always says it
     return commit
@@ -257,7 +257,7 @@ def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any
             )
     except Exception as error:  # also of an unknown configuration; it lists those that there are
         gated = (
-            f". If it is gated, accept its terms on https://huggingface.co/datasets/{name}, and put a token of yours "
+            f". If it is gated, accept its terms on https://huggingface.co/datasets/{name}, and put your token "
             "into the environment variable HF_TOKEN."
         )
         raise DarkroomError(
@@ -283,9 +283,9 @@ def _check(settings: Settings, features: Any, name: str) -> None:
         if (column := getattr(settings, key)) is None:
             continue
         if column not in features:
-            raise DarkroomError(f"{name} has no column `{column}`, named by `hub.{key}`: it has {_named(features)}.")
+            raise DarkroomError(f"{name} has no column `{column}`, set by `hub.{key}`, only {_named(features)}.")
         if not fits(features[column]):
-            raise DarkroomError(f"{name}: the column `{column}`, `hub.{key}`, holds {features[column]}: no {key}s.")
+            raise DarkroomError(f"{name}: the column `{column}`, set by `hub.{key}`, is {features[column]}: no {key}s.")
 
 
 def _dtype(feature: Any) -> str:

@@ -1,10 +1,10 @@
-"""Metadata tables on the images of a folder, in the convention of the Hub's ImageFolder.
+"""Read metadata tables on the images of a folder, in the convention of the Hub's ImageFolder.
 
 `metadata.jsonl`, `metadata.csv` or `metadata.parquet` lies in the folder of the images or above it. Its column
 `file_name` names a file, relative to the folder of the table; other columns describe the file.
 https://huggingface.co/docs/datasets/image_dataset#imagefolder
 
-As spreadsheets write them, tables may also be in UTF-16, and those of commas may have semicolons or tabs in place.
+As spreadsheets write them, tables may also be in UTF-16, and use semicolons or tabs instead of commas.
 """
 
 import codecs
@@ -60,7 +60,7 @@ def read_table(
         if column not in own:
             there = ", ".join(f"`{shown(each)}`" for each in sorted(own)) or "none"
             raise DarkroomError(
-                f"the table {name} has no column `{column}`; it has: {there}. `file_name` names the files; "
+                f"the table {name} has no column `{column}`, only {there}. `file_name` names the files; "
                 "`folder.label_column` and `folder.caption_column` in params.yaml name the others."
             )
 
@@ -88,7 +88,7 @@ def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"line {number} is not JSON ({error})") from None
             if not isinstance(row, dict):
-                raise ValueError(f"line {number} holds no object")
+                raise ValueError(f"line {number} is not an object")
             columns.update(row)
             yield number, [row.get(column) for column in wanted]
 
@@ -107,8 +107,8 @@ def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
                 continue
             if len(row) != len(header):
                 raise ValueError(
-                    f"line {reader.line_num} has {len(row)} fields, and the first line {len(header)}; "
-                    f'a text with a {_SEPARATORS[separator]} stands in "quotes"'
+                    f"line {reader.line_num} has {len(row)} fields, but the first line has {len(header)}; "
+                    f'put texts with a {_SEPARATORS[separator]} in "quotes"'
                 )
             yield reader.line_num, [None if place is None or not row[place] else row[place] for place in places]
 
@@ -152,7 +152,7 @@ def _text(value: Any, name: str, number: int, column: str) -> str | None:
     if isinstance(value, (int, Decimal)):
         return str(value)
     raise DarkroomError(
-        f"the table {name}, row {number}: `{column}` holds {type(value).__name__}, and a text or a number is needed."
+        f"the table {name}, row {number}: `{column}` is {type(value).__name__}, but must be a text or a number."
     )
 
 
@@ -184,8 +184,8 @@ def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metada
     if not found.tables:
         keys = " and ".join(f"`folder.{name}`" for name in wanted)
         raise DarkroomError(
-            f"{keys} in params.yaml: metadata, and the folder {root} holds no table: "
-            f"put {', '.join(TABLES[:-1])} or {TABLES[-1]} into it."
+            f"{keys} in params.yaml: metadata, but the folder {root} has no table: "
+            f"add {', '.join(TABLES[:-1])} or {TABLES[-1]}."
         )
     _require_one_each(found.tables)
     known = {*found.images, *(fault.path for fault in found.faults)}  # the latter are listed already
@@ -217,7 +217,7 @@ def _require_one_each(tables: Iterable[str]) -> None:
         other = folders.setdefault(posixpath.dirname(table), table)
         if other != table:
             raise DarkroomError(
-                f"the tables {shown(other)} and {shown(table)} lie in one folder, and may contradict each other: "
+                f"the tables {shown(other)} and {shown(table)} are in one folder and may contradict each other: "
                 "remove one."
             )
 
@@ -233,7 +233,7 @@ def _below(table: str, file_name: str, where: str, known: set[str], forms: dict[
         if path.startswith(("/", "../")) or path == "..":
             raise DarkroomError(
                 f"{where} names the file {shown(file_name)}, which is not in the folder of the table: "
-                "paths in a table are relative to its folder, and lead into it."
+                "use paths inside that folder, relative to it."
             )
         full = posixpath.join(posixpath.dirname(table), path)
         if full in known:

@@ -1,4 +1,4 @@
-"""Rendered, captioned scenes of coloured forms: any number, at any size.
+"""Render captioned scenes of coloured forms: any number, at any size.
 
 They need no download, their captions are exactly true, and the same attributes can be measured in generated images.
 """

@@ -1,4 +1,4 @@
-"""The classification data sets of torchvision, by their names there: MNIST, CIFAR10, Food101, ImageNet and others.
+"""Read the classification data sets of torchvision by name: MNIST, CIFAR10, Food101, ImageNet and others.
 
 Data sets of image files are read as files, through their argument `loader`, so that nothing is decoded twice and damage
 is reported; others return pixels. The order is torchvision's, unless that is the order of the file system.
@@ -133,7 +133,7 @@ def _number(target: Any) -> int | None:
         return None if target is None else operator.index(target)
     except TypeError:
         raise DarkroomError(
-            f"{PARAMS}: the data set gives {type(target).__name__} and no number of a class, so it is no "
+            f"{PARAMS}: the data set returns {type(target).__name__}, not a class number, so it is not a "
             "classification set with these `torchvision.options`."
         ) from None
 
@@ -181,14 +181,14 @@ def find(name: str) -> type:
     """Return the class of a classification data set.
 
     Raises:
-        DarkroomError: there is no such data set, or it is for another task; the message lists those that there are.
+        DarkroomError: the data set does not exist, or is for another task; the message lists the available ones.
     """
     from torchvision import datasets
 
     if name not in SETS:
         raise DarkroomError(
-            f"{PARAMS}: `torchvision.dataset` is {name}, which is no classification set of torchvision; there are: "
-            f"{', '.join(SETS)}. The source `folder` reads any folder of images."
+            f"{PARAMS}: `torchvision.dataset` is {name}, which is not a classification set of torchvision. Use one of "
+            f"{', '.join(SETS)}, or the source `folder` for any folder of images."
         )
     cls: type = getattr(datasets, name)
     return cls
@@ -207,10 +207,10 @@ def split_of(cls: type, settings: Settings) -> dict[str, Any]:
     elif "split" in takes:
         found, fits, needs = {"split": split}, split is not None, "the name of a split"
     else:
-        found, fits, needs = {}, split is None, "null, as it has no splits"
+        found, fits, needs = {}, split is None, "null, because it has no splits"
     if not fits:
         said = "null" if split is None else split
-        raise DarkroomError(f"{PARAMS}: `torchvision.split` is {said}, and of {cls.__name__} it must be {needs}.")
+        raise DarkroomError(f"{PARAMS}: `torchvision.split` is {said}, but for {cls.__name__} it must be {needs}.")
     return found
 
 
@@ -244,7 +244,7 @@ def open_or_download(cls: type, root: Path, settings: Settings) -> Any:
         if not unpacks or ((root / split["split"]).is_dir() and (root / "meta.bin").is_file()):
             return opened()
     except (ImportError, TypeError, ValueError) as error:  # of the arguments; other errors are of the files
-        raise DarkroomError(f"{PARAMS}: torchvision cannot open {cls.__name__} so: {error}") from error
+        raise DarkroomError(f"{PARAMS}: torchvision cannot open {cls.__name__} with these settings: {error}") from error
     except Exception as error:
         if not (settings.download and "download" in takes):
             raise _absent(cls, root, error) from error
@@ -286,7 +286,7 @@ def _absent(cls: type, root: Path, error: BaseException) -> DarkroomError:
     """Return the error for missing files: what torchvision says, and where they belong."""
     said = " ".join(re.sub(r"/\.download-[^/\s]*", "", str(error)).split()).rstrip(".")
     return DarkroomError(
-        f"{cls.__name__} is not in {root}, or not whole, and could not be had: {said}. Run the same command where "
-        "there is a network and copy that folder here, or put its files there; archives are unpacked with "
-        "`torchvision.download: true`."
+        f"{cls.__name__} is missing or incomplete in {root}, and cannot be downloaded: {said}. Run the command on a "
+        "machine with a network and copy that folder here, or add the files yourself; "
+        "`torchvision.download: true` unpacks archives."
     )

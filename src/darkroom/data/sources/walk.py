@@ -1,4 +1,4 @@
-"""Finds the image files below a folder, and counts all other files, so that nothing is missing silently.
+"""Find the image files below a folder, and count all other files, so that nothing is missing silently.
 
 The result does not depend on the locale, or on the order in which the file system lists a folder.
 """
@@ -212,7 +212,7 @@ def passed_over(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def passed_over_text(counts: Mapping[str, Any]) -> list[str]:
-    """Return what `passed_over` returns as lines for a person."""
+    """Return the counts of `passed_over` as lines for people."""
     lines = []
     if aside := counts.get("aside"):
         images = f"; with an image's ending {counts['aside_images']:,}" if "aside_images" in counts else ""

@@ -1,4 +1,4 @@
-"""Existing shards, in the layout of webdataset and img2dataset: a folder of tars, or tars behind URLs."""
+"""Read shards in the layout of webdataset and img2dataset: a folder of tars, or tars at URLs."""
 
 import json
 import math
@@ -25,7 +25,7 @@ Findings = tuple[Finding, ...]
 
 
 class Annotations:
-    """Reads labels and captions by the settings of the section `webdataset`."""
+    """Read labels and captions by the settings of the section `webdataset`."""
 
     def __init__(self, label: str | None, caption: str | None, classes: Sequence[str] | None) -> None:
         self._label, self._caption, self._classes = label, caption, classes
@@ -135,8 +135,8 @@ class Webdataset:
         """
         if (path is None) == (settings.url is None):
             raise DarkroomError(
-                "a part of the source `webdataset` has either a `path`, a folder of tars or a tar, or `webdataset.url` "
-                f"(in its `settings`), and this one has {'neither' if path is None else 'both'}."
+                "the source `webdataset` needs either a `path`, to a folder of tars or a tar, or `webdataset.url` "
+                f"(in its `settings`), but this one has {'neither' if path is None else 'both'}."
             )
         self.in_place = not settings.repack
         self._url = settings.url
@@ -166,7 +166,7 @@ class Webdataset:
         end = count if stop is None else stop
         if not 0 <= start < end <= count:
             raise DarkroomError(
-                f"a part asks for shards {start} to {end} of a source that has {count}: choose start and stop in "
+                f"a part requests shards {start} to {end} of a source with {count}: choose start and stop in "
                 f"params.yaml with 0 <= start < stop <= {count}."
             )
         for number in range(start, end):
@@ -205,8 +205,8 @@ class Webdataset:
             damage = str(error)
             if self._stops:
                 raise DarkroomError(
-                    f"{shard} is damaged, {damage}. Fetch it again, or set `webdataset.damaged_shard` to quarantine: "
-                    "then readable samples are used, and the rest is listed."
+                    f"{shard} is damaged, {damage}. Download it again, or set `webdataset.damaged_shard` to quarantine "
+                    "to use the readable samples and list the rest."
                 ) from error
         except OSError as error:
             raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error

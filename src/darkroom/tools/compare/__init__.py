@@ -1,1 +1,1 @@
-"""`darkroom compare`: whether a change helped, and whether the difference is more than noise."""
+"""`darkroom compare`: show whether a change helped, and whether the difference exceeds noise."""

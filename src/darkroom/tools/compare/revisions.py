@@ -1,4 +1,4 @@
-"""Scores and cards as they stand in the working tree, in a commit, or in an experiment of DVC."""
+"""Read scores and cards from the working tree, a commit, or a DVC experiment."""
 
 import json
 import subprocess
@@ -17,9 +17,9 @@ WORKSPACE = "workspace"
 class Results:
     """The metrics and cards of a revision, by the names of their files; a card may be missing.
 
-    Of several runs (`tools/compare/seeds.py`) `metrics` are means, and `errors` their standard errors, seen between the
-    runs, by file and name. `trainings`: runs whose trainings have different seeds. `outdated`:
-    files of the working tree that are not of params.yaml; those of other data are left out of `metrics`.
+    For several runs (`tools/compare/seeds.py`), `metrics` are means, and `errors` their standard errors between runs,
+    by file and name. `trainings`: runs whose trainings have different seeds. `outdated`: files of the working tree
+    that do not match params.yaml; those of other data are left out of `metrics`.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Results:
 
 
 def git(*arguments: str) -> str | None:
-    """Return what git prints, or None where it fails."""
+    """Return the output of git, or None if it fails."""
     done = subprocess.run(["git", *arguments], capture_output=True, text=True)
     return done.stdout if done.returncode == 0 else None
 
@@ -45,7 +45,7 @@ def experiments() -> list[tuple[str, str, str]]:
 
 
 def commit_of(revision: str) -> str:
-    """Return the commit that a branch, tag, hash or name of an experiment stands for.
+    """Return the commit of a branch, tag, hash or experiment name.
 
     Raises:
         DarkroomError: git and DVC know no such revision.
@@ -55,7 +55,7 @@ def commit_of(revision: str) -> str:
         named = [commit for _, name, commit in experiments() if name == revision]
         if len(named) != 1:
             raise DarkroomError(
-                f"`{revision}` is no commit, branch, tag or experiment: `git log` and `dvc exp show` list them."
+                f"`{revision}` is not a commit, branch, tag or experiment: `git log` and `dvc exp show` list them."
             )
         found = named[0]
     return found.strip()
@@ -72,20 +72,20 @@ def read_results(revision: str) -> Results:
     """Return the results of a revision; `workspace` is the working tree.
 
     Raises:
-        DarkroomError: no such revision, no metrics in it, or a file that is not JSON; names it.
+        DarkroomError: the revision does not exist or has no metrics, or a file is not JSON; the message names it.
     """
     commit = None if revision == WORKSPACE else commit_of(revision)
     metrics, cards = (_parsed(folder, _texts(folder, commit), revision) for folder in ("metrics", "cards"))
     if not metrics:
         raise DarkroomError(
-            f"{revision} holds no metrics/*.json: run `dvc repro` there, and commit dvc.lock, metrics and cards."
+            f"{revision} has no metrics/*.json: run `dvc repro` there, and commit dvc.lock, metrics and cards."
         )
     old = {} if commit else outdated()
     ages = {name: old[path] for name in metrics if (path := f"metrics/{name}.json") in old}
     metrics = {name: scores for name, scores in metrics.items() if name not in ages or not ages[name].data}
     if not metrics:
         raise DarkroomError(
-            "all of metrics/ is of other data than params.yaml names: `snakemake --cores all` renews it."
+            "all of metrics/ belongs to other data than params.yaml: run `snakemake --cores all` to update it."
         )
     return Results(revision, metrics, cards, outdated=ages)
 

@@ -1,4 +1,4 @@
-"""Runs that differ in seeds alone, taken together: their mean, and the error that shows between them."""
+"""Combine runs that differ only in seeds: their mean, and the standard error between them."""
 
 import math
 import statistics
@@ -23,10 +23,10 @@ def read_runs(revisions: str, also: bool = False) -> Results:
 
     Args:
         revisions: names, as `read_results` knows them.
-        also: take in all experiments with the baseline of the first one that differ from it in seeds alone.
+        also: include all experiments with the baseline of the first one that differ from it only in seeds.
 
     Raises:
-        DarkroomError: there is no such revision, or two differ in a parameter that is no seed, or in their protocols.
+        DarkroomError: a revision does not exist, or two differ in a parameter other than seeds, or in their protocols.
     """
     names = list(dict.fromkeys(name for name in revisions.split(",") if name))
     if not names:
@@ -39,14 +39,14 @@ def read_runs(revisions: str, also: bool = False) -> Results:
     for name in others:
         if differing := _differing(params[first], params[name]):
             raise DarkroomError(
-                f"{first} and {name} are to be taken together, and differ in `{differing[0]}`, which is no seed: "
-                "compare them with each other instead."
+                f"{first} and {name} cannot be combined: they differ in `{differing[0]}`, which is not a seed. "
+                "Compare them with each other instead."
             )
     chosen: dict[str, Keys] = {}
     for name, keys in params.items():
         if keys in chosen.values():
             if name in names:
-                raise DarkroomError(f"{name} has the parameters of another run that is named, seeds too: leave it out.")
+                raise DarkroomError(f"{name} has the same parameters and seeds as another given run: remove it.")
         elif name in names or not _differing(params[first], keys):
             chosen[name] = keys
     together = {name: read_results(name) for name in chosen}
@@ -56,7 +56,7 @@ def read_runs(revisions: str, also: bool = False) -> Results:
 def _completed(params: Mapping[str, Any]) -> dict[str, Keys]:
     """Return the values of params.yaml of revisions, with all defaults where the schema of today reads all of them.
 
-    So a seed that is written out, and the same seed by default, are one.
+    So an explicit seed equals the same default seed.
     """
     try:
         return {name: dict(flat(completed(values))) for name, values in params.items()}
@@ -78,12 +78,12 @@ def _is_seed(key: str) -> bool:
 
 
 def _differing(one: Keys, other: Keys) -> list[str]:
-    """Return the keys in which two differ, seeds left out."""
+    """Return the keys that differ, except seeds."""
     return sorted(key for key in one.keys() | other.keys() if not _is_seed(key) and one.get(key) != other.get(key))
 
 
 def _trained(params: Keys) -> tuple[tuple[str, str], ...]:
-    """Return the seeds of trainings, by key: of the section that all share, and of their own."""
+    """Return the seeds of trainings, by key: that of the shared section, and those of each training."""
     return tuple(sorted((key, value) for key, value in params.items() if f".{key}".endswith(".training.seed")))
 
 
@@ -107,8 +107,8 @@ def _mean(name: str, together: dict[str, Results], trainings: int) -> Results:
             theirs = other.cards.get(file)
             if card and theirs and (keys := differing_protocol(card, theirs)):
                 raise DarkroomError(
-                    f"{first.name} and {other.name} are to be taken together, and the cards of {file} differ in "
-                    f"{keys[0]}: score both in the same way (`dvc repro`)."
+                    f"{first.name} and {other.name} cannot be combined: the cards of {file} differ in "
+                    f"{keys[0]}. Score both in the same way (`dvc repro`)."
                 )
     metrics: dict[str, dict[str, float]] = {}
     errors: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""The tables that `darkroom scores` and `darkroom compare` print."""
+"""Print the tables of `darkroom scores` and `darkroom compare`."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,11 +14,11 @@ from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
 from darkroom.tools.compare.verdicts import EQUAL, THRESHOLD, Row, compare, standard_error
 
-_NOTE = "±: one standard error, of the samples alone."
+_NOTE = "±: one standard error, from the samples only."
 _NOTES = {
-    False: f"{_NOTE} Below {THRESHOLD:g} of the difference's it is within noise.",
-    True: "±: one standard error, of several runs what shows between them. Below Student's t of the difference's, 95%, "
-    "it is within noise.",
+    False: f"{_NOTE} Differences below {THRESHOLD:g} standard errors are within noise.",
+    True: "±: one standard error, for several runs that between them. Differences below Student's t at 95% "
+    "are within noise.",
 }
 _NAMED = 4  # of what differs between two protocols
 _ENOUGH = 3  # training seeds of which a verdict is one of the method
@@ -28,7 +28,7 @@ def _number(value: float, se: float | None, few: str = "") -> str:
     return f"{value:.4g} {few}".rstrip() if se is None else f"{value:.4g} ± {se:.2g}"
 
 
-_RUNS = "a commit, branch, tag or experiment, or several that differ in seeds alone: A,B,C"
+_RUNS = "a commit, branch, tag or experiment, or several that differ only in seeds: A,B,C"
 _Markdown = Annotated[bool, Option("--md", help="print Markdown")]
 
 
@@ -36,8 +36,8 @@ def table(
     old: Annotated[str, Argument(help=_RUNS)] = "HEAD",
     new: Annotated[str, Argument(help=f"{_RUNS}; workspace: the working tree")] = WORKSPACE,
     markdown: _Markdown = False,
-    seeds: Annotated[bool, Option("--seeds", help="include the experiments that differ in seeds alone")] = False,
-    everything: Annotated[bool, Option("--all", help="also scores that are equal in both, or do not compare")] = False,
+    seeds: Annotated[bool, Option("--seeds", help="include the experiments that differ only in seeds")] = False,
+    everything: Annotated[bool, Option("--all", help="also show equal and incomparable scores")] = False,
 ) -> str:
     """Return the scores of two revisions side by side, their difference, and whether it is noise.
 
@@ -58,7 +58,7 @@ def table(
     )
     text = f"{_text(frame, markdown)}\n\n{_NOTES[max(each.runs for each in found) > 1]}\n" if rows else ""
     equal = sum(row.verdict == EQUAL for row in every)
-    same = f"{equal} scores are equal in both: `--all` shows them." if equal and not everything else ""
+    same = f"{equal} scores are equal in both: use `--all` to show them." if equal and not everything else ""
     apart = "" if everything else _apart(every)
     trained = _trained(*found) if rows else ""
     note = f"{same}{apart}{trained}{_alone(*found)}"
@@ -70,7 +70,7 @@ def scores(
     revision: Annotated[str, Argument(help="a commit, branch, tag or experiment")] = WORKSPACE,
     markdown: _Markdown = False,
 ) -> str:
-    """Return all scores of a revision, a row each, a column for each file of metrics that holds any, and their notes.
+    """Return all scores of a revision, one row per score and one column per file of metrics, with notes.
 
     Raises:
         DarkroomError: an unknown revision, or one without metrics.
@@ -102,8 +102,8 @@ def _apart(rows: Sequence[Row]) -> str:
             more = f" and {len(why) - _NAMED} more" if len(why) > _NAMED else ""
             many = f"{len(apart)} scores do" if len(apart) > 1 else "1 score does"
             lines.append(
-                f"\n{file}: {many} not compare, since these differ: {', '.join(why[:_NAMED])}{more}. "
-                "`--all` shows them."
+                f"\n{file}: {many} not compare, because these differ: {', '.join(why[:_NAMED])}{more}. "
+                "Use `--all` to show them."
             )
     return "".join(lines)
 
@@ -112,8 +112,8 @@ def _trained(old: Results, new: Results) -> str:
     if min(old.trainings, new.trainings) >= _ENOUGH:
         return ""
     return (
-        f"\nBetter and worse are said of these weights; the noise of training is unknown, with fewer than {_ENOUGH} "
-        "training seeds on a side: `dvc exp run --queue -S '++train_generator.training.seed=1,2'`, then "
+        f"\nBetter and worse apply to these weights only; the noise of training is unknown with fewer than {_ENOUGH} "
+        "training seeds per side. Run `dvc exp run --queue -S '++train_generator.training.seed=1,2'`, then "
         "`darkroom compare --seeds`."
     )
 
@@ -121,7 +121,7 @@ def _trained(old: Results, new: Results) -> str:
 def _alone(old: Results, new: Results) -> str:
     files = {each.name: [name for name, scores in each.metrics.items() if scores] for each in (old, new)}
     lines = [
-        f"\n{one.name} alone has scores of: {', '.join(names)}."
+        f"\nonly {one.name} has scores of: {', '.join(names)}."
         for one, other in ((old, new), (new, old))
         if (names := sorted(set(files[one.name]) - set(files[other.name])))
     ]
@@ -133,7 +133,7 @@ def _outdated(results: Results) -> str:
 
 
 def stale() -> bool:
-    """Return whether DVC finds something out of date in the working tree, whose scores then are older than it."""
+    """Return whether DVC finds anything out of date in the working tree, so that its scores are older."""
     from darkroom.dag.repo import observe
 
     with suppress(DarkroomError):  # no repository of DVC, so there is nothing to say
@@ -143,7 +143,7 @@ def stale() -> bool:
 
 def _age(*revisions: str) -> str:
     if WORKSPACE in revisions and not any(Path("models").glob("*")):
-        return "\nNothing was trained in this clone, its scores came with it: run `snakemake --cores all` first."
+        return "\nNothing was trained in this clone; the scores were committed. Run `snakemake --cores all` first."
     if WORKSPACE not in revisions or not stale():
         return ""
     return "\nThe working tree is out of date: its scores are older than its parameters, code or data (`dvc status`)."

@@ -1,4 +1,4 @@
-"""The difference of two scores, its standard error, and what to make of it."""
+"""Compare two scores: their difference, its standard error, and a verdict."""
 
 import math
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ EVALUATED = {"decoder", "generator", "text", "tokenizer_samples"}  # the files
 
 @dataclass(frozen=True)
 class Row:
-    """One score in two revisions; an error that is not known is None.
+    """One score in two revisions; unknown errors are None.
 
-    differing: what of the two protocols keeps it from being compared.
-    between: whether both errors were seen between runs.
-    few: why one of them is not known, where its images are too few.
+    differing: the differences of the two protocols that prevent a comparison.
+    between: whether both errors are from several runs.
+    few: why an error is unknown, if there are too few images.
     """
 
     file: str
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def threshold(self) -> float:
-        """Standard errors from which on a difference counts: of several runs Student's t (Welch, 1947)."""
+        """Standard errors above which a difference counts; for several runs, Student's t (Welch, 1947)."""
         if max(self.runs) == 1 or not self.se:
             return THRESHOLD
         from scipy.stats import t
@@ -73,7 +73,7 @@ class Row:
 
 
 def _known(name: str) -> Score:
-    """Return what is known of a score; of one that an old revision holds alone, that lower is better."""
+    """Return the definition of a score; for unknown scores of old revisions, lower is better."""
     return scores().get(name, Score(name, "", ""))
 
 
@@ -88,7 +88,7 @@ def standard_error(name: str, found: Mapping[str, float]) -> float | None:
 
 
 def differing_protocol(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return what differs between the protocols of two cards: scores that differ in it do not compare.
+    """Return the differences between the protocols of two cards, which make scores incomparable.
 
     The distribution of classes is named with both of its values: one of them must be chosen for both.
     """
@@ -108,7 +108,7 @@ def _classes(distribution: object) -> str:
 
 
 def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
-    """Return of the differing keys of a card those that a score depends on."""
+    """Return the differing keys of a card that a score depends on."""
     if file not in EVALUATED:
         return differing
     own = _known(name).evaluator
@@ -131,20 +131,20 @@ def _verdict(row: Row) -> str:
     if se is None and row.few:
         return row.few
     if not se:
-        return f"{'better' if better else 'worse'}, error not known"
+        return f"{'better' if better else 'worse'}, error unknown"
     if abs(difference) < row.threshold * se:
         return "within noise"
     return f"{'better' if better else 'worse'} by {abs(difference) / se:.1f} se"
 
 
 def _of_cards(file: str, old: Results, new: Results) -> list[str]:
-    """Return what keeps the scores of a file from being compared; nothing where the protocols agree."""
+    """Return the reasons why the scores of a file do not compare; empty if the protocols agree."""
     before, after = (each.cards.get(file) for each in (old, new))
     return differing_protocol(before, after) if before and after else ["a card is missing"]
 
 
 def compare(old: Results, new: Results) -> list[Row]:
-    """Return a row for each score that both revisions hold, in the order of the files."""
+    """Return a row for each score in both revisions, in the order of the files."""
     rows = []
     for file in sorted(old.metrics.keys() & new.metrics.keys()):
         before, after = old.metrics[file], new.metrics[file]

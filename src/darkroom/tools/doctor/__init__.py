@@ -1,1 +1,1 @@
-"""`darkroom doctor`: checks the installation, the machine and this clone, and says what to do."""
+"""`darkroom doctor`: check the installation, the machine and this clone, and suggest fixes."""

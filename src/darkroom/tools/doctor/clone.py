@@ -1,4 +1,4 @@
-"""Check the clone and the machine: code, git, parameters, the remains of killed processes, device, cores, disk."""
+"""Check the clone and the machine: code, git, parameters, leftovers of killed processes, device, cores, disk."""
 
 import contextlib
 import fcntl
@@ -30,7 +30,7 @@ def code() -> Iterator[Finding]:
     if here in source.parents:
         yield ok("code", f"of this checkout, {here}")
     else:
-        yield problem("code", f"{source.parents[4]} runs, and not {here}: stand in the clone, with PYTHONPATH=src.")
+        yield problem("code", f"{source.parents[4]} runs, not {here}: run in the clone, with PYTHONPATH=src.")
 
 
 def _git(*words: str) -> str:
@@ -41,12 +41,12 @@ def _git(*words: str) -> str:
 def git() -> Iterator[Finding]:
     """Check for git, a repository, and a git identity: `dvc exp` makes commits."""
     if shutil.which("git") is None:
-        yield problem("git", "it is not installed, and DVC needs it.")
+        yield problem("git", "git is not installed, and DVC needs it.")
         return
     if _git("rev-parse", "--show-toplevel"):
         yield ok("git", _git("--version"))
     else:
-        yield problem("git", "this folder is no clone, and DVC needs one: `git init && git add . && git commit`.")
+        yield problem("git", "this folder is not a git clone, which DVC needs: `git init && git add . && git commit`.")
     for key in ("name", "email"):
         given = [os.environ.get(f"GIT_{role}_{key.upper()}") for role in ("AUTHOR", "COMMITTER")]
         if not _git("config", f"user.{key}") and not all(given):
@@ -64,22 +64,22 @@ def parameters() -> Iterator[Finding]:
 
 
 def lock_file() -> Iterator[Finding]:
-    """Check that dvc.lock is complete, and without the markers of a merge."""
+    """Check that dvc.lock is complete, and has no merge markers."""
     try:
         reason = damage()
     except DarkroomError as error:
         yield problem("dvc.lock", str(error))
         return
     if reason is not None:
-        yield problem("dvc.lock", f"it {reason}: `darkroom check` puts back the last whole one.")
+        yield problem("dvc.lock", f"it {reason}: `darkroom check` restores the last complete version.")
     elif LOCK_FILE.is_file():
-        yield ok("dvc.lock", f"whole, {len(recorded())} stages")
+        yield ok("dvc.lock", f"complete, {len(recorded())} stages")
     else:
-        yield ok("dvc.lock", "none yet: the first stage that ends makes it")
+        yield ok("dvc.lock", "none yet: the first finished stage writes it")
 
 
 def remotes() -> Iterator[Finding]:
-    """Check that DVC compares what it downloads from each remote with its hash."""
+    """Check that DVC compares the downloads from each remote with their hashes."""
     from darkroom.dag import repo
 
     try:
@@ -90,18 +90,18 @@ def remotes() -> Iterator[Finding]:
     for name, (verified, shared) in known.items():
         if not verified:
             command = f"`dvc remote modify {'' if shared else '--local '}{name} verify true`"
-            yield note("remotes", f"a plain `dvc pull` does not check objects of {name} for damage: {command} does.")
+            yield note("remotes", f"`dvc pull` does not check objects of {name} for damage: {command} enables it.")
     if all(verified for verified, _ in known.values()):
-        yield ok("remotes", f"{', '.join(known)}: `dvc pull` compares hashes" if known else "none of DVC's")
+        yield ok("remotes", f"{', '.join(known)}: `dvc pull` compares hashes" if known else "no DVC remotes")
 
 
 def locks() -> Iterator[Finding]:
-    """Check for locks of Snakemake: those of a killed one stop the next one."""
+    """Check for Snakemake locks: those of a killed process block the next run."""
     held = sorted(LOCKS.glob("*")) if LOCKS.is_dir() else []
     if held:
-        yield note("locks", f"{LOCKS} holds {len(held)}: if no Snakemake runs here, `snakemake --unlock` removes them.")
+        yield note("locks", f"{LOCKS} has {len(held)}: if Snakemake is not running, `snakemake --unlock` removes them.")
     else:
-        yield ok("locks", "none of Snakemake's")
+        yield ok("locks", "no Snakemake locks")
 
 
 def _in_use(folder: Path) -> bool:
@@ -121,28 +121,28 @@ def _size(folder: Path) -> str:
 
 
 def states() -> Iterator[Finding]:
-    """List the states of interrupted trainings, damaged checkpoints, and those that longer trainings begin with."""
+    """List the states of interrupted trainings, damaged checkpoints, and states that longer trainings start from."""
     for folder in sorted(folder for folder in stable_root().glob("*") if folder.is_dir()):
-        yield note("states", f"{folder}: {_size(folder)}; a longer training begins with it; else remove it.")
+        yield note("states", f"{folder}: {_size(folder)}; a longer training starts from it; otherwise remove it.")
     folders = sorted(folder for folder in root().glob("*") if folder.is_dir())
     if not folders:
-        yield ok("states", "no training was stopped half-way")
+        yield ok("states", "no interrupted trainings")
     for folder in folders:
         seen = max((int(name.name.rpartition("-")[2]) for name in folder.glob("images-*")), default=0)
         stage = folder.name.rpartition("-")[0].replace("-", "@", 1)  # STAGE-KEY or STAGE-ITEM-KEY
-        status = f"`dvc repro {stage}` continues it where its parameters still hold; else remove the folder"
+        status = f"`dvc repro {stage}` continues it if its parameters are unchanged; otherwise remove the folder"
         if _in_use(folder):
-            status = "being trained now"
+            status = "training is running"
         elif (folder / FINISHED).is_file():
-            status = "finished: it goes when dvc.lock holds the result and a stage starts"
+            status = "finished: removed once dvc.lock records the result and a stage starts"
         yield note("states", f"{folder}: {seen:,} images, {_size(folder)}; {status}.")
         for aside in sorted([*folder.glob("code-*"), *folder.glob("damaged-*")]):
-            kind = "checkpoints of other code" if aside.name.startswith("code-") else "a damaged checkpoint"
+            kind = "checkpoints from other code" if aside.name.startswith("code-") else "a damaged checkpoint"
             yield note("states", f"{aside}: {kind}, {_size(aside)}; remove it if you do not need it.")
 
 
 def devices() -> Iterator[Finding]:
-    """List the devices that torch can use, and whether `run.device` is among them."""
+    """List the devices that torch can use, and check `run.device`."""
     try:
         import torch
     except Exception:  # `torch_pair` reports the error
@@ -151,10 +151,10 @@ def devices() -> Iterator[Finding]:
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     for number in range(torch.cuda.device_count() if cuda else 0):
         gpu, (free, total) = torch.cuda.get_device_properties(number), torch.cuda.mem_get_info(number)
-        bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: take `precision: fp16`"
+        bf16 = "computes in bf16" if torch.cuda.is_bf16_supported(False) else "no bf16: use `precision: fp16`"
         yield ok("cuda", f"{number}: {gpu.name}, {bytes_of(free)} of {bytes_of(total)} free, {bf16}")
     if not cuda and shutil.which("nvidia-smi"):
-        yield note("cuda", "an NVIDIA driver is here, and torch sees no device: its build or the driver is too old.")
+        yield note("cuda", "there is an NVIDIA driver, but torch sees no device: its build or the driver is too old.")
     device = "auto"
     with contextlib.suppress(DarkroomError):  # `parameters` reports the error
         device = str(lookup(read_yaml(PARAMS), "run.device"))
@@ -162,14 +162,14 @@ def devices() -> Iterator[Finding]:
     is_known = not colon or (index.isdigit() and int(index) < torch.cuda.device_count())
     there = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
     if not there or not is_known:
-        yield problem("device", f"`run.device` is {device}, and torch sees no such device: take auto or cpu.")
+        yield problem("device", f"`run.device` is {device}, but torch sees no such device: use auto or cpu.")
     else:
         chosen = kind if kind != "auto" else "cuda" if cuda else "mps" if mps else "cpu"
         yield ok("device", f"`run.device` is {device}: stages run on {chosen}")
 
 
 def _cache() -> Path | None:
-    """Return the folder of DVC's cache; None where DVC fails."""
+    """Return the folder of the DVC cache; None if DVC fails."""
     try:
         from darkroom.dag.repo import cache_folder
 
@@ -182,16 +182,16 @@ def disk() -> Iterator[Finding]:
     """Check the free disk space where stages write: the checkout, DVC's cache, the states of trainings."""
     for subject, folder in {"disk": Path(), "disk of cache": _cache(), "disk of state": root()}.items():
         if folder is None:
-            yield note(subject, "DVC does not say where its cache lies.")
+            yield note(subject, "DVC does not report the location of its cache.")
             continue
         place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
         free = shutil.disk_usage(place).free
         text = f"{bytes_of(free)} free in {place}"
         if not os.access(place, os.W_OK):
-            yield problem(subject, f"{place} is not writable: make it so, or clone to another place.")
+            yield problem(subject, f"{place} is not writable: change its permissions, or clone to another folder.")
         elif free < NEEDED:
-            yield problem(subject, f"{text}: free some space, at least {bytes_of(NEEDED)}; `dvc gc --workspace` helps.")
+            yield problem(subject, f"{text}: free at least {bytes_of(NEEDED)}; `dvc gc --workspace` helps.")
         elif free < SCARCE:
-            yield note(subject, f"{text}: enough for the demo; `darkroom plan` says what your parameters need.")
+            yield note(subject, f"{text}: enough for the demo; `darkroom plan` shows what your parameters need.")
         else:
             yield ok(subject, text)

@@ -1,4 +1,4 @@
-"""The findings of `darkroom doctor`, in order: one line each."""
+"""Collect and print the findings of `darkroom doctor`."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ from darkroom.tools.doctor.packages import Finding, ok, problem
 
 
 def lines(findings: Iterable[Finding]) -> str:
-    """Return the findings, one line each, aligned."""
+    """Return the findings as aligned lines, one each."""
     rows = list(findings)
     width = max((len(row.subject) for row in rows), default=0)
     return "\n".join(f"{row.level:<5}  {row.subject:<{width}}  {' '.join(row.text.split())}" for row in rows)
@@ -21,10 +21,10 @@ def findings() -> Iterator[Finding]:
         from darkroom.dag.records import engine_runs
         from darkroom.tools.doctor import clone
     except ModuleNotFoundError as error:
-        yield problem("darkroom", f"it needs {error.name}, which is missing: the rest cannot be checked.")
+        yield problem("darkroom", f"{error.name} is missing, so the other checks cannot run.")
         return
     if engine_runs():
-        yield ok("torch", "not loaded, and devices not asked, since stages are running in this checkout")
+        yield ok("torch", "not loaded, and devices not checked, because stages are running in this checkout")
     else:
         yield from packages.torch_pair()
         yield from clone.devices()
@@ -35,6 +35,6 @@ def findings() -> Iterator[Finding]:
 
 
 def doctor() -> tuple[str, bool]:
-    """Return all findings as lines, and whether there is no error among them."""
+    """Return all findings as lines, and whether they include no error."""
     found = list(findings())
     return lines(found), all(finding.level != "fault" for finding in found)

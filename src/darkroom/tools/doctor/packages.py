@@ -1,4 +1,4 @@
-"""Checks Python, the pinned packages, and other programs."""
+"""Check Python, the pinned packages, and other programs."""
 
 import importlib
 import platform
@@ -22,7 +22,7 @@ _NAMED = 8  # maximum number of packages that are listed by name
 class Finding(NamedTuple):
     """One finding.
 
-    level: `ok`; `note`: worth knowing; `fault`: something that is needed does not work.
+    level: `ok`; `note`: information; `fault`: a required component does not work.
     """
 
     level: Literal["ok", "note", "fault"]
@@ -40,11 +40,11 @@ def python() -> Iterator[Finding]:
     if SpecifierSet(needed).contains(found, prereleases=True):
         yield ok("python", f"{found}, {sys.executable}")
     else:
-        yield problem("python", f"{found} ({sys.executable}), and {needed} is needed: `make PYTHON=python3.12 setup`.")
+        yield problem("python", f"{found} ({sys.executable}), but {needed} is needed: `make PYTHON=python3.12 setup`.")
 
 
 def installed(name: str) -> str | None:
-    """Return the version of an installed package, without importing it; None where it is missing."""
+    """Return the version of a package without importing it; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -52,7 +52,7 @@ def installed(name: str) -> str | None:
 
 
 def pinned(lock: Path = LOCK) -> Iterator[Finding]:
-    """Compare the installed packages with requirements.lock, as far as it applies to this platform."""
+    """Compare the installed packages with the entries of requirements.lock for this platform."""
     if not lock.is_file():
         yield problem("packages", f"{lock} is missing: `git checkout {lock}` restores it.")
         return
@@ -64,9 +64,9 @@ def pinned(lock: Path = LOCK) -> Iterator[Finding]:
     if missing:
         yield problem("packages", f"{len(missing)} of {lock} are missing, {_named(missing)}: {_SET_UP}.")
     if other:
-        yield note("packages", f"{len(other)} have another version than {_named(other)}: bytes may differ; {_SET_UP}.")
+        yield note("packages", f"{len(other)} differ from {_named(other)}, so output bytes may differ: {_SET_UP}.")
     if not missing and not other:
-        yield ok("packages", f"{len(wanted)} of {lock}, all in the pinned version")
+        yield ok("packages", f"{len(wanted)} of {lock}, all at the pinned version")
 
 
 def _named(names: Sequence[str]) -> str:
@@ -74,23 +74,23 @@ def _named(names: Sequence[str]) -> str:
 
 
 def torch_pair() -> Iterator[Finding]:
-    """Call an operator of torchvision: builds of torch and torchvision that do not fit each other fail."""
+    """Call an operator of torchvision, which fails if the builds of torch and torchvision do not match."""
     try:
         torch, vision = importlib.import_module("torch"), importlib.import_module("torchvision")
         vision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except Exception as error:  # a broken build may raise any error: OSError of a library, RuntimeError of an operator
-        yield problem("torch", f"torch and torchvision do not work as a pair ({error}): install both from one index.")
+        yield problem("torch", f"torch and torchvision do not match ({error}): install both from one index.")
     else:
         yield ok("torch", f"{torch.__version__} with torchvision {version('torchvision')}")
 
 
 def engines() -> Iterator[Finding]:
-    """Check for the programs `dvc` and `snakemake`, which are called by name."""
+    """Check that the programs `dvc` and `snakemake` are on PATH."""
     for name in ("dvc", "snakemake"):
         program, have = shutil.which(name), installed(name)
         if program is None:
             yield problem(name, f"the program is not on PATH (package: {have or 'missing'}): {_SET_UP}.")
         elif Path(program).parent.resolve() != Path(sys.executable).parent.resolve():
-            yield note(name, f"{program} is not of this environment ({sys.executable}): {_SET_UP}.")
+            yield note(name, f"{program} is not from this environment ({sys.executable}): {_SET_UP}.")
         else:
             yield ok(name, f"{have}, {program}")

@@ -1,1 +1,1 @@
-"""`darkroom export`: a trained generator or tokenizer in formats that others read."""
+"""`darkroom export`: a trained generator or tokenizer in formats of other programs."""

@@ -1,4 +1,4 @@
-"""`darkroom export`: models/generator or models/tokenizer in a format that others read."""
+"""`darkroom export`: write models/generator or models/tokenizer in a format of other programs."""
 
 import json
 from pathlib import Path
@@ -25,26 +25,26 @@ _KINDS = ("dit", "pretrained")
 
 
 def export(out: Path, form: str, weights: str = "ema") -> str:
-    """Write models/generator into a new folder, and return a line that says so.
+    """Write models/generator to a new folder, and return a line for the terminal.
 
     `weights`: `ema`, or `raw`, those of the last optimizer step.
 
     Raises:
-        DarkroomError: there is no DiT, it has no raw weights, the folder is there, or the format cannot hold the
-            network; names the key.
+        DarkroomError: the model is not a DiT, it has no raw weights, the folder exists, or the format does not support
+            the network; the message names the key.
     """
     _require_new(out)
     manifest = generator_manifest(MODEL)
     if (kind := manifest["generator_kind"]) not in _KINDS:
-        raise DarkroomError(f"{MODEL} is of the kind `{kind}`, and a DiT alone can be exported.")
+        raise DarkroomError(f"{MODEL} has the kind `{kind}`, but only a DiT can be exported.")
     if weights == "raw" and not (MODEL / "raw").is_dir():
-        raise DarkroomError(f"{MODEL} was not trained here, and has no raw weights: take --weights ema.")
+        raise DarkroomError(f"{MODEL} was not trained here, so it has no raw weights: use --weights ema.")
     model = DiT.from_pretrained(MODEL if weights == "ema" else MODEL / "raw")
     if form != "safetensors" and (switch := switch_of(model.config)):
         name, value = switch
         raise DarkroomError(
-            f"`train_generator.dit.model.{name}` is {value}, which the format {form} has no place for: take --format "
-            "safetensors, which holds it."
+            f"`train_generator.dit.model.{name}` is {value}, which the format {form} does not support: use --format "
+            "safetensors."
         )
     with atomic_folder(out) as folder:
         if form == "diffusers":
@@ -61,13 +61,13 @@ def export(out: Path, form: str, weights: str = "ema") -> str:
 
 def _require_new(out: Path) -> None:
     if out.exists():
-        raise DarkroomError(f"{out} is there already: remove it, or name another folder with --out.")
+        raise DarkroomError(f"{out} already exists: remove it, or choose another folder with --out.")
     require_no_output(f"--out {out}", out)
 
 
 def _written(out: Path, form: str) -> str:
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    return f"{out}: {form}, {size / 1e6:,.1f} MB; docs/published.md says how it is loaded"
+    return f"{out}: {form}, {size / 1e6:,.1f} MB; docs/published.md describes how to load it"
 
 
 def _write_diffusers(folder: Path, model: DiT, manifest: dict[str, Any]) -> None:
@@ -76,14 +76,14 @@ def _write_diffusers(folder: Path, model: DiT, manifest: dict[str, Any]) -> None
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
     if manifest["tokenizer"] != tokenizer_hash:
         raise ArtifactError(
-            f"{MODEL} was trained on latents of another tokenizer than {TOKENIZER} holds: train it again "
+            f"{MODEL} was trained on latents of another tokenizer than {TOKENIZER}: train it again "
             "(`dvc repro train_generator`)."
         )
     write_pipeline(folder, model, manifest, tokenizer)
 
 
 def _write_facts(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write what the weights do not say: the scale of the latents, what the output means, and the classes."""
+    """Write the metadata of the weights: the scale of the latents, the meaning of the output, and the classes."""
     names = ("classes", "latent_mean", "latent_std", "latent_shape", "objective", "prediction", "images_seen")
     of_conditions = ("condition", "clip", "normalised", "context_length")  # other than the class
     facts = {name: manifest[name] for name in (*names, *of_conditions) if name in manifest}
@@ -91,13 +91,13 @@ def _write_facts(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def export_tokenizer(out: Path, form: str) -> str:
-    """Write the averaged weights of models/tokenizer into a new folder, and return a line that says so.
+    """Write the averaged weights of models/tokenizer to a new folder, and return a line for the terminal.
 
-    `form`: diffusers, of a KL autoencoder; pt, of `dvae` what dalle-pytorch loads, of `vqgan` what MUSE's code does;
-    safetensors, of each kind.
+    `form`: diffusers, for KL autoencoders; pt, for `dvae` as dalle-pytorch loads it, and for `vqgan` as the code of
+    MUSE does; safetensors, for all kinds.
 
     Raises:
-        DarkroomError: there is no tokenizer, the folder is there, or the format cannot hold it; names the key.
+        DarkroomError: the tokenizer is missing, the folder exists, or the format does not support it; names the key.
     """
     _require_new(out)
     manifest = open_artifact(TOKENIZER, "tokenizer")
@@ -107,7 +107,7 @@ def export_tokenizer(out: Path, form: str) -> str:
     formats += ["pt"] if isinstance(model, DiscreteVAE | VQGANTokenizer) else []
     if form not in formats:
         raise DarkroomError(
-            f"{TOKENIZER} is of the kind `{kind}`, which the format {form} has no place for: take --format "
+            f"{TOKENIZER} has the kind `{kind}`, which the format {form} does not support: use --format "
             f"{' or '.join(formats)}."
         )
     with atomic_folder(out) as folder:

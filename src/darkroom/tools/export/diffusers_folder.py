@@ -1,4 +1,4 @@
-"""A generator as a pipeline folder of diffusers: transformer, autoencoder, scheduler, and what runs them."""
+"""Write a generator as a diffusers pipeline folder: transformer, autoencoder, scheduler and pipeline code."""
 
 import json
 import shutil
@@ -22,22 +22,22 @@ from darkroom.models.tokenizers.kl.network import KLAutoencoder
 
 PIPELINE = "pipeline.py"
 _PREDICTIONS = {"eps": "epsilon", "x0": "sample", "v": "v_prediction"}
-_OTHERWISE = "take --format safetensors, which holds it."
+_OTHERWISE = "use --format safetensors."
 
 
 def write_pipeline(folder: Path, model: DiT, manifest: Mapping[str, Any], tokenizer: Any) -> None:
     """Write the folder.
 
-    `model` has no parts that the format cannot hold; `manifest` is the generator's, `tokenizer` that of its latents.
+    `model` has only parts that the format supports; `manifest` is the generator's, `tokenizer` that of its latents.
 
     Raises:
-        DarkroomError: diffusers has no such autoencoder, transformer or scheduler; names the key.
+        DarkroomError: diffusers has no such autoencoder, transformer or scheduler; the message names the key.
     """
     scheduler = _scheduler(manifest)
     transformer_of(model).save_pretrained(folder / "transformer")
     if not isinstance(tokenizer, KLAutoencoder):
         raise DarkroomError(
-            "models/tokenizer is no KL autoencoder, and diffusers' pipeline of a DiT decodes with one alone: take "
+            "models/tokenizer is not a KL autoencoder, which the DiT pipeline of diffusers needs: use "
             "--format pt or safetensors, or train with `train_tokenizer.kind`: kl."
         )
     scaled_vae(tokenizer.network, manifest["latent_mean"], manifest["latent_std"]).save_pretrained(folder / "vae")
@@ -58,18 +58,18 @@ def transformer_of(model: DiT) -> DiTTransformer2DModel:
     """Return diffusers' transformer with the weights of a DiT.
 
     Raises:
-        DarkroomError: its hidden layers or its table of positions are not those that diffusers has.
+        DarkroomError: its hidden layers or its position table differ from those of diffusers.
     """
     config = model.config
     if config.mlp_ratio != 4:
         raise DarkroomError(
-            f"`train_generator.dit.model.mlp_ratio` is {config.mlp_ratio:g}, and diffusers' DiT has 4: {_OTHERWISE}"
+            f"`train_generator.dit.model.mlp_ratio` is {config.mlp_ratio:g}, but diffusers' DiT has 4: {_OTHERWISE}"
         )
     table = sincos_positions(config.width, config.size // config.patch).to(model.positions.device)
     if not torch.allclose(model.positions, table, atol=1e-5):
         raise DarkroomError(
-            "the table of positions of models/generator is not the one that diffusers computes: take --format pt or "
-            "safetensors, which hold the table."
+            "the position table of models/generator differs from that of diffusers: use --format pt or "
+            "safetensors, which include the table."
         )
     with torch.random.fork_rng(devices=[]):
         made = DiTTransformer2DModel(
@@ -92,7 +92,7 @@ def transformer_of(model: DiT) -> DiTTransformer2DModel:
 
 
 def scaled_vae(network: AutoencoderKL, mean: Sequence[float], std: Sequence[float]) -> AutoencoderKL:
-    """Return an autoencoder whose configuration says how the pipeline normalises its latents.
+    """Return an autoencoder whose configuration contains the normalisation of its latents.
 
     One deviation for all channels and no mean are its `scaling_factor`, by which a pipeline divides. Otherwise that is
     1, and mean and deviation of each channel, (C,), where 0 counts as 1, are `latents_mean` and `latents_std`.
@@ -113,7 +113,7 @@ def _scheduler(manifest: Mapping[str, Any]) -> Any:
     """Return diffusers' scheduler of a generator's objective.
 
     Raises:
-        DarkroomError: there is none; names the key.
+        DarkroomError: diffusers has none; the message names the key.
     """
     objective = stored_objective(manifest, "flow")
     if isinstance(objective, Gaussian):
@@ -138,6 +138,6 @@ def _scheduler(manifest: Mapping[str, Any]) -> Any:
     names = ("path", "flow_target", "time_units")
     has = ", ".join(f"`{name}` {manifest['prediction'][name]}" for name in names if name in manifest["prediction"])
     raise DarkroomError(
-        "diffusers' schedulers follow flows on the straight path by their velocity, in times up to 1000, and "
-        f"`train_generator.dit.diffusion` has {has or manifest['objective']}: take --format pt or safetensors."
+        "diffusers' schedulers support only flows on the straight path with velocity and times up to 1000, but "
+        f"`train_generator.dit.diffusion` has {has or manifest['objective']}: use --format pt or safetensors."
     )

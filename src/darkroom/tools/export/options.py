@@ -1,4 +1,4 @@
-"""The options of `darkroom export`. Loads no torch."""
+"""The options of `darkroom export`. Does not import torch."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,11 +8,11 @@ from typer import Option
 
 def command(
     model: Annotated[Literal["generator", "tokenizer"], Option(help="the model")] = "generator",
-    out: Annotated[Path, Option(metavar="DIR", help="a new folder")] = Path("export"),
-    form: Annotated[Literal["diffusers", "pt", "safetensors"], Option("--format", help="of the weights")] = "diffusers",
-    weights: Annotated[Literal["ema", "raw"], Option(help="of the generator")] = "ema",
+    out: Annotated[Path, Option(metavar="DIR", help="a new folder to write")] = Path("export"),
+    form: Annotated[Literal["diffusers", "pt", "safetensors"], Option("--format", help="weight format")] = "diffusers",
+    weights: Annotated[Literal["ema", "raw"], Option(help="averaged or raw weights")] = "ema",
 ) -> str:
-    """Return a line that says what was written. Raises as `export` and `export_tokenizer`."""
+    """Export the model and return a line for the terminal. Raises the errors of `export` and `export_tokenizer`."""
     from darkroom.tools.export.command import export, export_tokenizer
 
     if model == "tokenizer":

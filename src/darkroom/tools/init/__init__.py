@@ -1,1 +1,1 @@
-"""`darkroom init`: settings for a person's own images, within the time that they have."""
+"""`darkroom init`: write settings for your own images that fit your time."""

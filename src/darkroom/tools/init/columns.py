@@ -1,4 +1,4 @@
-"""Which columns of a table, or of a data set of the Hub hold classes and captions."""
+"""Find the columns of a table, or of a Hub data set, with classes and captions."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import islice
@@ -22,7 +22,7 @@ Table = Mapping[str, Sequence[str | None]]
 
 
 class Chosen(NamedTuple):
-    """The columns of the classes and of the captions, None where there is none, and sentences on them."""
+    """The columns of classes and captions, None if there are none, and sentences about them."""
 
     label: str | None
     caption: str | None
@@ -30,15 +30,15 @@ class Chosen(NamedTuple):
 
 
 def choose(table: Table, where: str, own: Set[str] = frozenset()) -> Chosen:
-    """Return the columns of a table that hold classes and captions, by their names and by what stands in them.
+    """Return the columns of a table with classes and captions, by their names and values.
 
-    The sentences call the table `where`, and name the columns of a known name that are not used. `own`: of label and
-    caption those that are known already.
+    The sentences call the table `where`, and list the columns with a known name that are not used. `own`: which of
+    label and caption are already known.
     """
-    caption, on_captions = _column(table, () if "caption" in own else CAPTIONS, _no_text, f"{where} holds no captions")
-    label, on_labels = _column(table, () if "label" in own else LABELS, _no_class, f"{where} holds no classes")
+    caption, on_captions = _column(table, () if "caption" in own else CAPTIONS, _no_text, f"{where} has no captions")
+    label, on_labels = _column(table, () if "label" in own else LABELS, _no_class, f"{where} has no classes")
     found = {"Classes": label, "Captions": caption}
-    notes = [f"{what} are of the column `{name}` of {where}." for what, name in found.items() if name is not None]
+    notes = [f"{what} come from the column `{name}` of {where}." for what, name in found.items() if name is not None]
     return Chosen(label, caption, (*notes, *on_labels, *on_captions))
 
 
@@ -61,7 +61,7 @@ def _filled(values: Sequence[str | None]) -> list[str]:
 def _no_text(values: Sequence[str | None]) -> str:
     """Return why a column holds no texts, "" where it does: in most rows, and not always the same."""
     different = set(_filled(values))
-    return "" if len(different) > 1 else "its values are all the same" if different else "most of it is empty"
+    return "" if len(different) > 1 else "its values are all the same" if different else "most values are empty"
 
 
 def _no_class(values: Sequence[str | None]) -> str:
@@ -70,7 +70,7 @@ def _no_class(values: Sequence[str | None]) -> str:
     if why := _no_text(values):
         return why
     if (different := len(set(filled))) > len(filled) / IMAGES:
-        return f"it has {different:,} values for {len(filled):,} images, and each class needs {IMAGES}"
+        return f"it has {different:,} values for {len(filled):,} images, but each class needs {IMAGES}"
     return "its values are too long" if sum(map(len, filled)) > _LETTERS * len(filled) else ""
 
 
@@ -78,11 +78,11 @@ _ROWS = 300  # whose texts are looked at
 
 
 def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """Return the columns of a split that differ from the defaults, by the keys of `hub`, and sentences on them.
+    """Return the columns of a split that differ from the defaults, by the keys of `hub`, and sentences about them.
 
-    Columns whose type is that of class names are classes, whatever they are called; of others see `choose`.
+    Columns with the type of class names are classes, whatever their name; for others, see `choose`.
 
-    `path` is a folder in the Hub's layout, None where the data set is on the Hub; `own` are keys that a person has set.
+    `path` is a folder in the Hub's layout, None for a data set on the Hub; `own` are the keys that the user has set.
 
     Raises:
         DarkroomError: the data set cannot be opened.
@@ -103,7 +103,7 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     if classes and "label" not in own:
         found["label"] = next((name for name in classes if name.strip().lower() in LABELS), classes[0])
         others = f", of {', '.join(classes)}: `hub.label`" if len(classes) > 1 else ""
-        notes.insert(0, f"Classes are of the column `{found['label']}` of {files.name}{others}.")
+        notes.insert(0, f"Classes come from the column `{found['label']}` of {files.name}{others}.")
     if settings.image not in features and len(images) == 1 and "image" not in own:
         found["image"] = images[0]
     found = {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}
@@ -115,7 +115,7 @@ _MOST = 0.8  # fraction of the samples that must have a member, for this to be t
 
 
 def tar_settings(path: Path) -> dict[str, str | None]:
-    """Return the members of classes and captions that most samples of a folder of tars, or of a tar, have: cls and txt.
+    """Return the members, cls and txt, that most samples of a folder of tars, or of a tar, have.
 
     Raises:
         DarkroomError: the first tar cannot be read.

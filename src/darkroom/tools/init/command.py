@@ -1,4 +1,4 @@
-"""`darkroom init`: inspect the images, benchmark this machine, and write params.yaml so that the DAG ends in time."""
+"""`darkroom init`: inspect the images, benchmark this machine, and write params.yaml so that the DAG fits the time."""
 
 import math
 import shlex
@@ -25,10 +25,10 @@ from darkroom.tools.preset import DEFAULT, overlay
 
 
 def init(request: Request) -> str:
-    """Write params.yaml for a source of images, and return the findings and decisions.
+    """Write params.yaml for a source of images, and return findings and decisions.
 
     Raises:
-        DarkroomError: the source cannot be read, or no settings for it are valid; params.yaml is as before then.
+        DarkroomError: the source cannot be read, or has no valid settings; params.yaml is then unchanged.
     """
     before = laid_over(begin_from(), overlay(DEFAULT))  # what a preset of other networks has set would not fit these
     begun = parse_yaml(before, PARAMS)
@@ -38,8 +38,8 @@ def init(request: Request) -> str:
     text = request.wants_texts(facts.has_captions)
     if text and not facts.may_have_texts:
         raise DarkroomError(
-            f"--text needs captions of most images, and not all the same; here {facts.captioned:.0%} have "
-            f"one{', always the same' if facts.captioned > 0.5 else ''}. docs/own-images.md says where captions may be."
+            f"--text needs different captions for most images; here {facts.captioned:.0%} have "
+            f"one{', always the same' if facts.captioned > 0.5 else ''}. See docs/own-images.md on captions."
         )
     wish = InitOptions(subject.name, entry(subject, facts.found), text, request.generator, request.size)
     seconds = request.minutes * 60 * MARGIN
@@ -57,7 +57,7 @@ def init(request: Request) -> str:
 def report(
     subject: Subject, facts: Facts, wish: InitOptions, request: Request, measured: Measured, lengths: Mapping[str, int]
 ) -> str:
-    """Return the findings and decisions, up to twenty lines, from the template found.txt beside this file."""
+    """Return findings and decisions, up to twenty lines, from the template found.txt."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -94,16 +94,16 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
 
 
 def after(facts: Facts, wish: InitOptions, request: Request) -> list[str]:
-    """Return the next steps, and where the old params.yaml is."""
-    then = "" if wish.generator == "none" else ", then the samples beside real images"
+    """Return the next steps, and the path of the old params.yaml."""
+    then = "" if wish.generator == "none" else ", then the samples next to real images"
     lines = [
-        f"params.yaml is written; as it was: {LAST}.",
-        "Next: `snakemake --cores all`; Ctrl-C is safe, the same command goes on. Then open reports/index.html:",
-        f"look first at the reconstructions beside their originals{then}; only then at the scores.",
+        f"params.yaml is written; the old version is {LAST}.",
+        "Next: run `snakemake --cores all`; after Ctrl-C, the same command continues. Then open reports/index.html:",
+        f"look first at the reconstructions next to their originals{then}; only then at the scores.",
     ]
     if wish.text:
-        lines.append('Then draw your own words: `darkroom sample --text "…"`.')
+        lines.append('Then sample your own texts: `darkroom sample --text "…"`.')
     elif wish.generator == "dit" and len(facts.classes) > 1:
         first = ",".join([name for name in facts.classes if "," not in name][:2])
-        lines.append(f"Then draw classes: `darkroom sample --labels {shlex.quote(first or '0,1')}`.")
-    return [*lines, "What to change when pictures are poor: docs/own-images.md."]
+        lines.append(f"Then sample classes: `darkroom sample --labels {shlex.quote(first or '0,1')}`.")
+    return [*lines, "If the images are poor, see docs/own-images.md."]

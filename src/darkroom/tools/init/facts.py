@@ -36,12 +36,12 @@ _GREY = 4  # largest difference of two channels, of 255, that still is grey
 
 @dataclass(frozen=True)
 class Facts:
-    """What a sample of a source shows; fractions are of the images that could be read.
+    """The findings in a sample of a source; fractions are of the readable images.
 
-    looked: samples that were tried; `ingest` leaves left_out of them out: damaged, wholly transparent, of one pixel, or
-        of a key that another has. Those that could not be downloaded are not counted.
-    tokens: 99 % of the captions have at most as many tokens, as CLIP counts them; None where there are none.
-    keys: of what `ingest` stores of the samples; of those not read it is assumed.
+    looked: samples that were tried; `ingest` leaves out left_out of them: damaged, fully transparent, one pixel, or
+        with a repeated key. Failed downloads do not count.
+    tokens: 99 % of the captions have at most this many tokens, as counted by CLIP; None without captions.
+    keys: keys of the samples that `ingest` stores; assumed for samples that were not read.
     """
 
     images: int  # that differ, as `ingest` leaves copies out; what cannot be read is not counted
@@ -60,9 +60,9 @@ class Facts:
 
     @property
     def most_left_out(self) -> float:
-        """What `catalog.max_quarantined` bounds: the fraction left out of the images that are no copies.
+        """The fraction of left-out images, without copies, that `catalog.max_quarantined` bounds.
 
-        Two standard errors above that of the sample, where not all were looked at.
+        Two standard errors above that of the sample, unless all images were inspected.
         """
         count: float = self.left_out
         if count and self.looked < self.found:
@@ -72,17 +72,17 @@ class Facts:
 
     @property
     def has_captions(self) -> bool:
-        """Whether most images have a caption, and captions say more than classes, if there are any."""
+        """Whether most images have a caption, and captions are more specific than classes, if any."""
         return self.may_have_texts and (len(self.classes) < 2 or self.captions > _OWN)
 
     @property
     def may_have_texts(self) -> bool:
-        """Whether most images have a caption, and not all the same one."""
+        """Whether most images have a caption, and captions differ."""
         return self.captioned > 0.5 and self.tokens is not None
 
 
 class _Seen(NamedTuple):
-    """What is known of one image."""
+    """The findings for one image."""
 
     side: int
     grey: bool
@@ -93,17 +93,17 @@ class _Seen(NamedTuple):
 
 
 def look(subject: Subject) -> Facts:
-    """Return what a sample of a source shows, read in a drawn order for some seconds at most.
+    """Return the findings in a sample of a source, read in random order for at most some seconds.
 
     Raises:
-        DarkroomError: the source cannot say how many images it has, or none of those that were tried can be read, or
-            they are too few.
+        DarkroomError: the number of images of the source is unknown or too small, or none of the tried images can be
+            read.
     """
     total, entries = _sampled(subject, LOOKED)
     if total < FEWEST:
         raise DarkroomError(
-            f"{total:,} image{' is' if total == 1 else 's are'} too few: scores are of held-out images, so {FEWEST} "
-            "are needed, and some hundred give something to look at. Add images."
+            f"{total:,} image{' is' if total == 1 else 's are'} too few: scores use held-out images, so {FEWEST} "
+            "are needed, and a few hundred for visible results. Add images."
         )
     seen: dict[str, _Seen | None] = {}
     wrong = Counter[str]()
@@ -131,14 +131,14 @@ def look(subject: Subject) -> Facts:
     facts = _facts(total, looked, usable, excused, (time.monotonic() - start) / looked)
     if facts.images < FEWEST:
         raise DarkroomError(
-            f"of {total:,} images about {facts.images} differ and can be read, which are too few: {FEWEST} are needed, "
-            "and copies are left out. Add images."
+            f"only about {facts.images} of {total:,} images are different and readable: at least {FEWEST} are needed, "
+            "without copies. Add images."
         )
     return replace(facts, keys=_keys(entries, seen))
 
 
 def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> set[str]:
-    """Return the keys of the entries that `ingest` stores, of copies the first."""
+    """Return the keys of the entries that `ingest` stores: for copies, the first."""
     found, digests = set[str](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
         one = seen.get(entry.where)
@@ -191,7 +191,7 @@ def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds
 
 
 def _different(images: int, times: Collection[int]) -> int:
-    """Return about how many of a source's images, or captions, differ, by how often each was seen in a sample of it.
+    """Estimate the number of different images, or captions, of a source from their frequencies in a sample.
 
     M = d + f1² / (2 f2 n / (n - 1) + f1 q / (1 - q)), with d different ones in a sample of n, a fraction q of all, f1
     of which were seen once, and f2 twice (Chao and Lin, 2012).
@@ -205,7 +205,7 @@ def _different(images: int, times: Collection[int]) -> int:
 
 
 def _tokens(captions: Sequence[str]) -> int:
-    """Return how many tokens 99 % of the captions have at most, start and end included; 77 stands for any more."""
+    """Return the 99th percentile of the number of tokens of captions, including start and end, at most 77."""
     from darkroom.models.clip.network import tokens_of  # loads torch
 
     rows = tokens_of(captions, _LONGEST, truncate=True)
@@ -213,7 +213,7 @@ def _tokens(captions: Sequence[str]) -> int:
 
 
 def _sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
-    """Return how many images a source has, and some of them in a drawn order, so that the first are a fair sample."""
+    """Return the number of images of a source, and some of them in random order, so the first are a fair sample."""
     source, part = subject.source, subject.part
     if isinstance(source, Webdataset):
         return _of_shards(source, count)
@@ -222,7 +222,7 @@ def _sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
     stop = part.stop if part.stop is not None else source.size()
     if stop is None:
         raise DarkroomError(
-            f"{subject.name}: the source does not say how many images it has, and the part has no stop."
+            f"{subject.name}: the source does not report its number of images, and the part has no stop."
         )
     rows = drawn(stop - part.start, count)
     wanted = set(rows)
@@ -231,7 +231,7 @@ def _sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
 
 
 def _marked(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield entries; of those of one key `ingest` stores the first, so the others cannot be read."""
+    """Yield entries; `ingest` stores the first one of each key, so the others cannot be read."""
     keys = set[str]()
     for entry in entries:
         yield replace(entry, payload=Finding(Reason.KEY_TWICE)) if entry.key in keys else entry
@@ -240,7 +240,7 @@ def _marked(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _of_shards(source: Webdataset, count: int) -> tuple[int, list[Entry]]:
-    """Return images of some tars, drawn, and how many all have by them."""
+    """Return images of random tars, and the estimated number in all tars."""
     shards = len(source.tars.names)
     chosen = drawn(shards, _SHARDS)
     found = list(_marked(entry for shard in chosen for entry in source.entries(shard, shard + 1)))
@@ -248,7 +248,7 @@ def _of_shards(source: Webdataset, count: int) -> tuple[int, list[Entry]]:
 
 
 def _of_hub(source: Hub, count: int) -> tuple[int, list[Entry]]:
-    """Return the first images of a split, which is streamed, and how many it has by its metadata."""
+    """Return the first images of a streamed split, and its number of images by its metadata."""
     entries = list(islice(source.entries(0, None), count + 1))
     if len(entries) <= count:
         return len(entries), [entries[row] for row in drawn(len(entries))]
@@ -256,7 +256,7 @@ def _of_hub(source: Hub, count: int) -> tuple[int, list[Entry]]:
 
 
 def _rows(source: Hub) -> int:
-    """Return the rows of a split by its metadata; where these do not say it, all are read."""
+    """Return the number of rows of a split by its metadata; if missing, read all rows."""
     import datasets
 
     facts, known = source.metadata(), None

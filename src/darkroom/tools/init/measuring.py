@@ -1,4 +1,4 @@
-"""Measures this machine by the DAG in miniature, with networks of one size or two."""
+"""Measure this machine by running the DAG in miniature, with networks of one or two sizes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,19 +28,19 @@ _MANY = 2.5  # times what is enough, above which larger networks are tried; belo
 
 
 class _TooLargeError(DarkroomError):
-    """Networks of this size do not fit into the memory of this machine."""
+    """Networks of this size do not fit in the memory of this machine."""
 
 
 def allot(
     ends: Callable[[Mapping[str, float]], float], enough: Mapping[str, int], longest: Mapping[str, int], seconds: float
 ) -> dict[str, int]:
-    """Return the images of each training: as many as fit into the time, in the proportion of what would be enough.
+    """Return the images of each training that fit in the time, in proportion to the sufficient numbers.
 
-    Begins with the least of each, and lengthens whichever is furthest behind the others while the whole still ends in
-    time. Two trainings run side by side, so one that nothing waits for comes out longer than its proportion.
+    Start with the minimum of each, and lengthen the training that is furthest behind while the whole still fits. Two
+    trainings run in parallel, so one off the critical path may exceed its proportion.
 
-    `ends` gives the seconds of the whole DAG by the images of each training. Lengths are multiples of each training's
-    batch. Where even the least does not fit, the least.
+    `ends` returns the seconds of the whole DAG from the images of each training. Lengths are multiples of the batch. If
+    the minimum does not fit, it is returned.
     """
     lengths = {name: min(_LEAST * enough[name], most) for name, most in longest.items()}
     open_ = set(lengths) if ends(lengths) <= seconds else set()
@@ -56,7 +56,7 @@ def allot(
 
 @dataclass(frozen=True)
 class Measured:
-    """What the DAG takes on this machine with networks of a size."""
+    """The time of the DAG on this machine with networks of one size."""
 
     tier: Tier
     lengths: dict[str, int]  # images of each training when it was measured
@@ -75,28 +75,28 @@ class Measured:
         }
 
     def job_seconds(self, name: str, factor: float) -> float:
-        """Return the seconds of a job by this factor as long as measured; what it takes before its images stays."""
+        """Return the seconds of a job longer by this factor; its time before the first image is constant."""
         seconds = self.found.jobs[name].seconds
         fixed = min(seconds, self.found.whole.between + _BODY)
         return fixed + (seconds - fixed) * factor
 
     def fit(self, seconds: float) -> dict[str, int]:
-        """Return the images of each training that fit into the time; the evaluator's do not depend on it."""
+        """Return the images of each training that fit in the time; those of the evaluator do not depend on it."""
         most = {name: max(2 * BATCH[name], self.longest[name]) for name in self.lengths if name != EVALUATOR}
         return {**self.lengths, **allot(self.seconds, self.tier.enough, most, seconds)}
 
     def fraction(self, lengths: Mapping[str, int]) -> float:
-        """Return the smallest fraction of what is enough that a training gets."""
+        """Return the minimum over trainings of the fraction of the sufficient number of images."""
         return min(lengths[name] / self.tier.enough[name] for name in lengths)
 
     def plenty(self, lengths: Mapping[str, int]) -> bool:
-        """Return whether each training sees many times what is enough, or as many images as it may."""
+        """Return whether each training sees many times the sufficient number of images, or its maximum."""
         most = {name: min(_MANY * self.tier.enough[name], 0.9 * self.longest[name]) for name in lengths}
         return all(lengths[name] >= most[name] for name in lengths if name != EVALUATOR)
 
 
 def worth(measured: Measured, lengths: Mapping[str, int]) -> float:
-    """Return how large the networks are that get about enough images; else how near they come to it."""
+    """Return the size of networks that see about enough images; else how close they come to it."""
     fraction = measured.fraction(lengths)
     return TIERS.index(measured.tier) + 1.0 if fraction >= FEW else fraction
 
@@ -104,7 +104,7 @@ def worth(measured: Measured, lengths: Mapping[str, int]) -> float:
 def measure_sizes(
     before: str, facts: Facts, wish: InitOptions, machine: Machine, seconds: float
 ) -> tuple[list[tuple[Measured, dict[str, int]]], list[str]]:
-    """Return networks of one size or of two, measured, with the trainings that fit; and sentences on sizes passed over.
+    """Return the measured networks of one or two sizes, with the trainings that fit, and sentences on skipped sizes.
 
     Raises:
         DarkroomError: a stage cannot run here, whatever the size.
@@ -121,7 +121,7 @@ def measure_sizes(
         except DarkroomError as error:
             if not found and not (isinstance(error, _TooLargeError) and at):
                 raise
-            notes.append(f"Networks of the size `{TIERS[at].name}` are passed over: {error}")
+            notes.append(f"Networks of the size `{TIERS[at].name}` are skipped: {error}")
             at = max(0, at - 1)
             continue
         lengths = measured.fit(seconds)
@@ -135,7 +135,7 @@ def measure_sizes(
 
 
 def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: Machine) -> Measured:
-    """Return what each stage takes with networks of a size, by running it in miniature."""
+    """Return the cost of each stage with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     source = stand_in(wish.source, facts)
@@ -154,9 +154,9 @@ def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: 
 
 
 def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    """Return the entry of a part on which stages take about as long in miniature.
+    """Return a part on which stages take about the same time in miniature.
 
-    Rendered scenes stand in for tars, which can only be read whole, for many copies and for large photographs.
+    Rendered scenes replace tars, which can only be read whole, many copies, and large photographs.
     """
     if source["source"] != "webdataset" and facts.images > facts.found / 2 and facts.seconds <= _QUICK:
         return dict(source)
@@ -164,7 +164,7 @@ def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 
 
 def reading(found: Planned, part: str, facts: Facts) -> Planned:
-    """Return the plan with the time that the images themselves take to be read, where others stood in for them."""
+    """Return the plan with the reading time of the real images, if others replaced them."""
     name = f"ingest@{part}"
     job = found.jobs[name]
     seconds = max(job.seconds, facts.seconds * facts.found / job.threads)  # as many processes read
@@ -172,5 +172,5 @@ def reading(found: Planned, part: str, facts: Facts) -> Planned:
 
 
 def _may_suffice(facts: Facts, wish: InitOptions, tier: Tier) -> bool:
-    """Return whether so many images are worth networks of a size, however long they are trained."""
+    """Return whether a number of images is sufficient for networks of a size, for any length of training."""
     return all(longest(name, facts, tier) >= FEW * tier.enough[name] for name in trainings(wish))

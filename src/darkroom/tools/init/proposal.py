@@ -1,4 +1,4 @@
-"""Settings for a source of images, each with its reason: what params.yaml says in place of the defaults."""
+"""Propose settings for a source of images, each with its reason, which override the defaults in params.yaml."""
 
 import math
 from collections import Counter
@@ -33,10 +33,9 @@ _SHAPE = DiTModel().shape
 
 
 class Tier(NamedTuple):
-    """Networks of a size that belong together.
+    """Networks of matching sizes.
 
-    enough: images that each training should see; trainings are lengthened and shortened in this proportion, but for the
-        evaluator's.
+    enough: images that each training should see; trainings other than the evaluator's are scaled in this proportion.
     """
 
     name: str  # as a person reads it
@@ -98,9 +97,9 @@ _RESET: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class InitOptions:
-    """What the person asked for.
+    """The request of the user.
 
-    generator: what makes images: dit, the transformer, of classes or of captions; none.
+    generator: dit, a transformer on classes or captions; or none.
     """
 
     part: str  # name of the part
@@ -111,20 +110,20 @@ class InitOptions:
 
 
 def trainings(wish: InitOptions) -> list[str]:
-    """Return the trainings that follow from a wish, in the order of the DAG."""
+    """Return the trainings that a wish requires, in the order of the DAG."""
     names = ["train_tokenizer", "train_extractor"]
     return names + (["train_generator"] if wish.generator == "dit" else [])
 
 
 def splits(images: int) -> dict[str, float]:
-    """Return the fractions of the splits: test images enough for the scores, and not much more."""
+    """Return the fractions of the splits, with just enough test images for the scores."""
     test = round(min(0.2, max(0.03, 600 / images)), 2)
     val = round(min(0.1, max(0.02, 150 / images)), 2)
     return {"train": round(1 - test - val, 2), "val": val, "test": test}
 
 
 def split_seed(facts: Facts) -> Choice:
-    """Return the first seed by which few images fall into the splits as the stages need them, or nearly so."""
+    """Return the first seed that gives each split the images that stages need, or nearly so."""
     fractions = splits(facts.images)
     least = {"train": _TRAIN * fractions["train"] * max(1, len(facts.keys)), "val": _VAL, "test": _TEST}
 
@@ -138,14 +137,14 @@ def split_seed(facts: Facts) -> Choice:
 
 
 def training_images(facts: Facts) -> float:
-    """Return how many images are trained on."""
+    """Return the number of training images."""
     return facts.images * splits(facts.images)["train"]
 
 
 def longest(training: str, facts: Facts, tier: Tier) -> int:
-    """Return the number of images beyond which a training is not worth its time: it would learn them by heart.
+    """Return the maximum useful length of a training, in images: beyond it, the model memorizes them.
 
-    Of what learns none by heart a multiple of what is enough.
+    For models that do not memorize, a multiple of the sufficient number.
     """
     if training != "train_generator":
         return PLENTY * tier.enough[training]
@@ -155,7 +154,7 @@ def longest(training: str, facts: Facts, tier: Tier) -> int:
 def propose(
     facts: Facts, wish: InitOptions, tier: Tier, machine: Machine, lengths: Mapping[str, int]
 ) -> dict[str, Choice]:
-    """Return the settings, by dotted key of params.yaml, with trainings of so many images."""
+    """Return the settings, by dotted key of params.yaml, with trainings of the given numbers of images."""
     size = wish.size or min(tier.size, _size_of(facts))
     side = size // _FACTOR
     return {
@@ -170,7 +169,7 @@ def propose(
 
 
 def _size_of(facts: Facts) -> int:
-    """Return the least size that shows all that most images have, a multiple of 16 pixels."""
+    """Return the smallest multiple of 16 pixels that keeps the detail of most images."""
     return max(_SMALLEST, 16 * math.ceil(facts.side[1] / 16))
 
 
@@ -247,7 +246,7 @@ def _generator(facts: Facts, wish: InitOptions, tier: Tier, lengths: Mapping[str
 
 
 def _evaluated(images: int) -> dict[str, Choice]:
-    """Return how often a generator is scored in a training of so many images."""
+    """Return the interval of scoring a generator in a training of the given number of images."""
     batch, evaluate = BATCH["train_generator"], "train_generator.evaluate"
     every = math.ceil(images / _SCORED / batch) * batch
     return {
@@ -270,7 +269,7 @@ def _captions(facts: Facts) -> dict[str, Choice]:
 
 
 def _no_clip(wish: InitOptions, size: int) -> dict[str, Choice]:
-    """Return settings by which nothing of unCLIP is trained: one U-Net, which CLIP would condition, and no CLIP."""
+    """Return settings that train nothing of unCLIP: one U-Net conditioned on CLIP, and no CLIP."""
     why = "the transformer reads captions itself" if wish.text else "no images of texts are made"
     return {
         "train_clip.source": Choice("none", why),
@@ -284,7 +283,7 @@ def _no_clip(wish: InitOptions, size: int) -> dict[str, Choice]:
 
 
 def _rounded(images: float, batch: int) -> int:
-    """Return a number of images as whole batches, one at least."""
+    """Round a number of images to whole batches, at least one."""
     return max(batch, round(images / batch) * batch)
 
 

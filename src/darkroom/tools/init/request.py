@@ -1,4 +1,4 @@
-"""What a person asks of `darkroom init`. Loads no torch."""
+"""The options of `darkroom init`. Does not import torch."""
 
 import math
 import shlex
@@ -24,34 +24,34 @@ class Request:
     """
 
     source: Annotated[str, Argument(help=_SOURCE)]
-    minutes: Annotated[float, Option(help="in which the whole DAG ends on this machine")] = 30.0
+    minutes: Annotated[float, Option(help="time for the whole DAG on this machine")] = 30.0
     text: Annotated[
         bool | None,
-        Option("--text/--no-text", help="images of texts, or of classes; default: texts if there are captions"),
+        Option("--text/--no-text", help="generate images from texts or classes; default: texts if there are captions"),
     ] = None
     generator: Annotated[
         Literal["dit", "none"],
-        Option(help="dit: a transformer, of captions or classes; none: a tokenizer alone"),
+        Option(help="dit: a transformer on captions or classes; none: a tokenizer only"),
     ] = "dit"
     size: Annotated[
-        int | None, Option(help="pixels of the stored images, a multiple of 16; default: what the time allows")
+        int | None, Option(help="size of the stored images in pixels, a multiple of 16; default: by the time")
     ] = None
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes < math.inf:
-            raise DarkroomError(f"--minutes is {self.minutes:g}, and must be above 0 and finite.")
+            raise DarkroomError(f"--minutes is {self.minutes:g}, but must be above 0 and finite.")
         if self.generator != "dit" and self.text is not None:
             option = "--text" if self.text else "--no-text"
-            raise DarkroomError(f"{option} is for the generator dit: remove it, or --generator {self.generator}.")
+            raise DarkroomError(f"{option} needs the generator dit: remove it, or --generator {self.generator}.")
         if self.size is not None and (self.size < 16 or self.size % 16):
-            raise DarkroomError(f"--size is {self.size}, and must be a multiple of 16.")
+            raise DarkroomError(f"--size is {self.size}, but must be a multiple of 16.")
 
     def wants_texts(self, has_captions: bool) -> bool:
-        """Return whether images are to be made of texts."""
+        """Return whether to generate images from texts."""
         return self.generator == "dit" and (has_captions if self.text is None else self.text)
 
     def command(self) -> str:
-        """Return the arguments of the command line that means this."""
+        """Return the equivalent arguments of the command line."""
         said = [shlex.quote(self.source), "--minutes", f"{self.minutes:g}"]
         said += {None: [], True: ["--text"], False: ["--no-text"]}[self.text]
         said += ["--generator", self.generator] if self.generator != "dit" else []

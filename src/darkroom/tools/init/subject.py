@@ -1,4 +1,4 @@
-"""The source of images that a person means by a folder or a name."""
+"""Find the source of images for a folder or a name."""
 
 import os
 import re
@@ -30,7 +30,7 @@ _OWN = (".git", ".dvc", ".darkroom", ".snakemake", ".venv", "logs", "build")  # 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a person means."""
+    """The source and its settings."""
 
     name: str  # of the part
     part: Part  # its entry under `parts`
@@ -39,13 +39,13 @@ class Subject:
 
 
 def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
-    """Return the source that a person means by a folder or the name of a source.
+    """Return the source for a folder or the name of a source.
 
-    What params.yaml says of a source by its name counts, and is written into the part where `begun`, the settings that
-    are written over (None: params.yaml), lack it.
+    Settings of the named source in params.yaml apply, and are written to the part if `begun`, the settings to overwrite
+    (None: params.yaml), lack them.
 
     Raises:
-        DarkroomError: it is neither a folder nor the name of a source, or cannot be opened, or is the repository's own.
+        DarkroomError: it is neither a folder nor the name of a source, cannot be opened, or belongs to the repository.
     """
     kind, _, name = source.partition(":")
     path = Path(source).expanduser()
@@ -78,7 +78,7 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
         part, label = Part(source="webdataset", settings={"url": source}), "shards"
     else:
         what = "is a file" if path.is_file() else "does not exist"
-        raise DarkroomError(f"{printable(source)} {what}: name a folder of images, or one of {_NAMES}.")
+        raise DarkroomError(f"{printable(source)} {what}: use a folder of images, or one of {_NAMES}.")
     section = SECTIONS[part.source]
     of_file = (values.get(part.source) or {}) if part.source != "folder" else {}
     validated = validate(section, {**of_file, **part.settings}, f"parts.{label}.settings")
@@ -89,19 +89,19 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
 
 
 def require_own(path: Path) -> None:
-    """Refuse a folder that holds the repository, or is of it: what stages write would be read as images."""
+    """Refuse a folder that contains the repository or outputs of stages, which would be read as images."""
     here, there = Path.cwd().resolve(), path.resolve()
     inside = there.relative_to(here).as_posix() if there.is_relative_to(here) else ""
     written = inside and (inside.split("/")[0] in _OWN or any(related(inside, output) for output in outputs()))
     if written or here.is_relative_to(there):
         raise DarkroomError(
-            f"{path} holds this repository, or stages write there: put the images into a folder of their own, say "
-            "data/raw, and name that."
+            f"{path} contains this repository, or stages write there: put the images into a separate folder, such as "
+            "data/raw, and use that."
         )
 
 
 def _holds_tars(path: Path) -> bool:
-    """Return whether a folder directly holds tars, and no images: one of webdataset, no archive beside its images."""
+    """Return whether a folder directly contains tars and no images: a webdataset, not an archive next to its images."""
     try:
         if not any(name.endswith(TAR_ENDINGS) for name in os.listdir(path)):  # noqa: PTH208, names alone
             return False
@@ -111,24 +111,24 @@ def _holds_tars(path: Path) -> bool:
 
 
 def _written(path: Path) -> str:
-    """Return a path as params.yaml has it: absolute but in the repository, links as they are."""
+    """Return a path for params.yaml: absolute unless in the repository, with links unresolved."""
     text = inside(path) or os.path.abspath(path)  # noqa: PTH100, a link stays one
     if printable(text) != text:
-        raise DarkroomError(f"{printable(text)}: params.yaml cannot hold this name: rename the folder.")
+        raise DarkroomError(f"{printable(text)}: params.yaml cannot store this name: rename the folder.")
     return text
 
 
 def entry(subject: Subject, images: int) -> dict[str, Any]:
-    """Return a part as it is written under `parts`: the keys that dvc.yaml names, and those that differ.
+    """Return a part for `parts`: the keys that dvc.yaml names, and those that differ from the defaults.
 
-    A data set of the Hub has no end before it is read, so that of its metadata is written.
+    The end of a Hub data set is unknown before it is read, so that in its metadata is written.
     """
     part = subject.part.model_copy(update={"stop": images}) if subject.part.source == "hub" else subject.part
     return {"source": part.source, "path": part.path, "embeddings": NO_FILE, **part.model_dump(exclude_defaults=True)}
 
 
 def part_name(text: str) -> str:
-    """Return the name of a part that comes near to some text: a to z, 0 to 9, - and _; letters lose their accents."""
+    """Return a name of a part similar to a text: a to z, 0 to 9, - and _; accents are removed."""
     plain = unicodedata.normalize("NFKD", text.lower()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9_-]+", "-", plain).strip("-_")[:40].rstrip("-_") or "images"
 
@@ -149,10 +149,10 @@ _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing",
 
 
 def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
-    """Return the settings that fit a folder, by a table, subfolders and texts beside the images, and sentences on why.
+    """Return settings for a folder, from a table, subfolders and texts next to the images, with reasons as sentences.
 
     Raises:
-        DarkroomError: the folder cannot be listed, holds no images, or a table of it cannot be read.
+        DarkroomError: the folder cannot be listed or has no images, or one of its tables cannot be read.
     """
     try:
         found = walk(os.fsencode(root), captions=True, tables=True)
@@ -160,8 +160,8 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
     if not found.images:
         raise DarkroomError(
-            f"the folder {root} holds no image files{_others(found)}: name the folder of your images. PNG and JPEG are "
-            "read, for example; convert others, as HEIC, SVG, PSD or those of cameras."
+            f"the folder {root} has no image files{_others(found)}: use the folder of your images. PNG and JPEG are "
+            "supported, for example; convert others, such as HEIC, SVG, PSD or raw camera files."
         )
     label, why = _label_by_folder(found.images)
     settings: dict[str, str | bool] = {"label": label}
@@ -176,12 +176,10 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif fraction > _TEXTS:
         settings["caption"] = "txt"
-        other = f"; {found.overruled:,} `.caption` beside a `.txt` are not read" if found.overruled else ""
-        notes.append(f"Captions are of the text files beside the images, `.txt` or `.caption`{other}.")
+        other = f"; {found.overruled:,} `.caption` next to a `.txt` are not read" if found.overruled else ""
+        notes.append(f"Captions come from the text files next to the images, `.txt` or `.caption`{other}.")
     elif fraction:
-        notes.append(
-            f"{fraction:.0%} of the images have a text file beside them: too few, so none is read as a caption."
-        )
+        notes.append(f"{fraction:.0%} of the images have a text file next to them: too few to be read as captions.")
     return Folder.model_validate(settings), (*notes, *_other_tables(root))
 
 
@@ -192,25 +190,25 @@ def _others(found: Found) -> str:
 
 
 def _other_tables(root: Path) -> list[str]:
-    """Return a sentence on the files at the top of a folder that may be tables, and are not called as those are."""
+    """Return a sentence on files at the top of a folder that may be tables, but have other names."""
     names = sorted(path.name for path in root.iterdir() if path.suffix.lower() in _ENDINGS and path.is_file())
     others = [f"`{shown(name)}`" for name in names if name not in TABLES and not name.startswith(".")]
     if not others:
         return []
     more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-    rule = f"A table is called {', '.join(TABLES[:-1])} or {TABLES[-1]}, and has a column `{FILE_NAME}`."
+    rule = f"A table is named {', '.join(TABLES[:-1])} or {TABLES[-1]}, and has a column `{FILE_NAME}`."
     return [f"Not read: {', '.join(others[:_NAMED])}{more}. {rule}"]
 
 
 def _label_by_folder(images: Iterable[str]) -> tuple[str, str]:
-    """Return `parent` or `top` where the folders of this level seem to be classes, else `none`, and why."""
+    """Return `parent` or `top` if the folders of this level seem to be classes, else `none`, and why."""
     folders = [path.split("/")[:-1] for path in images]
     inside = [path for path in folders if path]
     level, why = _level(inside)
     if level == "none" or len(inside) >= _MOST * len(folders):
         return level, why if len(inside) >= _MOST * len(folders) else ""
     return "none", (
-        f"{len(inside):,} of {len(folders):,} images lie in folders; for these to be classes {_MOST:.0%} must: move "
+        f"{len(inside):,} of {len(folders):,} images are in folders; for classes, at least {_MOST:.0%} must be: move "
         "the others into folders of their classes."
     )
 
@@ -220,28 +218,28 @@ def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
     dated = {level: all(map(_DATE.fullmatch, names)) for level, names in levels.items()}
     months = dated["top"] and all((_MONTH.fullmatch(name) or _DATE.fullmatch(name)) for name in levels["parent"])
     if months or (dated["parent"] and len(levels["top"]) == 1):
-        return "none", "The folders are dates, and no classes."
+        return "none", "The folders are dates, not classes."
     for level, names in levels.items():
         splits = sorted(name for name in names if name.lower() in _SPLITS)
         if dated[level] or len(names) < 2 or len(splits) == len(names) or len(inside) < IMAGES * len(names):
             continue
-        also = f" So {', '.join(splits)} is read as one, too." if splits else ""
+        also = f" So {', '.join(splits)} is also read as a class." if splits else ""
         return level, f"Classes are the folders {'that hold the images' if level == 'parent' else 'at the top'}.{also}"
     few = len(levels["parent"]) > 1 and not {name.lower() for name in levels["parent"]} <= _SPLITS
-    return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are no classes." if few else ""
+    return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are not classes." if few else ""
 
 
 def _texts_beside(root: Path, found: Found) -> float:
-    """Return the fraction of the images, by a few of them, that have a text file of their name."""
+    """Estimate the fraction of images with a text file of the same name, from a few of them."""
     images = sorted(found.images)
     chosen = images[:: max(1, len(images) // _TRIED)]
     return sum(any(path_in(root, text).is_file() for text in beside(path)) for path in chosen) / len(chosen)
 
 
 def _columns(root: Path, found: Found) -> Chosen:
-    """Return the columns with classes and captions that all tables of a folder have.
+    """Return the columns of classes and captions in all tables of a folder.
 
-    Tables without `file_name` are passed over, since the source reads none where no column of one is chosen.
+    Tables without `file_name` are skipped, since the source reads no table if no column is chosen.
     """
     tables: list[dict[str, Sequence[str | None]]] = []
     others = []
@@ -258,14 +256,14 @@ def _columns(root: Path, found: Found) -> Chosen:
     chosen = choose(joined, "the table" if len(tables) == 1 else "the tables")
     if others and (chosen.label or chosen.caption):
         raise DarkroomError(
-            f"the table {others[0]} has no column `{FILE_NAME}`, which the others have: add it, or rename the table."
+            f"the table {others[0]} has no column `{FILE_NAME}`, unlike the others: add it, or rename the table."
         )
     more = [f"Not read: {', '.join(others)}, without a column `{FILE_NAME}`."] if others else []
     return chosen._replace(notes=(*chosen.notes, *more))
 
 
 def _values(path: Path, name: str, columns: Iterable[str]) -> dict[str, Sequence[str | None]]:
-    """Return the columns of a table by their names, without those that hold neither texts nor numbers."""
+    """Return the text and number columns of a table, by name."""
     values: dict[str, Sequence[str | None]] = {}
     for column in columns:
         with suppress(DarkroomError):

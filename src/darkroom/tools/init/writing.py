@@ -1,4 +1,4 @@
-"""Writes what `darkroom init` proposes into params.yaml, reasons as comments."""
+"""Write the settings of `darkroom init` to params.yaml, with reasons as comments."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,7 +23,7 @@ _ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose
 
 
 class Choice(NamedTuple):
-    """The value of a key (DEFAULT_VALUE: the key is removed), and the reason in a few words, which may be empty."""
+    """The value of a key (DEFAULT_VALUE removes the key), and a short reason, which may be empty."""
 
     value: Any
     reason: str = ""
@@ -32,8 +32,8 @@ class Choice(NamedTuple):
 def begin_from() -> str:
     """Return the text to change: params.yaml, or if `darkroom init` wrote that, its text before the first call.
 
-    So a second call gives the same result whatever the first one asked for. If the text before is missing, as in
-    another clone, or not valid any more, its values: params.yaml without what was said of them.
+    So the result of a second call does not depend on the first. If the earlier text is missing, as in another clone, or
+    no longer valid, return its values: params.yaml without the comments.
     """
     text = PARAMS.read_text(encoding="utf-8")
     if not text.startswith(MARK):
@@ -49,9 +49,9 @@ def begin_from() -> str:
 
 @contextmanager
 def restored() -> Iterator[Callable[[str], None]]:
-    """Give params.yaml back as it was, unless the block keeps another text.
+    """Restore params.yaml at the end of the block, unless the block keeps another text.
 
-    What was there is kept in `.darkroom` before anything is written, so a process that is killed loses nothing.
+    The old text is saved in `.darkroom` before anything is written, so a killed process loses nothing.
     """
     was = PARAMS.read_bytes()
     LAST.parent.mkdir(exist_ok=True)
@@ -66,19 +66,19 @@ def restored() -> Iterator[Callable[[str], None]]:
 
 
 def header(request: Request, text: str) -> str:
-    """Return what stands at the head of params.yaml: the command, and what it found and decided."""
+    """Return the head of params.yaml: the command, its findings and its decisions."""
     return "\n".join([f"{MARK} {request.command()}`.", *text.splitlines()])
 
 
 def text_of(before: str, choices: Mapping[str, Choice], head: str = f"{MARK}`.") -> str:
     """Return the text of params.yaml with the chosen values, and their reasons behind them.
 
-    Parts and U-Nets that are not chosen go.
+    Parts and U-Nets that are not chosen are removed.
 
     `choices` are by dotted key; `head` are the lines of the first comment, of which the first begins with MARK.
 
     Raises:
-        DarkroomError: what comes out is not valid.
+        DarkroomError: the result is not valid.
     """
     new = {key: choice.value for key, choice in choices.items()}
     blocks: dict[str, Any] = {}

@@ -1,1 +1,1 @@
-"""`darkroom invert`: carries images to the noise that the generator makes them of, and back, or to other classes."""
+"""`darkroom invert`: map images to the noise of the generator, and back, or to other classes."""

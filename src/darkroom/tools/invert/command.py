@@ -1,4 +1,4 @@
-"""`darkroom invert`: checks a request before torch is imported, inverts the images, and writes what comes of it."""
+"""`darkroom invert`: check a request before importing torch, invert the images, and write the results."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ PLACE = Path("logs/invert")
 def invert(request: Request) -> str:
     """Invert images, write a grid, a table and the noise, and return the table for the terminal.
 
-    `request` holds the options of the command line, which `darkroom invert --help` describes.
+    `request` contains the options of the command line, see `darkroom invert --help`.
 
     Raises:
         DarkroomError: a value does not fit, a model or an image is missing, or the generator cannot be inverted.

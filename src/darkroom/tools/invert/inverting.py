@@ -1,4 +1,4 @@
-"""Images to noise and back, and what was lost on the way."""
+"""Map images to noise and back, and measure the error."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,9 +45,9 @@ _COLUMNS = ("psnr", "psnr_tokenizer", "latent_error", "noise_std")
 
 @dataclass(frozen=True)
 class Inverted:
-    """What is written and said of inverted images.
+    """The results for inverted images.
 
-    picture: rows of originals, what the tokenizer makes of them, and what their noise leads back to.
+    picture: rows of originals, their reconstructions by the tokenizer, and the images from their noise.
     table: for the terminal.
     tsv: the same without the means.
     noise: a safetensors file: `noise` and `latents`, float32 (N, C, H, W), scaled as the network sees them.
@@ -62,13 +62,13 @@ class Inverted:
 def inverted(
     request: Request, manifest: Mapping[str, Any], sections: Any, run: Any, latents: EncodeLatents
 ) -> Inverted:
-    """Invert what is asked for.
+    """Invert the requested images.
 
     An image's noise is a function of the image, its condition and the solver, bit for bit, independent of the other
     images: batches are of one size, and the number of threads that of `sample_generator`.
 
-    `sections` is `sample_generator` with the guidance of the request, `latents` how those are stored that the generator
-    was trained on.
+    `sections` is `sample_generator` with the guidance of the request, `latents` the storage settings of the latents
+    that the generator was trained on.
 
     Raises:
         DarkroomError: see `invert`.
@@ -76,7 +76,7 @@ def inverted(
     device = set_up_device(sections.common.threads, run.device)
     sampler, _ = open_generator(MODEL, manifest, sections, sections.common, device)
     if not isinstance(sampler, DiTSampler):
-        raise DarkroomError(f"{MODEL} is of the kind {manifest['generator_kind']}, which makes images of no noise.")
+        raise DarkroomError(f"{MODEL} has the kind {manifest['generator_kind']}, which does not map noise to images.")
     how = _solver(request, getattr(sections, manifest["generator_kind"]), sampler, manifest)
     if request.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(request.weights)))
@@ -124,7 +124,7 @@ def _solver(request: Request, section: Any, sampler: DiTSampler, manifest: Mappi
     require_reversible(sampler.objective, how)
     if found := misfit(how, *stored_diffusion(manifest, "flow")):
         raise DarkroomError(
-            f"--{found.key} is {found.value}, and {MODEL} was trained with `{found.source}` {found.bound}: "
+            f"--{found.key} is {found.value}, but {MODEL} was trained with `{found.source}` {found.bound}: "
             f"{found.remedy}."
         )
     return how
@@ -177,7 +177,7 @@ def stored(split: str, count: int) -> Subjects:
     """
     shards = ImageShards.open_parts(list(load_catalog(shards=None).parts), split)
     if not len(shards):
-        raise DarkroomError(f"the split {split} has no image: name another with --split.")
+        raise DarkroomError(f"the split {split} has no images: choose another with --split.")
     rows = drawn(len(shards), count)
     labels, captions = shards.labels, shards.captions
     return Subjects(
@@ -189,12 +189,12 @@ def stored(split: str, count: int) -> Subjects:
 
 
 def conditions_of(subjects: Subjects, manifest: Mapping[str, Any], label: str | None) -> tuple[Condition, list[str]]:
-    """Return the conditions that images are carried to noise under, and a word for each.
+    """Return the conditions for mapping images to noise, and a word for each.
 
-    `label` is a class for all, in place of their own.
+    `label` is a class for all images, instead of their own.
 
     Raises:
-        DarkroomError: an image has no class that the generator knows, none has a caption, or there is no such class.
+        DarkroomError: the class of an image is unknown to the generator, no image has a caption, or `label` is unknown.
     """
     condition = manifest.get("condition", "class")
     if condition == "class":
@@ -204,10 +204,10 @@ def conditions_of(subjects: Subjects, manifest: Mapping[str, Any], label: str | 
         numbers = named or [_own_class(name, each, classes) for name, each in own]
         return torch.tensor(numbers), [classes[number] for number in numbers]
     if label:
-        raise DarkroomError(f"{MODEL} reads no --labels (condition {condition}): omit it.")
+        raise DarkroomError(f"{MODEL} does not read --labels (condition {condition}): remove it.")
     if condition in TEXTS:
         if all(caption is None for caption in subjects.captions):
-            raise DarkroomError("none of the images has a caption, which the generator reads.")
+            raise DarkroomError("none of the images has a caption, which the generator needs.")
         read = condition_of(stored_texts(subjects.captions, manifest, MODEL))
         return read, [caption or "no caption" for caption in subjects.captions]
     if condition == "image":
@@ -217,7 +217,7 @@ def conditions_of(subjects: Subjects, manifest: Mapping[str, Any], label: str | 
 
 def _own_class(name: str, label: str | None, classes: Sequence[str]) -> int:
     if label not in classes:
-        raise DarkroomError(f"{name} has no class that the generator was trained on ({label}): give one with --labels.")
+        raise DarkroomError(f"{name} has no class that the generator was trained on ({label}): set one with --labels.")
     return classes.index(label)
 
 
@@ -225,6 +225,6 @@ def _image_embeddings(images: Tensor, manifest: Mapping[str, Any]) -> Tensor:
     """Return CLIP's embeddings of images as `embed_clip` stores them, float16 (N, D)."""
     clip = load_clip()
     if clip.fingerprint != manifest["clip"]:
-        raise ArtifactError(f"{MODEL} was trained with another CLIP than models/clip: run `dvc repro`.")
+        raise ArtifactError(f"{MODEL} was trained with a CLIP other than models/clip: run `dvc repro`.")
     vectors = torch.cat([clip.images(one[None]) for one in images])
     return (functional.normalize(vectors, dim=1) if manifest["normalised"] else vectors).half()

@@ -1,1 +1,1 @@
-"""`darkroom plan`: what each stale stage will take, in memory, disk and time, before it is paid for."""
+"""`darkroom plan`: estimate the memory, disk space and time of each stale stage before a run."""

@@ -1,6 +1,6 @@
-"""Runs tasks, each in a process forked from one that has loaded what stages load.
+"""Run tasks, each in a process forked from one that has imported the libraries of stages.
 
-What a process unpickles it imports: this module imports nothing that takes long, and a task is a name.
+Unpickling imports modules, so this module has only fast imports, and a task is a name.
 """
 
 import importlib
@@ -21,18 +21,18 @@ Submit = Callable[..., Future[Any]]  # of a task, MODULE:FUNCTION, and what it i
 
 
 class Lost(NamedTuple):
-    """The answer in place of one that never came: why, as the end of a sentence."""
+    """The answer of a task without a result: the reason, as the end of a sentence."""
 
     why: str
 
 
 @contextmanager
 def forks(count: int, *modules: str, load: bool = True) -> Iterator[Submit]:
-    """Load once what stages load and the `modules` of tasks, and yield what runs a task there, `count` at a time.
+    """Import the libraries of stages and the `modules` of tasks once, and yield a runner of `count` tasks at a time.
 
-    load: whether to begin at once, beside what the caller does.
+    load: whether to start importing at once, in parallel with the caller.
 
-    The answer of a task that ends without one is `Lost`.
+    A task that ends without an answer returns `Lost`.
     """
     source = str(Path(__file__).resolve().parents[3])  # not what an installation elsewhere would give it
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
@@ -50,7 +50,7 @@ def forks(count: int, *modules: str, load: bool = True) -> Iterator[Submit]:
             found = None
         process.join()
         if found is None and (process.exitcode or 0) < 0:
-            return Lost("was ended by a signal, as where memory runs out")
+            return Lost("was killed by a signal, possibly because memory ran out")
         return Lost(f"ended with exit status {process.exitcode}") if found is None else found
 
     # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
@@ -72,7 +72,7 @@ def _answer(answer: Connection, task: str, given: tuple[Any, ...]) -> None:
 
 @contextmanager
 def quiet(log: Path) -> Iterator[None]:
-    """Send to a log what this process and those that it starts print."""
+    """Redirect the output of this process and its children to a log."""
     require_writable(log)
     sys.stdout.flush()
     sys.stderr.flush()

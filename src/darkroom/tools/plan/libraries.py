@@ -1,7 +1,7 @@
-"""Loads the libraries that stages use, once: `darkroom plan` forks all stages from a process that imported this module.
+"""Import the libraries of stages once: `darkroom plan` forks all stages from a process that imported this module.
 
-That process must not have looked for a GPU: CUDA cannot be used in what is forked from a process that has. CLIP and
-diffusers look when they are loaded.
+That process must not look for a GPU, since CUDA would not work in its forks. CLIP and diffusers look for one when
+they are imported.
 """
 
 import importlib
@@ -20,7 +20,7 @@ _LIBRARIES = (
 
 @contextmanager
 def _gpus_hidden() -> Iterator[None]:
-    """Let what asks torch for GPUs inside the block hear of none, and not look."""
+    """Make torch report no GPUs inside the block, without looking for them."""
     # What the public functions call, whose own names libraries keep as they load.
     answers = {"_cuda_getDeviceCount": lambda: 0, "_accelerator_getAccelerator": lambda: None}
     were = {name: getattr(torch._C, name) for name in answers if hasattr(torch._C, name)}

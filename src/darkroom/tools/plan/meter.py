@@ -1,4 +1,4 @@
-"""What the networks of a stage compute, hold and take while its real body runs, most of their calls spared."""
+"""Measure operations, memory and time of the networks of a running stage, and skip most of their calls."""
 
 import time
 import weakref
@@ -18,13 +18,13 @@ LONG = 0.05  # seconds of a call for which one is enough
 
 
 class Counter(TorchDispatchMode):
-    """Counts operations, and adds up the storages that they make, taking them off when they are freed.
+    """Count operations, and the bytes of the storages that they allocate and free.
 
-    It sees what an allocator is requested: activations kept for the backward pass, copies of autocast, results on the
-    way. Not what a kernel takes for itself. A process's resident memory would show what the allocator keeps, too.
+    It counts requests to the allocator: activations for the backward pass, copies of autocast, intermediate results. It
+    misses workspaces of kernels. Resident memory would also include what the allocator caches.
 
-    flops: operations of matrix products, convolutions and attention, a multiplication and an addition counted as two.
-    peak: bytes at the highest.
+    flops: operations of matrix products, convolutions and attention; a multiplication and an addition count as two.
+    peak: maximum number of bytes.
     """
 
     def __init__(self, known: Iterable[Tensor] = ()) -> None:
@@ -51,7 +51,7 @@ class Counter(TorchDispatchMode):
         self.peak = max(self.peak, self._now)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and count it and what it made."""
+        """Run an operation, and count it and its results."""
         named = kwargs or {}
         count = flop_registry.get(func._overloadpacket)
         if count is None and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
@@ -69,7 +69,7 @@ class Counter(TorchDispatchMode):
 
 
 def clock() -> float:
-    """Return seconds of this thread's own work, or where there is a GPU, of the wall once the GPU has finished."""
+    """Return CPU seconds of this thread, or with a GPU, wall seconds after the GPU has finished."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
         return time.perf_counter()
@@ -78,7 +78,7 @@ def clock() -> float:
 
 @dataclass
 class _Calls:
-    """The calls of one network with inputs of the same shapes: operations, seconds and the last answer of one."""
+    """The calls of one network with inputs of the same shapes: operations, seconds and last output of a call."""
 
     flops: int
     counted: float
@@ -88,14 +88,14 @@ class _Calls:
 
 
 class Meter:
-    """Follows every network that a stage calls without gradients, and needs to know none of them.
+    """Track every network that a stage calls without gradients, whatever the network.
 
-    The first call with inputs of some shapes is counted, the next ones are timed; then the last answer stands in, for a
-    sampler calls the same network at each of its steps, and a score for each batch.
+    The first call with given input shapes is counted, the next ones are timed; further calls return the last output,
+    since a sampler calls the same network at each step, and a score for each batch.
 
-    flops: of all calls, those included that were spared.
-    peak: most bytes alive in a call, its inputs included.
-    spared: seconds that the spared calls would have taken, less those that counting took.
+    flops: operations of all calls, including skipped ones.
+    peak: maximum number of live bytes in a call, including its inputs.
+    spared: seconds that the skipped calls would have taken, minus those spent on counting.
     """
 
     def __init__(self) -> None:
@@ -107,19 +107,19 @@ class Meter:
 
     @property
     def parameters(self) -> int | None:
-        """Number of parameters of all networks that were called; None where none was."""
+        """Number of parameters of all called networks; None if there were no calls."""
         if not self._tensors:
             return None
         return sum(tensor.numel() for tensor in self._tensors.values() if isinstance(tensor, nn.Parameter))
 
     @property
     def weights(self) -> int:
-        """Bytes of the parameters and buffers of all networks that were called."""
+        """Bytes of the parameters and buffers of all called networks."""
         return sum(tensor.nbytes for tensor in self._tensors.values())
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Follow all networks inside the block."""
+        """Track all networks inside the block."""
         plain = nn.Module.__call__
 
         def call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
@@ -139,11 +139,11 @@ class Meter:
             self.forget()
 
     def forget(self) -> None:
-        """Let all networks answer for themselves again: other weights are as fast, and their answers differ."""
+        """Call all networks for real again: new weights take the same time, but give other outputs."""
         self._calls.clear()
 
     def _answer(self, network: nn.Module, forward: Callable[[], Any], given: Any) -> Any:
-        """Return what a network answers: counted the first time, timed the next ones, then what it answered last."""
+        """Return the output of a network: counted in the first call, timed in the next ones, then the last output."""
         key = network, repr(tree_map(_shape, given))
         calls = self._calls.get(key)
         if calls is None:
@@ -172,7 +172,7 @@ class Meter:
 
 
 def _shape(value: Any) -> Any:
-    """Return what stands for an argument: the shape of a tensor, and of what holds some, theirs."""
+    """Return a key for an argument: the shape of a tensor, or the shapes of the tensors in a container."""
     if isinstance(value, Tensor):
         return tuple(value.shape)
     if is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""The DAG in miniature: a scratch folder like the clone, in which stages run for real on a small part of the data."""
+"""Run the DAG in miniature: real stages on a small part of the data, in a scratch folder like the clone."""
 
 import json
 import os
@@ -29,7 +29,7 @@ _DOWNLOADS = Path(".darkroom/downloads")
 
 @dataclass(frozen=True)
 class Miniature:
-    """Where stages run in miniature, and on how much."""
+    """The folder and the amount of data of a miniature run."""
 
     folder: Path  # the scratch folder
     parts: Mapping[str, tuple[int, int]]  # of each part the first image, and how many there are
@@ -39,9 +39,9 @@ class Miniature:
 
 @contextmanager
 def scratch(ready: Set[str] = frozenset()) -> Iterator[Path]:
-    """Yield a folder with links to all that the clone holds but for outputs and states; it is removed afterwards.
+    """Yield a folder with links to the files of the clone except outputs and states; it is removed afterwards.
 
-    ready: parts whose shards are taken as they are.
+    ready: parts whose shards are used unchanged.
     """
     made = {Path(path) for path in outputs()} - {SHARDS / part for part in ready}
     above = {parent for path in made for parent in path.parents}
@@ -71,17 +71,17 @@ def scratch(ready: Set[str] = frozenset()) -> Iterator[Path]:
 
 
 def ingested(parts: Iterable[str], stale: Set[str]) -> set[str]:
-    """Return the parts whose shards are here and up to date."""
+    """Return the parts with existing, up-to-date shards."""
     return {part for part in parts if f"ingest@{part}" not in stale and (SHARDS / part / NAME).is_file()}
 
 
 def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
-    """Return for each part the first image, and how many there are: of an ingested part those that were kept.
+    """Return the first image and the number of images of each part; of ingested parts, those that were kept.
 
     Outputs of `stale` stages are not read.
 
     Raises:
-        DarkroomError: a part lies outside its source, or its source cannot say how many images it has.
+        DarkroomError: a part is outside its source, or the number of images of its source is unknown.
     """
     from darkroom.data.sources import open_source, slice_of  # and with it pyarrow
 
@@ -97,12 +97,12 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
         start, stop = slice_of(source, part, chosen.start, chosen.stop)
         if stop is None or getattr(source, "unit", "images") != "images":
             raise DarkroomError(
-                f"part `{part}`: how many images {chosen.source} has is known once it is ingested: run `dvc repro "
+                f"part `{part}`: the number of images of {chosen.source} is unknown before ingest: run `dvc repro "
                 f"ingest@{part}` first."
             )
         found[part] = start, len(range(start, stop, chosen.every))
     if not found:
-        raise DarkroomError("params.yaml: `parts` is empty: name at least one part.")
+        raise DarkroomError("params.yaml: `parts` is empty: add at least one part.")
     return found
 
 
@@ -111,11 +111,11 @@ FEWEST = 40  # images of what a stage makes or looks at: as many as a jackknife 
 
 
 def small(params: Any, parts: Mapping[str, tuple[int, int]], scale: int) -> Any:
-    """Return what a stage is given, for one image of `scale`: of each part and of `images` a fraction.
+    """Return the settings of a stage for one image of `scale`: a fraction of each part and of `images`.
 
-    What a stage makes or looks at is called `images` in its settings; those of a training stay. Images lie evenly in
-    their part, as those of a class, or damaged ones, may follow each other; of what is streamed they are the first.
-    However many of them are damaged, the stages run.
+    `images` in the settings of a stage is the number it makes or reads; that of a training is unchanged. Images are
+    evenly spaced in their part, since classes or damaged images may be contiguous; of streams, they are the first.
+    Damaged images do not stop the stages.
     """
     if scale == 1:
         return params
@@ -143,16 +143,16 @@ def _fewer(value: Any, scale: int, firsts: Mapping[str, tuple[int, int]]) -> Any
 
 
 def _fewer_of(part: Part, scale: int, start: int, count: int) -> Part:
-    """Return a part of which one image of `scale` is read: evenly spread, or the first `count`."""
+    """Return a part with one image of `scale`: evenly spaced, or the first `count`."""
     if part.source in _STREAMED:
         return part.model_copy(update={"stop": start + part.every * count})
     return part.model_copy(update={"every": part.every * scale})
 
 
 def enter(folder: Path, download: bool) -> None:
-    """Make the scratch folder the working folder of this process, and forget who else runs the DAG.
+    """Make the scratch folder the working folder of this process, and unset the variables of DVC.
 
-    Without `download`, weights that are not on this machine yet are an error: a plan is no reason to fetch them.
+    Without `download`, weights that are not on this machine are an error: a plan does not download them.
     """
     os.chdir(folder)
     for name in ("DVC_ROOT", "DVC_STAGE"):

@@ -1,6 +1,6 @@
-"""`darkroom plan`: parameters, operations, memory, disk and time of the stages that are out of date.
+"""`darkroom plan`: estimate parameters, operations, memory, disk space and time of the stale stages.
 
-Every stage runs on this machine, its real body in miniature. No artifact has to be there, and none is written.
+Every stage runs for real in miniature on this machine. Artifacts are neither required nor written.
 """
 
 import difflib
@@ -33,7 +33,7 @@ from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_jso
 REHEARSE = "darkroom.tools.plan.rehearsal:rehearse"
 _MEANWHILE = (
     "stages are running in this checkout, so nothing was measured; times are from earlier runs with these parameters; "
-    "`darkroom plan --no-history` measures now"
+    "use `darkroom plan --no-history` to measure now"
 )
 _BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
 
@@ -42,7 +42,7 @@ _BUSY = 1.2  # times their own work that calls may take, or others use the machi
 class Dag:
     """The stages that have a command.
 
-    running: of each stage that runs now, that it does, as a part of a sentence.
+    running: a note for each running stage, as a part of a sentence.
     """
 
     stages: list[str]  # their names, in the order of the DAG
@@ -72,17 +72,17 @@ def ask_dvc() -> Dag:
 def choose(
     names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool, what: str = "stage"
 ) -> list[str]:
-    """Return the stages to plan: those named, stale or not, each with all its items; else the stale ones, or all.
+    """Return the stages to plan: the named ones, stale or not, with all their items; else the stale ones, or all.
 
-    what: what a name is to be, for the message.
+    what: the kind of name, for the message.
 
     Raises:
-        DarkroomError: a name is no stage.
+        DarkroomError: a name is not a stage.
     """
     for name in names:
         if not any(name in (stage, stage.partition("@")[0]) for stage in known):
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}."
+            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}."
             raise DarkroomError(f"there is no {what} `{name}`; {hint}")
     if names:
         return [stage for stage in known if stage in names or stage.partition("@")[0] in names]
@@ -90,24 +90,24 @@ def choose(
 
 
 def _cpus(name: str, params: Mapping[str, Any]) -> int:
-    """Return the CPU threads of all processes of a stage, as Snakemake counts them."""
+    """Return the number of CPU threads of all processes of a stage, as Snakemake counts them."""
     stage = name.partition("@")[0]
     section = params.get(stage) or {}
     return threads(section) * (params["run"]["ingest_processes"] if stage == "ingest" else processes(section))
 
 
 def _gpu(params: Mapping[str, Any]) -> bool:
-    """Return whether networks run on a GPU, one stage at a time, as the rules take it."""
+    """Return whether networks run on a GPU, one stage at a time, as in the Snakemake rules."""
     return params["run"]["device"] != "cpu" and shutil.which("nvidia-smi") is not None
 
 
 def in_miniature(
     submit: Submit, names: Sequence[str], on: Miniature, dag: Dag, params: Mapping[str, Any]
 ) -> dict[str, StagePlan]:
-    """Return the plans of stages and of all that they need, run in miniature in the order of the DAG.
+    """Return the plans of stages and their dependencies, run in miniature in the order of the DAG.
 
-    Two stages run side by side where they fit on the cores together, and with a GPU one by one, as in the real DAG: two
-    networks on the cores of one machine slow each other down.
+    Two stages run in parallel if both fit on the cores, and one by one with a GPU, as in the real DAG: two networks on
+    the cores of one machine slow each other down.
     """
     cores, single = core_count(), _gpu(params)
     waiting = [name for name in dag.stages if name in names or any(name in dag.needs[each] for each in names)]
@@ -137,15 +137,15 @@ def in_miniature(
 
 
 def _comparable(last: Mapping[str, Run], dag: Dag) -> dict[str, Run]:
-    """Return the last runs of stages that will read what they read then: nothing above them is out of date."""
+    """Return the last runs of stages with unchanged inputs: nothing above them is out of date."""
     return {name: run for name, run in last.items() if not dag.needs.get(name, set()) & dag.stale}
 
 
 def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
-    """Give each plan its final seconds, and return how many times their own work the measured calls took.
+    """Set the final seconds of each plan, and return the ratio of wall time to work of the measured calls.
 
-    On a quiet machine the wall decides: it has what a thread waits for, too. On a busy one the work does. What ran here
-    before under the same conditions takes as long again.
+    On an idle machine, the wall time counts, which includes waiting; on a busy one, the work. A stage that ran here
+    under the same conditions takes the same time again.
     """
     work = sum(plan.work for plan in plans)
     load = max(1.0, sum(plan.wall for plan in plans) / work) if work else 1.0
@@ -158,24 +158,24 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
 
 
 def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
-    """Return what a plan assumes, in sentences without a full stop."""
-    images = "all of them" if scale == 1 else f"one of {scale:,} and on one of {2 * scale:,}, with a line through both"
+    """Return the assumptions of a plan, as sentences without a full stop."""
+    images = "all of them" if scale == 1 else f"1 in {scale:,} and 1 in {2 * scale:,} of them, extrapolated linearly"
     sentences = [
         f"{total:,} images; each stage ran on {images}, trainings for a few optimizer steps",
-        f"a time is of a stage's body; DVC and the start of a process take {whole.between:.1f} s more under Snakemake",
-        "memory is of one process, without libraries; FLOPs count a multiplication and an addition as two",
+        f"times are of the stages only; under Snakemake, DVC and process start add {whole.between:.1f} s to each",
+        "memory is per process, without libraries; FLOPs count a multiplication and an addition as two",
         f"disk counts outputs twice, in the checkout and in DVC's cache, and a training's state {keep + 1} times",
     ]
     if earlier := [plan.stage for plan in found if plan.source == "last run"]:
-        sentences.append(f"{len(earlier)} times are of the last run with these parameters here: {', '.join(earlier)}")
+        sentences.append(f"{len(earlier)} times are from the last run with these parameters here: {', '.join(earlier)}")
     if whole.load > _BUSY:
-        sentences.append(f"others use this machine now: with this load, {whole.load:.1f} times as long as it says here")
+        sentences.append(f"other processes use this machine: with this load, times are {whole.load:.1f} times as long")
     return sentences
 
 
 @dataclass(frozen=True)
 class Job:
-    """A stage as an engine runs it."""
+    """A stage as a job of an engine."""
 
     seconds: float  # from its start to its end, the engine's own part included
     threads: int  # cores that it takes
@@ -183,12 +183,12 @@ class Job:
 
 
 def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> float:
-    """Return the seconds of jobs that start as soon as those they need have ended and cores, and the GPU, are free.
+    """Return the total seconds of jobs that each start once their dependencies have ended and cores and GPU are free.
 
-    Among several that may start, the first of `jobs` does: list scheduling, as `snakemake --cores N` comes near to. A
-    job that wants more cores than there are gets all.
+    Of several ready jobs, the first in `jobs` starts: list scheduling, which `snakemake --cores N` approximates. A job
+    that requests more cores than available gets all.
 
-    Names in `needs` that are no jobs are done already.
+    Names in `needs` that are not jobs are already done.
     """
     waits = {name: set(needs.get(name, ())) & jobs.keys() for name in jobs}
     ready = [name for name, needed in waits.items() if not needed]
@@ -212,7 +212,7 @@ def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: 
 
 @dataclass(frozen=True)
 class Planned:
-    """What was found of the chosen stages."""
+    """The results for the chosen stages."""
 
     plans: list[StagePlan]  # of each stage, in the order of the DAG
     whole: Whole  # what they take together
@@ -222,16 +222,16 @@ class Planned:
 
 
 def planned(names: Sequence[str] = (), everything: bool = False, history: bool = True) -> Planned | None:
-    """Return the plan of the stages that are out of date, of those named, or of all; None: there are none.
+    """Return the plan of the stale, named or all stages; None if there are none.
 
     Args:
         names: stages.
         everything: all stages, stale or not.
-        history: take the time of a stage that ran here under the same conditions from its last run, and measure
+        history: use the time of the last run of a stage that ran here under the same conditions, and measure
             nothing while an engine runs stages.
 
     Raises:
-        DarkroomError: params.yaml or dvc.yaml is not valid, DVC cannot be asked, or a name is no stage.
+        DarkroomError: params.yaml or dvc.yaml is not valid, DVC fails, or a name is not a stage.
     """
     check()
     start = time.process_time()  # what each stage does before its body
@@ -278,13 +278,13 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
 
 def plan(
     stages: Annotated[list[str] | None, Argument(help="stages to plan, stale or not; default: the stale ones")] = None,
-    everything: Annotated[bool, Option("--all", help="all stages, stale or not")] = False,
+    everything: Annotated[bool, Option("--all", help="plan all stages, stale or not")] = False,
     in_json: Annotated[bool, Option("--json", help="print JSON")] = False,
-    history: Annotated[bool, Option(help="take times from earlier runs here; during a run, no others")] = True,
+    history: Annotated[bool, Option(help="use times of earlier runs here; during a run, only those")] = True,
 ) -> str:
-    """Return what `planned` finds as a table or as JSON. Raises as it."""
+    """Return the result of `planned` as a table or JSON. Raises the same errors."""
     found = planned(stages or (), everything, history)
     if found is None and not in_json:
-        return "every stage is up to date: nothing would run. `darkroom plan --all` plans all stages anyway."
+        return "all stages are up to date, so nothing would run. Use `darkroom plan --all` to plan all stages anyway."
     found = found or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), [], {}, {})
     return (as_json if in_json else as_text)(found.plans, found.whole, found.assumed)

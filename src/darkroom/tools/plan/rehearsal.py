@@ -1,6 +1,6 @@
-"""The real body of one stage, run in miniature under meters, in a process of its own.
+"""Run one real stage in miniature, metered, in its own process.
 
-Of a training the loop's own trainer takes a few optimizer steps, validates and draws; the rest is scaled.
+For a training, the trainer takes a few optimizer steps, validates and draws grids; the rest is scaled.
 """
 
 import contextlib
@@ -51,12 +51,12 @@ _RATE = 1e-12  # learning rate: the same operations, and weights that no random 
 
 
 class TooLargeError(DarkroomError):
-    """A training does not fit into the memory of this machine."""
+    """The training does not fit in the memory of this machine."""
 
 
 @dataclass
 class Rehearsal:
-    """Stands in for the training loop of a stage's body, and adds the results to its plan."""
+    """Replace the training loop of a stage, and add the results to its plan."""
 
     meter: Meter  # of the networks that are called without gradients
     scale: int  # images of the real data set for each image of the small one
@@ -64,10 +64,10 @@ class Rehearsal:
     took: float = 0.0  # seconds that the rehearsal took, `spared` seconds included; they are not the training's
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
-        """Take the place of `darkroom.training.loop.train`.
+        """Replace `darkroom.training.loop.train`.
 
         Raises:
-            TooLargeError: weights, all that a training keeps of them, or a batch do not fit into the free memory.
+            TooLargeError: the weights, the state of the training, or a batch do not fit in the free memory.
         """
         began, spared, plan = clock(), self.meter.spared, self.plan
         plan.parameters = sum(p.numel() for p in _trained(recipe))
@@ -95,12 +95,12 @@ class Rehearsal:
         if needed > free:
             remedy = "lower its `batch`" if whole_batch else "lower `run.micro_batch`"
             raise TooLargeError(
-                f"it needs about {bytes_of(needed)} more, and {bytes_of(free)} are free: it was not timed; {remedy}, "
+                f"it needs about {bytes_of(needed)} more, but {bytes_of(free)} are free: not timed; {remedy}, "
                 "or set `run.activation_checkpointing`"
             )
 
     def _count_operations(self, trainer: TrainState, batch: Batch, settings: Training) -> None:
-        """Count the passes of two small batches, and draw the line through them to a whole one."""
+        """Count the passes of two small batches, and extrapolate linearly to a whole batch."""
         here = trainer.settings.batch
         micro = trainer.pass_size(here)
         few, more = (min(size, micro) for size in COUNTED)
@@ -116,7 +116,7 @@ class Rehearsal:
         self.plan.memory["activations"] = int(max(0.0, grown(one[2], other[2]))) + held
 
     def _time(self, trainer: TrainState, settings: Training, run: Run, steps: Iterator[Batch], logs: Path) -> None:
-        """Add up optimizer steps, validations, scores and grids, each as often as the loop does them."""
+        """Add up optimizer steps, validations, scores and grids, each by its number in the loop."""
         step, first = _step_seconds(trainer, steps)
         self.plan.seconds += first + settings.images // settings.batch * step
         grids = -(-settings.images // run.grid_every) if run.grid_every else 0
@@ -143,7 +143,7 @@ def _trained(recipe: Recipe) -> list[nn.Parameter]:
 
 
 def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
-    """Return the bytes that one process holds besides activations, by what holds them.
+    """Return the bytes that one process uses besides activations, by purpose.
 
     Weights, gradients, the optimizer's state, averages, and the exchange of gradients between several processes.
     """
@@ -163,7 +163,7 @@ def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
 
 
 def alone(settings: Training) -> Training:
-    """Return the settings of one process, which takes its part of each batch."""
+    """Return the settings of one process with its part of each batch."""
     batch = settings.batch // settings.processes
     return settings.model_copy(
         update={
@@ -178,27 +178,27 @@ def alone(settings: Training) -> Training:
 
 
 def here(run: Run) -> Run:
-    """Return how a training runs that talks to nobody."""
+    """Return run settings without workers, trackers or remote checkpoints."""
     elsewhere: dict[str, Any] = {"accelerate": None, "checkpoints_from": None, "checkpoints_to": None, "trackers": []}
     return run.model_copy(update={"workers": 0, **elsewhere})
 
 
 def first_image(recipe: Recipe, settings: Training) -> int:
-    """Return the image at which all phases take a turn, and not the very first one, at which codebooks begin."""
+    """Return an image at which all phases run, but not the first, at which codebooks are initialised."""
     starts = max((phase.start for phase in recipe.phases if phase.start < settings.images), default=0)
     batch = settings.batch
     return min(batch * max(1, -(-starts // batch)), settings.images - batch)
 
 
 def endless(trainer: TrainState, start: int) -> Iterator[Batch]:
-    """Yield batches without end: those from `start` to the end of the training, again and again."""
+    """Yield batches endlessly: those from `start` to the end of the training, repeated."""
     while True:
         trainer.images = start
         yield from remaining_batches(trainer)
 
 
 def _passes(trainer: TrainState, batch: Batch, images: int) -> tuple[int, int, int]:
-    """Return operations forward and backward of all phases for the first images of a batch, and the most live bytes."""
+    """Return forward and backward operations of all phases for the first images of a batch, and the peak bytes."""
     piece = Batch(batch.positions[:images], {name: value[:images] for name, value in batch.data.items()})
     forward = backward = peak = 0
     for phase in trainer.recipe.phases:
@@ -221,7 +221,7 @@ def _passes(trainer: TrainState, batch: Batch, images: int) -> tuple[int, int, i
 
 
 def _step_seconds(trainer: TrainState, steps: Iterator[Batch]) -> tuple[float, float]:
-    """Return the seconds of an optimizer step with its reading, and those that the first takes more."""
+    """Return the seconds of an optimizer step including reading, and the extra seconds of the first one."""
     times: list[float] = []
     started = time.perf_counter()
     while len(times) < 2 or time.perf_counter() - started < BUDGET:
@@ -233,14 +233,14 @@ def _step_seconds(trainer: TrainState, steps: Iterator[Batch]) -> tuple[float, f
 
 
 def _available() -> int:
-    """Return the bytes that the device has free, those included that torch keeps for the next tensors."""
+    """Return the free bytes of the device, including those cached by torch."""
     if not torch.cuda.is_available():
         return psutil.virtual_memory().available
     return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def rehearse(name: str, on: Miniature) -> StagePlan:
-    """Run the body of a stage, or of one of its items (STAGE@ITEM), in miniature and return its plan."""
+    """Run a stage, or one of its items (STAGE@ITEM), in miniature and return its plan."""
     stage, _, item = name.partition("@")
     enter(on.folder, download=stage == "ingest")
     plan, meter = StagePlan(name), Meter()

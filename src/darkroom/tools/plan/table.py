@@ -1,4 +1,4 @@
-"""What a plan says of the stages, as a table for people and as JSON for programs."""
+"""Format a plan as a table for people and as JSON for programs."""
 
 import json
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ SKIPPED = "skipped"
 class StagePlan:
     """One line of the plan.
 
-    forward, backward: floating-point operations of the whole stage, a multiplication and an addition counted as two.
-    memory: bytes of one process, by what holds them; the libraries themselves are not in it.
-    source: measured, skipped, or last run, where it ran here under the same conditions; or too large, or not measured.
-    wall, work: seconds that the measured calls took, and in which they worked, which are fewer on a busy machine.
+    forward, backward: floating-point operations of the whole stage; a multiplication and an addition count as two.
+    memory: bytes of one process, by purpose, without libraries.
+    source: measured, skipped, last run (if it ran here under the same conditions), too large, or not measured.
+    wall, work: wall seconds and CPU seconds of the measured calls; on a busy machine the latter are fewer.
     """
 
     stage: str
@@ -36,10 +36,10 @@ class StagePlan:
 
 
 def grown(small: StagePlan, smaller: StagePlan, scale: int) -> StagePlan:
-    """Return the plan of a stage on all images, from those on one image of `scale`, and on half of them.
+    """Return the plan of a stage on all images, from plans on one image of `scale` and on half as many.
 
-    What a stage takes is a part that is always the same and one that grows with the images: a line through two points.
-    A training is as long as its settings say, on however many images.
+    The cost of a stage is a constant plus a part proportional to the images: a line through two points. The length of
+    a training is that of its settings, for any number of images.
     """
     if scale == 1 or small.backward is not None or small.source != "measured":
         return small
@@ -60,7 +60,7 @@ _HEADER = ("stage", "parameters", "FLOPs", "memory", "disk", "time", "from")
 
 @dataclass(frozen=True)
 class Whole:
-    """What all stages of a plan take together, in seconds."""
+    """The total time of all stages of a plan, in seconds."""
 
     bodies: float  # their sum
     dvc: float  # of `dvc repro`, one stage after another
@@ -86,7 +86,7 @@ def _row(plan: StagePlan) -> tuple[str, ...]:
 
 
 def as_text(plans: Sequence[StagePlan], whole: Whole, assumed: Sequence[str]) -> str:
-    """Return the table, its total, and below it the time of the whole and what was assumed, sentences."""
+    """Return the table with its total, followed by the time of the whole DAG and the assumptions."""
     rows = [_HEADER, *(_row(plan) for plan in plans if plan.source != SKIPPED)]
     disk = sum(sum(plan.disk.values()) for plan in plans)
     largest = max((sum(plan.memory.values()) for plan in plans), default=0)
@@ -98,17 +98,17 @@ def as_text(plans: Sequence[StagePlan], whole: Whole, assumed: Sequence[str]) ->
     lines[1:1] = [rule]
     lines[-1:-1] = [rule]
     engines = [
-        f"`snakemake --cores {whole.cores}`, side by side: {time_of(whole.snakemake)}{more}",
+        f"`snakemake --cores {whole.cores}`, in parallel: {time_of(whole.snakemake)}{more}",
         f"`dvc repro`, one after another: {time_of(whole.dvc)}{more}",
     ]
     if skipped := [f"{plan.stage} ({plan.skipped})" for plan in plans if plan.source == SKIPPED]:
-        engines.append(f"skipped, with nothing to do: {', '.join(skipped)}")
+        engines.append(f"skipped, nothing to do: {', '.join(skipped)}")
     notes = [note for plan in plans for note in plan.notes]
     return "\n".join([*lines, "", *engines, "", "Assumed:", *(f"- {sentence}." for sentence in (*assumed, *notes))])
 
 
 def as_json(plans: Sequence[StagePlan], whole: Whole, assumed: Sequence[str]) -> str:
-    """Return the same as one JSON object: bytes, seconds, operations."""
+    """Return the plan as one JSON object: bytes, seconds, operations."""
     return json.dumps(
         {"stages": [asdict(plan) for plan in plans], "seconds": asdict(whole), "assumed": list(assumed)}, indent=2
     )

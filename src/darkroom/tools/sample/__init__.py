@@ -1,1 +1,1 @@
-"""`darkroom sample`: generates images from texts or classes, and variations of image files."""
+"""`darkroom sample`: generate images from texts or classes, and variations of image files."""

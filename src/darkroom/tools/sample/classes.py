@@ -1,4 +1,4 @@
-"""`darkroom sample` of models/generator: images of classes, or of texts where it reads these, a row for each."""
+"""Sample models/generator for `darkroom sample`: one row of images per class, or per text if it reads texts."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ _BATCH = 4  # images in a forward pass, of one class
 
 
 class Overrides(NamedTuple):
-    """What the command line says in place of params.yaml; None: as it stands there."""
+    """Options of the command line that override params.yaml; None: no override."""
 
     seed: int | None = None
     steps: str | None = None
@@ -40,12 +40,12 @@ class Overrides(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether one says how the generator draws, and what was distilled of it draws otherwise."""
+        """Whether an override sets the sampling of the generator, which a distilled model does not use."""
         return any(each is not None for each in (self.steps, self.guidance, self.solver, self.weights))
 
 
 class Settings(NamedTuple):
-    """The section `sample_generator` with overrides, `run`, and what draws in place of the generator; None: it does."""
+    """The section `sample_generator` with overrides, `run`, and the model that replaces the generator, if any."""
 
     sections: SampleGenerator
     run: Run
@@ -53,12 +53,12 @@ class Settings(NamedTuple):
 
 
 def settings_of(overrides: Overrides) -> Settings:
-    """Return what params.yaml says with overrides, checked against the training.
+    """Return the settings of params.yaml with overrides, checked against the training.
 
-    An override that says how the generator draws, or of which weights, is of the generator itself.
+    An override of the sampler or the weights applies to the generator itself.
 
     Raises:
-        DarkroomError: a value is not valid, or does not fit what was trained; or no generator is.
+        DarkroomError: a value is not valid, or does not fit the trained model; or no generator is trained.
     """
     values = copy.deepcopy(read_yaml(PARAMS))
     kind = str((values.get("train_generator") or {}).get("kind"))
@@ -96,28 +96,28 @@ def generated(
     overrides: Overrides,
     target: Callable[[Sequence[str], int], Path],
 ) -> "tuple[Path, list[Named]]":
-    """Return where the grid goes, and its rows: each class or text with its images, uint8 (N, C, H, W).
+    """Return the path of the grid and its rows: each class or text with its images, uint8 (N, C, H, W).
 
     Image k is a function of the class or text, the seed and k, bit for bit: each has batches of its own, all of one
     size. `words` are texts, or names or numbers of classes, several in one word separated by commas; `target` returns
     the path of the grid from the names of the rows and the seed, and raises before anything is sampled.
 
     Raises:
-        DarkroomError: there is no such class, a text is too long, the generator reads none of these or those of another
-            CLIP, or a value does not fit.
+        DarkroomError: a class does not exist, a text is too long, the generator does not read this condition or was
+            trained with another CLIP, or a value does not fit.
     """
     (sections, run, distilled), model = settings_of(overrides), model_of(overrides.weights)
     manifest, settings = generator_manifest(model), sections.common
     read, names, chosen = manifest.get("condition", "class"), [*words], list[int]()
     if kind == "text" and read not in TEXTS:
         raise DarkroomError(
-            f"{model} was trained with the condition {read}, and reads no texts: set "
-            "`train_generator.dit.model.condition` to caption, text or tokens and train it again, or take --by decoder."
+            f"{model} was trained with the condition {read}, so it does not read texts: set "
+            "`train_generator.dit.model.condition` to caption, text or tokens and retrain, or use --by decoder."
         )
     if kind == "class":
         if read != "class":
-            other = "give --text" if read in TEXTS else "make its images with `dvc repro sample_generator`"
-            raise DarkroomError(f"{model} was trained with the condition {read}, and knows no labels: {other}.")
+            other = "use --text" if read in TEXTS else "make images with `dvc repro sample_generator`"
+            raise DarkroomError(f"{model} was trained with the condition {read}, so it has no labels: {other}.")
         classes = [str(name) for name in manifest["classes"]]
         chosen = numbers_of(words, classes)
         names = [classes[number] for number in chosen]
@@ -152,33 +152,33 @@ def generated(
 
 
 def model_of(weights: str | None) -> Path:
-    """Return the folder of the network that weights belong to: models/generator, or of a checkpoint its training's."""
+    """Return the folder of the network of weights: models/generator, or that of the training of a checkpoint."""
     folders = [each / UNTRAINED for each in Path(weights).absolute().parents] if weights else []
     return next((each for each in folders if (each / NAME).is_file()), MODEL)
 
 
 def reads_texts() -> bool:
-    """Return whether models/generator was trained on texts, or, where it is not there, would be by params.yaml."""
+    """Return whether models/generator was trained on texts, or if it is missing, whether params.yaml says so."""
     values = dict(leaves(read_yaml(PARAMS)))
     planned = values.get(f"train_generator.{values.get('train_generator.kind')}.model.condition")
     return (condition() or planned) in TEXTS
 
 
 def condition() -> str | None:
-    """Return the condition that models/generator was trained on; None: it is not there."""
+    """Return the condition that models/generator was trained on; None if the model is missing."""
     there = (MODEL / NAME).is_file()
     return open_artifact(MODEL, GENERATOR).get("condition", "class") if there else None
 
 
 def numbers_of(words: Sequence[str], classes: Sequence[str], option: str = "--labels") -> list[int]:
-    """Return the numbers of classes, given by name or, where none has that name, by number.
+    """Return the numbers of classes, given by name or, if no class has that name, by number.
 
     Raises:
-        DarkroomError: there is no such class; names the nearest.
+        DarkroomError: a class does not exist; the message suggests the nearest one.
     """
     from darkroom.models.generators.conditions import class_number
 
     names = [name.strip() for word in words for name in ([word] if word in classes else word.split(","))]
     if not all(names):
-        raise DarkroomError(f"{option} is a list of classes, by name or number: {option} 3,5.")
+        raise DarkroomError(f"{option} expects a list of class names or numbers, for example {option} 3,5.")
     return [class_number(name, classes, f"{option} names") for name in names]

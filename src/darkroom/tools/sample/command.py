@@ -1,4 +1,4 @@
-"""`darkroom sample`: checks a request before torch is imported, samples the images, and writes the grid."""
+"""`darkroom sample`: check a request before importing torch, sample the images, and write the grid."""
 
 import re
 from collections.abc import Sequence
@@ -25,44 +25,40 @@ _NAME = 60  # maximum characters of a text in the name of its file
 _MODELS = {name: f"train_{name}" for name in ("clip", "decoder", "prior", "tokenizer", "generator")}
 
 
-_OVERRIDES = "Of models/generator, in place of `sample_generator` in params.yaml"
+_OVERRIDES = "For models/generator, overriding `sample_generator` in params.yaml"
 
 
 def command(
-    text: Annotated[list[str] | None, Option(help="a text to sample images of; may be repeated")] = None,
-    text_file: Annotated[Path | None, Option(help="a file of texts to sample images of, a line each")] = None,
+    text: Annotated[list[str] | None, Option(help="a text to generate images from; may be repeated")] = None,
+    text_file: Annotated[Path | None, Option(help="a file of texts to generate images from, one per line")] = None,
     by: Annotated[
         Literal["generator", "decoder"] | None,
         Option(
-            help="the model for texts: models/generator, or prior and decoder; default: the former if it reads texts"
+            help="the model for texts: models/generator, or prior and decoder; default: generator if it reads texts"
         ),
     ] = None,
     embedding_of: Annotated[
-        list[str] | None, Option(metavar="FILE", help="an image to sample variations of; may be repeated")
+        list[str] | None, Option(metavar="FILE", help="an image to generate variations of; may be repeated")
     ] = None,
     mask: Annotated[
         str | None,
-        Option(metavar="FILE", help="with --embedding-of: an image, white where the others are filled in (RePaint)"),
+        Option(metavar="FILE", help="with --embedding-of: an image, white where images are inpainted (RePaint)"),
     ] = None,
     labels: Annotated[
         list[str] | None, Option(metavar="CLASS,…", help="classes, by name or number; may be repeated")
     ] = None,
-    images: Annotated[int, Option(min=1, help="images of each")] = 4,
-    seed: Annotated[int | None, Option(min=0, help="of all noise; default: the seed in params.yaml")] = None,
+    images: Annotated[int, Option(min=1, help="images per text, class or file")] = 4,
+    seed: Annotated[int | None, Option(min=0, help="seed of the noise; default: the seed in params.yaml")] = None,
     steps: Annotated[str | None, Option(help="steps of the solver", rich_help_panel=_OVERRIDES)] = None,
-    guidance: Annotated[float | None, Option(help="scale of guidance; 1: none", rich_help_panel=_OVERRIDES)] = None,
+    guidance: Annotated[float | None, Option(help="guidance scale; 1: none", rich_help_panel=_OVERRIDES)] = None,
     solver: Annotated[
         str | None, Option(help="the solver; it must fit the training", rich_help_panel=_OVERRIDES)
     ] = None,
     weights: Annotated[
         str | None,
-        Option(
-            help="ema, raw, a .safetensors file, or a folder with a model or a checkpoint", rich_help_panel=_OVERRIDES
-        ),
+        Option(help="ema, raw, a .safetensors file, or a model or checkpoint folder", rich_help_panel=_OVERRIDES),
     ] = None,
-    out: Annotated[
-        str | None, Option(metavar="FILE.png", help="where the grid is written; default: logs/sample/")
-    ] = None,
+    out: Annotated[str | None, Option(metavar="FILE.png", help="path of the grid; default: in logs/sample/")] = None,
 ) -> str:
     """Write the grid, and return a line for the terminal. Raises DarkroomError: see `sample` and `sample_generator`."""
     overrides = Overrides(seed, steps, guidance, solver, weights)
@@ -71,14 +67,14 @@ def command(
     if labels:
         if texts or files or mask:
             raise DarkroomError(
-                "--labels are of classes, --text of texts, --embedding-of and --mask of the decoder: one call each."
+                "--labels samples classes, --text texts, --embedding-of and --mask the decoder: use one command each."
             )
         return sample_generator("class", labels, images, out, overrides)
     texts_alone = texts and not (files or mask)
     if texts_alone and (by == "generator" or (by is None and reads_texts())):
         return sample_generator("text", texts, images, out, overrides)
     if by == "generator":
-        raise DarkroomError("--by generator draws texts: give --text, and not --embedding-of, which the decoder draws.")
+        raise DarkroomError("--by generator needs --text: --embedding-of is only for the decoder.")
     given = [
         f"--{name.replace('_', '-')}"
         for name, value in overrides._asdict().items()
@@ -86,7 +82,7 @@ def command(
     ]
     if given:
         raise DarkroomError(
-            f"{', '.join(given)}: read with --labels or --by generator only; the decoder has `sample_decoder`."
+            f"{', '.join(given)}: valid with --labels or --by generator only; for the decoder, set `sample_decoder`."
         )
     return sample(texts, files, images, seed, out, mask)
 
@@ -94,21 +90,19 @@ def command(
 def sample(
     texts: Sequence[str], files: Sequence[str], images: int, seed: int | None, out: str | None, mask: str | None = None
 ) -> str:
-    """Write a grid with a row for each text and each file; return a line for the terminal.
+    """Write a grid with one row per text and per file; return a line for the terminal.
 
-    Of the texts by CLIP, prior and decoder, of the files variations by CLIP and decoder; with a mask they are filled in
-    where it is white. `seed` None: `sample_text.seed`; `out` None: a name made of texts and seed, in `logs/sample`.
+    Texts are sampled by CLIP, prior and decoder, variations of files by CLIP and decoder; a mask is inpainted where it
+    is white. `seed` None: `sample_text.seed`; `out` None: a name made of texts and seed, in `logs/sample`.
 
     Raises:
-        DarkroomError: there is no text and no file, a model is missing or does not fit, or a file cannot be read or
+        DarkroomError: no text or file is given, a model is missing or does not fit, or a file cannot be read or
             written.
     """
     if not texts and not files:
-        raise DarkroomError(
-            "say what to make images of: --text 'a red circle', --labels 3,5, or --embedding-of FILE.png."
-        )
+        raise DarkroomError("no input: give --text 'a red circle', --labels 3,5, or --embedding-of FILE.png.")
     if mask is not None and not files:
-        raise DarkroomError("--mask says what of an image is filled in: name that with --embedding-of FILE.png.")
+        raise DarkroomError("--mask selects what to inpaint in an image: name the image with --embedding-of FILE.png.")
     values = given("sample_text")
     values["sample_text"] |= {} if seed is None else {"seed": seed}
     params = validate(SampleParams, values)
@@ -117,7 +111,7 @@ def sample(
     except DarkroomError as error:
         if not texts or condition() != "class":
             raise
-        raise DarkroomError(f"{error} models/generator draws classes: --labels.") from None
+        raise DarkroomError(f"{error} models/generator samples classes: use --labels.") from None
     target = grid_path(texts, files, params.sample_text.seed, out)
     set_threads(params.sample_text.threads)
     choose_device(params.run.device)
@@ -130,12 +124,12 @@ def sample(
 def sample_generator(
     kind: Literal["class", "text"], words: Sequence[str], images: int, out: str | None, overrides: Overrides
 ) -> str:
-    """Write a grid of models/generator with a row for each class or text; return a line for the terminal.
+    """Write a grid of models/generator with one row per class or text; return a line for the terminal.
 
     `out` None: a name made of words and seed, in `logs/sample`.
 
     Raises:
-        DarkroomError: there is no such class or no model, a value does not fit, or a file cannot be read or written.
+        DarkroomError: a class or the model does not exist, a value does not fit, or a file cannot be read or written.
     """
     generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
@@ -144,7 +138,7 @@ def sample_generator(
 
 
 def _written(target: Path, rows: "Sequence[Named]") -> str:
-    """Write the grid, and return its rows for the terminal, where that shows pictures."""
+    """Write the grid, and return its rows for a terminal that shows images."""
     from darkroom.data.grid import captioned_grid, save_png
     from darkroom.tools.bands import drawn_here
 
@@ -153,15 +147,15 @@ def _written(target: Path, rows: "Sequence[Named]") -> str:
 
 
 def require_models(names: Sequence[str]) -> None:
-    """Check that models are there. Raises DarkroomError naming the stage of one that is not."""
+    """Check that models exist. Raises DarkroomError with the stage of a missing one."""
     for name in names:
         folder = Path("models") / name
         if not any(folder.rglob("manifest.json")):
-            raise DarkroomError(f"{folder} is not there: run `dvc repro {_MODELS[name]}`, or `dvc checkout {folder}`.")
+            raise DarkroomError(f"{folder} is missing: run `dvc repro {_MODELS[name]}` or `dvc checkout {folder}`.")
 
 
 def grid_path(texts: Sequence[str], files: Sequence[str], end: object, out: str | None, place: Path = PLACE) -> Path:
-    """Return the path of a grid: as given, or in `place` by what it shows, and `end`.
+    """Return the path of a grid: as given, or in `place`, named after its content and `end`.
 
     Raises:
         DarkroomError: see `require_picture`.

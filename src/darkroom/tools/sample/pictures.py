@@ -1,4 +1,4 @@
-"""Samples the images of `darkroom sample`, and makes their grid."""
+"""Sample the images of `darkroom sample`, and make their grid."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ def pictures(
 ) -> list[Named]:
     """Return the rows of a grid: each text with its images, and each file with a row that begins with its image.
 
-    With a `mask`, an image file, the files' images are kept where it is black, and filled in where it is white.
+    With a `mask`, an image file, the images of the files are kept where it is black, and inpainted where it is white.
 
     Image k of a text is a function of the text, the seed and k, bit for bit, independent of the other requests.
 
@@ -66,8 +66,8 @@ def _of_texts(
     imagination = open_imagination(params, device, clip.fingerprint, str(CLIP_FOLDER))
     if imagination.decoder.cascade.low_size is not None:
         raise ArtifactError(
-            "the first trained U-Net of models/decoder is an up-sampler, which needs a low-resolution image and not "
-            "only a text: train one without `low_size` in `train_decoder.unets` too."
+            "the first trained U-Net of models/decoder is an up-sampler, which needs a low-resolution image, not "
+            "only a text: also train one without `low_size` in `train_decoder.unets`."
         )
     each = torch.arange(len(texts)).repeat_interleave(images)
     made = imagination.images(text.cpu()[each], words.cpu()[each], list(range(images)) * len(texts))
@@ -79,7 +79,7 @@ def _of_files(
 ) -> list[NDArray[np.uint8]]:
     """Return each file's image, then images of its embedding, uint8 (1 + images, C, H, W).
 
-    With a mask, the file's image with grey where it is white, then the same filled in.
+    With a mask: the image of the file, grey where the mask is white, then its inpainted versions.
     """
     names, seed = list(params.train_decoder.unets), params.sample_text.seed
     decoder = open_decoder(params.sample_decoder, names, seed, device)
@@ -104,7 +104,7 @@ def _of_files(
 
 
 def _no_text(decoder: Decoder, count: int) -> Tensor | None:
-    """Return encodings of zeros, which a U-Net reads as no text; None where the decoder has no text condition."""
+    """Return zero encodings, which a U-Net reads as no text; None if the decoder has no text condition."""
     shapes = [stage.network.config.text_shape for stage in decoder.cascade.stages]
     shape = next((shape for shape in shapes if shape is not None), None)
     return None if shape is None else torch.zeros(count, *shape)

@@ -1,4 +1,4 @@
-"""What a generator reads of texts, and the words that it has never seen."""
+"""Encode texts for a generator, and report words that are not in its training captions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,9 +18,9 @@ _SHOWN = 60  # first characters of a text, in a note
 
 
 def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model: Path) -> dict[str, Tensor]:
-    """Return what a generator, in the folder `model`, reads of texts, of None as of an image without a caption.
+    """Return texts as conditions of the generator in the folder `model`; None is an image without a caption.
 
-    Where it learned its texts from captions, notes name words that none of these held, and texts that are cut.
+    If it was trained on captions, print notes on words that no caption contains, and on truncated texts.
     """
     if manifest["condition"] == "caption":
         with safe_open(model / WEIGHTS, "pt") as file:
@@ -28,10 +28,10 @@ def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model
         length = manifest["context_length"]
         for text in filter(None, texts):
             if tokens_of([text], OPENAI, truncate=True).argmax() >= length:
-                print(f"note: {text[:_SHOWN]!r} is cut to the {length} tokens that {model} reads")
+                print(f"note: {text[:_SHOWN]!r} is truncated to the {length} tokens that {model} reads")
         for word in dict.fromkeys(word for text in filter(None, texts) for word in text.split()):
             if {*tokens_of([word], OPENAI, truncate=True)[0].tolist()} - known - {0}:
-                print(f"note: no caption that {model} was trained on holds {word[:_SHOWN]!r}")
+                print(f"note: no training caption of {model} contains {word[:_SHOWN]!r}")
         return read(texts, length)
     found = embedded(load_clip(), [text or "" for text in texts], manifest)
     there = torch.tensor([text is not None for text in texts])

@@ -1,4 +1,4 @@
-"""`darkroom score`: two sets of images in, a JSON file with scores and their card out."""
+"""`darkroom score`: score one set of images against another, and write a JSON file with scores and card."""
 
 import hashlib
 import time
@@ -41,23 +41,23 @@ from darkroom.tools.score.options import Request
 from darkroom.tools.score.sides import Side, fitting, open_side
 
 _NAMED = ("inception", "dinov2", "clip")
-_KEYS = Keys("`--weights`", "its hash", "name by `--extractor` a folder models/extractor")
+_KEYS = Keys("`--weights`", "its hash", "use `--extractor` with a folder models/extractor")
 
 
 def score(request: Request) -> str:
     """Write `scores.json` and `nearest.png` into a folder, and return a table for the terminal.
 
     Raises:
-        DarkroomError: images, statistics or weights are missing, damaged, or do not fit each other; names the file.
+        DarkroomError: images, statistics or weights are missing, damaged or incompatible; the message names the file.
     """
     made, real = (open_side(path, request.limit, request.size) for path in (request.samples, request.against))
     images = made.images
     if images is None:
-        raise DarkroomError(f"{made.path} holds statistics, and the samples must be images.")
+        raise DarkroomError(f"{made.path} contains statistics, but the samples must be images.")
     for side in (made, real):
         if side.images is not None and (count := len(side.images)) < LEAST:
             raise DarkroomError(
-                f"{side.path} holds {count} images, and scores with their errors need {LEAST} at least."
+                f"{side.path} has {count} images, but scores with standard errors need at least {LEAST}."
             )
     choose_device(request.device)  # before CLIP's package or diffusers look for one
     convention = CONVENTIONS[request.convention]
@@ -75,7 +75,7 @@ def score(request: Request) -> str:
     columns, floor, copied, near = [("samples", f"{len(samples):,}", against, scores)], None, None, ""
     if reference is not None and real.images is not None:
         seconds = 2 * (time.monotonic() - began)
-        print(f"scores of real images, and of as many samples, about {seconds:,.0f} s", flush=True)
+        print(f"scores of real images, and of the same number of samples: about {seconds:,.0f} s", flush=True)
         if floor := noise_floor(name, samples, reference, metrics):
             for title, of in (("samples", floor["samples"]), ("real images", floor["real"])):
                 columns.append((title, f"{of['n']:,}", f"{of['n_reference']:,}", of))
@@ -83,8 +83,8 @@ def score(request: Request) -> str:
         picture = request.out / "nearest.png"
         medians = draw_nearest(picture, images, samples.pool, real.images, reference.pool)
         near = (
-            f"\nmedian distance to the nearest of the reference images: {medians[0]:.4g}, of these to another of them "
-            f"{medians[1]:.4g}; the nearest: {picture}"
+            f"\nmedian distance to the nearest reference image: {medians[0]:.4g}; between reference images: "
+            f"{medians[1]:.4g}; grid of the nearest: {picture}"
         )
         known_images = set(reference.images)
         copied = sum(image in known_images for image in samples.images)
@@ -109,15 +109,15 @@ def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor
     source = Source(request.weights, None, convention.pillow, request.download, _KEYS)
     if request.extractor in _NAMED:
         if convention.name != "darkroom" and request.extractor != "inception":
-            raise DarkroomError(f"--protocol {convention.name} is one of Inception, not of {request.extractor}.")
+            raise DarkroomError(f"--protocol {convention.name} needs inception, not {request.extractor}.")
         return request.extractor, open_extractor(request.extractor, source), None
     folder = Path(request.extractor)
     if not folder.is_dir():
         raise DarkroomError(
-            f"--extractor is {request.extractor}: give {', '.join(_NAMED)}, or a folder as models/extractor."
+            f"--extractor is {request.extractor}: use {', '.join(_NAMED)}, or a folder like models/extractor."
         )
     if convention.name != "darkroom" or request.weights != Path(NO_FILE):
-        raise DarkroomError(f"--extractor names {folder}: it has weights of its own, and no --protocol.")
+        raise DarkroomError(f"--extractor {folder} has its own weights and protocol: remove --weights and --protocol.")
     shape = open_artifact(folder, "extractor").get("image_shape")
     return "in_domain", open_extractor("in_domain", replace(source, weights=folder)), shape
 

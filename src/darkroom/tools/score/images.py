@@ -1,4 +1,4 @@
-"""The images that a person names, in a folder of files or in tars, all of one size."""
+"""Read the images to score, from a folder of files or tars, all of one size."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -37,8 +37,8 @@ class Images:
     Args:
         shape: (C, H, W), C of 1, 3 or 4.
         count: of all images.
-        name: what an image is called in messages, from its number.
-        read: yields images, uint8 (C, H, W), of ascending numbers; raises a DarkroomError where one cannot be used.
+        name: returns the name of an image for messages, by its number.
+        read: yields images, uint8 (C, H, W), by ascending numbers; raises DarkroomError if one cannot be used.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Images:
             self._rows = sorted(drawn(len(self), count))
 
     def name(self, row: int) -> str:
-        """Return what image `row` is called in messages."""
+        """Return the name of image `row` for messages."""
         return self._name(self._rows[row])
 
     def batches(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Pixels]:
         """Yield images, uint8 (n, C, H, W), n at most `size`: all, or those of ascending `rows`.
 
         Raises:
-            DarkroomError: one cannot be read, or has another shape than the first; names the file.
+            DarkroomError: an image cannot be read, or differs in shape from the first; the message names the file.
         """
         pixels = self._read(self._rows if rows is None else [self._rows[row] for row in rows])
         while group := list(islice(pixels, size)):
@@ -104,7 +104,7 @@ def decode(entry: Entry, size: int | None = None) -> Pixels:
         raise DarkroomError(f"{entry.name} cannot be read as an image: {error}.") from error
     if image.mode.startswith(("I", "F")):
         raise DarkroomError(
-            f"{entry.name} has more than 8 bits a channel ({image.mode}): convert it to 8 bits, or give --size."
+            f"{entry.name} has more than 8 bits a channel ({image.mode}): convert it to 8 bits, or use --size."
         )
     clear = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
     mode = "RGBA" if clear else "L" if image.mode in ("L", "1") else "RGB"
@@ -114,7 +114,7 @@ def decode(entry: Entry, size: int | None = None) -> Pixels:
 def prepared(image: Image.Image, size: int) -> Pixels:
     """Return the middle square of an image at `size` pixels, RGB, uint8 (3, size, size), as Darkroom's ingest makes it.
 
-    Upright, bicubic with antialias, in sRGB, transparent pixels white.
+    The image is upright, in sRGB, resized by bicubic with antialiasing; transparent pixels are white.
     """
     how = Preparation(ImageSpec(size, "RGB", "png"), "center", "bicubic", 0, _MAX_PIXELS, 1, 95)
     return to_array(prepare(image, how, ""))
@@ -123,7 +123,7 @@ def prepared(image: Image.Image, size: int) -> Pixels:
 def of_entries(entries: Sequence[Entry], size: int | None = None) -> Images:
     """Return the images of `entries`, at least one, in files or in tars.
 
-    With `size` all become RGB of so many pixels a side; without, all must have the shape of the first.
+    With `size`, all are converted to RGB of that side in pixels; otherwise all must have the shape of the first.
     """
     shape = decode(entries[0]).shape if size is None else (3, size, size)
 
@@ -132,9 +132,9 @@ def of_entries(entries: Sequence[Entry], size: int | None = None) -> Images:
             pixels = decode(entry, size)
             if pixels.shape != shape:
                 raise DarkroomError(
-                    f"{entry.name} is of {size_text(pixels.shape)} and {entries[0].name} of {size_text(shape)}: a set "
-                    "is of one size and of one kind of colour, so give --size N, which crops and resizes all images to "
-                    "N x N pixels of RGB, or convert them."
+                    f"{entry.name} has {size_text(pixels.shape)}, but {entries[0].name} has {size_text(shape)}: "
+                    "all images of a set must have the same size and channels. Use --size N to crop and resize them to "
+                    "N x N pixels in RGB, or convert them."
                 )
             yield pixels
 
@@ -142,12 +142,12 @@ def of_entries(entries: Sequence[Entry], size: int | None = None) -> Images:
 
 
 def in_folder(folder: Path, size: int | None = None) -> Images:
-    """Return the images below a folder, by their paths, or those in the tars below it; see `of_entries` for `size`.
+    """Return the images below a folder, sorted by path, or those in its tars; for `size` see `of_entries`.
 
-    Beside tars a few pictures are no images of the set, as the grid beside Darkroom's samples.
+    Next to tars, a few pictures are ignored, such as the grid next to Darkroom's samples.
 
     Raises:
-        DarkroomError: there is no image, there are tars beside many image files, or a tar is damaged or hostile.
+        DarkroomError: there is no image, there are tars next to many image files, or a tar is damaged or hostile.
     """
 
     def hidden(path: Path) -> bool:
@@ -159,16 +159,16 @@ def in_folder(folder: Path, size: int | None = None) -> Images:
     entries = [entry for path in tars for entry in in_tar(path)] or pictures
     if entries is not pictures and len(pictures) >= _MANY:
         raise DarkroomError(
-            f"{folder} holds tars, as {tars[0]}, beside {len(pictures)} image files, as {pictures[0].name}: name one "
-            "of them, or take the others away."
+            f"{folder} has both tars, such as {tars[0]}, and {len(pictures)} image files, such as {pictures[0].name}: "
+            "choose one tar, or remove either kind."
         )
     if not entries:
-        raise DarkroomError(f"{folder} holds no image: none of its files ends as {', '.join(sorted(ENDINGS))}, or tar.")
+        raise DarkroomError(f"{folder} has no images: no file ends in {', '.join(sorted(ENDINGS))} or tar.")
     return of_entries(entries, size)
 
 
 def in_tar(path: Path) -> list[Entry]:
-    """Return the images in a tar, a shard as WebDataset's, in its order.
+    """Return the images in a tar, such as a WebDataset shard, in its order.
 
     Raises:
         DarkroomError: it is damaged, compressed or hostile.
@@ -180,6 +180,6 @@ def in_tar(path: Path) -> list[Entry]:
             if Path(member.name).suffix.lower()[1:] in ENDINGS
         ]
     except DamagedTarError as error:
-        raise DarkroomError(f"{path} is damaged, or compressed: {error}.") from error
+        raise DarkroomError(f"{path} is damaged or compressed: {error}.") from error
     except OSError as error:
         raise DarkroomError(f"{path} cannot be read: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""The features of a set of images, and from them its scores against another, by the convention of a program."""
+"""Compute the features of a set of images, and its scores against another set, in the convention of a program."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def see(images: Images, extractor: Extractor, batch: int, device: torch.device, 
     """Return the features of all images.
 
     Raises:
-        DarkroomError: an image cannot be read, or its features are not finite; names it.
+        DarkroomError: an image cannot be read, or its features are not finite; the message names it.
     """
     found = hashlib.sha256()
     each: list[bytes] = []
@@ -79,7 +79,7 @@ def measure(made: Samples, real: Reference | None, metrics: Sequence[Metric]) ->
 def reference_of(
     extractor: str, real: Views | None, pool: Moments | None = None, spatial: Moments | None = None
 ) -> Reference:
-    """Return what samples compare with: features of images, published statistics in place of theirs, or both.
+    """Return the reference of samples: features of images, published statistics instead, or both.
 
     `pool` are statistics of the features in place of those of `real`, `spatial` those of sFID.
     """
@@ -99,7 +99,7 @@ def _reference(extractor: str, moments: Moments, kept: Tensor) -> Reference:
 def noise_floor(
     extractor: str, made: Views, real: Views, metrics: Sequence[Metric]
 ) -> dict[str, dict[str, float]] | None:
-    """Return the scores of real images, `real`, and of as many `samples` under the same conditions, each with both `n`.
+    """Return the scores of real images and of the same number of `samples` under equal conditions, each with both `n`.
 
     Two disjoint draws of the reference: as many images as there are samples, at most half, and the others. The first
     draw and a draw of as many samples are scored against the others. Coverage, recall and plain Fréchet distances

@@ -1,4 +1,4 @@
-"""The samples that lie nearest to a reference image, as a picture: for people, to look for copies and for faults."""
+"""Draw the samples nearest to a reference image, to find copies and errors by eye."""
 
 from pathlib import Path
 
@@ -19,17 +19,17 @@ _WIDTH = 1200  # maximum width of the picture, in pixels
 def draw_nearest(
     path: Path, images: Images, features: Tensor, others: Images, reference: Tensor
 ) -> tuple[float, float]:
-    """Draw the 8 samples that lie nearest to a reference image, a row each, and their 5 nearest reference images.
+    """Draw the 8 samples nearest to a reference image, one per row, with their 5 nearest reference images.
 
     Args:
-        path: of the PNG.
+        path: path of the PNG.
         images: N samples.
-        features: theirs, (N, D).
+        features: features of the samples, (N, D).
         others: M reference images, at least 6.
-        reference: their features, (M, D).
+        reference: features of the reference images, (M, D).
 
     Returns:
-        the median distances to the nearest reference image, of the samples and of the reference images themselves.
+        the median distance to the nearest reference image, for samples and for reference images.
     """
     real, made = centred(reference, features)
     squares, which = nearest(made, real, NEIGHBOURS)

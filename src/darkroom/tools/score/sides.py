@@ -1,4 +1,4 @@
-"""The sides of `darkroom score`: images, published statistics, or both in one .npz; and whether two fit.
+"""Open the inputs of `darkroom score`: images, published statistics, or both in one .npz; and compare them.
 
 An .npz as others publish it: images, `arr_0`, and statistics, `mu` and `sigma`, of sFID `mu_s` and `sigma_s`.
 """
@@ -40,7 +40,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except _DAMAGE as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DarkroomError(f"{path} is no whole .npz of arrays ({reason}): fetch it again.") from error
+        raise DarkroomError(f"{path} is not a complete .npz of arrays ({reason}): download it again.") from error
 
 
 @contextmanager
@@ -52,12 +52,12 @@ def _images(path: Path) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.d
         shape, fortran, dtype = read(file)
         size = file.tell() + math.prod(shape) * dtype.itemsize
         if dtype.hasobject or archive.getinfo("arr_0.npy").file_size != size:
-            raise ValueError("`arr_0` holds objects, or is not as long as its header says")
+            raise ValueError("`arr_0` contains objects, or its length differs from its header")
         yield file, shape, fortran, dtype
 
 
 def stored(path: Path, size: int | None = None) -> Images:
-    """Return the images in an .npz, `arr_0`, uint8 (N, H, W, C), read piece by piece: it may be larger than the memory.
+    """Return the images `arr_0` of an .npz, uint8 (N, H, W, C), read in pieces, as they may exceed the memory.
 
     Damage is found when the archive is read, by its checksum. `size`: see `of_entries`.
     """
@@ -65,7 +65,7 @@ def stored(path: Path, size: int | None = None) -> Images:
         pass
     if dtype != np.uint8 or len(shape) != 4 or shape[3] not in CHANNELS or fortran:
         raise DarkroomError(
-            f"{path} holds `arr_0` of {dtype} {shape}, and images are uint8 (N, H, W, C) with C of 1, 3 or 4."
+            f"{path}: `arr_0` is {dtype} {shape}, but images are uint8 (N, H, W, C) with C of 1, 3 or 4."
         )
     count, height, width, channels = shape
 
@@ -83,19 +83,19 @@ def stored(path: Path, size: int | None = None) -> Images:
 
 
 def read_npz(path: Path, size: int | None = None) -> tuple[Images | None, dict[str, Moments]]:
-    """Return the images of an .npz, None where it holds none, and its statistics by the name of their mean.
+    """Return the images of an .npz, None if it has none, and its statistics by the name of their mean.
 
     `size`: see `of_entries`.
 
     Raises:
-        DarkroomError: it holds neither, is damaged, or holds statistics that no images have; names the file.
+        DarkroomError: the file has neither, is damaged, or has impossible statistics; the message names it.
     """
     with _archive(path), np.load(path) as arrays:
         keys = set(arrays.files)
         found = {mean: (arrays[mean], arrays[cov]) for mean, cov in _STATISTICS.items() if {mean, cov} <= keys}
     if "arr_0" not in keys and "mu" not in found:
         raise DarkroomError(
-            f"{path} holds {', '.join(sorted(keys)) or 'nothing'}, and neither images, `arr_0`, nor statistics, `mu` "
+            f"{path} has {', '.join(sorted(keys)) or 'no arrays'}, but neither images, `arr_0`, nor statistics, `mu` "
             "and `sigma`."
         )
     statistics = {name: _moments(path, name, *both) for name, both in found.items()}
@@ -106,13 +106,13 @@ def _moments(path: Path, name: str, mean: NDArray[Any], cov: NDArray[Any]) -> Mo
     """Return statistics as moments of an unknown number of images, 0.
 
     Raises:
-        DarkroomError: they are no real numbers, not finite, of other shapes, or the covariance is none.
+        DarkroomError: they are not real or not finite, have other shapes, or the covariance is invalid.
     """
     wrong = ""
     if mean.ndim != 1 or cov.shape != (len(mean), len(mean)):
         wrong = f"of shape {mean.shape} and a covariance of shape {cov.shape}"
     elif not {mean.dtype.kind, cov.dtype.kind} <= set("fiu"):
-        wrong = f"or its covariance as {mean.dtype} and {cov.dtype}, and not real numbers"
+        wrong = f"or its covariance as {mean.dtype} and {cov.dtype}, not as real numbers"
     elif not (np.isfinite(mean).all() and np.isfinite(cov).all()):
         wrong = "or its covariance with values that are not finite"
     else:
@@ -121,13 +121,13 @@ def _moments(path: Path, name: str, mean: NDArray[Any], cov: NDArray[Any]) -> Mo
         values = torch.linalg.eigvalsh(wide)
         if values[0] >= -_NEGATIVE * values.abs().max():
             return Moments(0, torch.from_numpy(mean.astype(np.float64)), wide)
-        wrong = f"and `{_STATISTICS[name]}`, which is no covariance: it has the eigenvalue {values[0]:.3g}"
-    raise DarkroomError(f"{path} holds `{name}` {wrong}: fetch it again.")
+        wrong = f"and `{_STATISTICS[name]}`, which is not a covariance: it has the eigenvalue {values[0]:.3g}"
+    raise DarkroomError(f"{path} has `{name}` {wrong}: download it again.")
 
 
 @dataclass(frozen=True)
 class Side:
-    """What a person named. `pool` and `spatial`: published statistics; their number of images is not known."""
+    """One input. `pool` and `spatial`: published statistics, of an unknown number of images."""
 
     path: Path
     images: Images | None
@@ -143,7 +143,7 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
     with `size`, each is cropped to its middle square and resized to so many pixels a side, RGB.
 
     Raises:
-        DarkroomError: nothing is there, or nothing that can be scored; names the file.
+        DarkroomError: the path does not exist, or cannot be scored; the message names the file.
     """
     if path.is_dir():
         side = Side(path, in_folder(path, size))
@@ -153,43 +153,43 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
     elif path.suffix == ".tar":
         entries = in_tar(path)
         if not entries:
-            raise DarkroomError(f"{path} holds no image.")
+            raise DarkroomError(f"{path} has no images.")
         side = Side(path, of_entries(entries, size))
     else:
-        raise DarkroomError(f"{path} is neither a folder, nor a .tar, nor an .npz.")
+        raise DarkroomError(f"{path} is not a folder, a .tar or an .npz.")
     if limit is not None and side.images is not None:
         side.images.draw(limit)
     return side
 
 
 def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequence[int] | None) -> Side:
-    """Return the reference as the extractor called `name` compares with it.
+    """Return the reference for the extractor `name`.
 
-    Statistics beside images are Inception's, as ADM publishes them: for another network they are left out. `shape`,
+    Statistics next to images belong to Inception, as ADM publishes them: other networks ignore them. `shape`,
     (C, H, W), is that of the images that the extractor was trained on; None: it resizes images.
 
     Raises:
-        DarkroomError: grey images beside colour ones, images of another shape than the extractor's, or statistics of
-            features of another length.
+        DarkroomError: one side is grey and the other is not, images do not have the shape of the extractor, or
+            statistics have features of another length.
     """
     sides = [(side.path, side.images.shape) for side in (made, real) if side.images is not None]
     for path, found in sides:
         if shape is not None and list(found) != list(shape):
             raise DarkroomError(
-                f"{path} holds images of {size_text(found)}, and the extractor was trained on {size_text(shape)}: crop "
-                "or convert them first, or name another --extractor."
+                f"{path} has images of {size_text(found)}, but the extractor was trained on {size_text(shape)}: crop "
+                "or convert them first, or use another --extractor."
             )
     grey = {path: found[0] == 1 for path, found in sides}
     if len(set(grey.values())) == 2:
         one, other = sorted(grey, key=lambda path: not grey[path])
-        raise DarkroomError(f"{one} holds grey images and {other} does not: convert one of the sets.")
+        raise DarkroomError(f"{one} has grey images, but {other} does not: convert one of the sets.")
     if name != "inception" and real.images is not None:
         real = replace(real, pool=None, spatial=None)
     widths = getattr(extractor.network, "widths", (extractor.dim, None))
     for what, moments, wanted in (("mu", real.pool, extractor.dim), ("mu_s", real.spatial, widths[1])):
         if moments is not None and wanted is not None and len(moments.mean) != wanted:
             raise DarkroomError(
-                f"{real.path} holds statistics `{what}` of {len(moments.mean)} features, and {name} has {wanted}: they "
-                "are another extractor's."
+                f"{real.path} has statistics `{what}` of {len(moments.mean)} features, but {name} has {wanted}: they "
+                "belong to another extractor."
             )
     return real

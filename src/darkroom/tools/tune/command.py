@@ -1,4 +1,4 @@
-"""`darkroom tune`: tries the switches of a training on this machine, and says or writes those that pay."""
+"""`darkroom tune`: try settings of a training on this machine, and show or write the faster ones."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -38,24 +38,24 @@ _WIDTHS = (len(label("channels_last", False)), 9, 12, 8, 8, 11)
 
 
 def tune(
-    stages: Annotated[list[str] | None, Argument(help="stages that train; default: all trainings")] = None,
-    write: Annotated[bool, Option("--write", help="set in params.yaml what is faster")] = False,
+    stages: Annotated[list[str] | None, Argument(help="training stages; default: all")] = None,
+    write: Annotated[bool, Option("--write", help="write the faster settings to params.yaml")] = False,
 ) -> Iterator[str]:
-    """Yield what was found of trainings, line after line, and at last what to set.
+    """Yield the results for trainings line by line, then the settings to change.
 
     Raises:
-        DarkroomError: a name is no training, or params.yaml or dvc.yaml is not valid.
+        DarkroomError: a name is not a training, or params.yaml or dvc.yaml is not valid.
     """
     if engine_runs():
-        yield "Running stages of this checkout would distort the measurements: try again when they have finished."
+        yield "Stages are running in this checkout and would distort the measurements: try again when they finish."
         return
     if os.getloadavg()[0] > _BUSY:
-        yield "Others use this machine now, which may favour some settings: try again when it is quiet."
+        yield "Other processes use this machine, which may favour some settings: try again when it is idle."
     found: list[Tuned] = []
     with _trials(stages or ()) as (chosen, lacks, tries):
         for stage in chosen:
             if lacking := lacks.get(stage):
-                yield f"{stage}: not tried, as {lacking} cannot run here; `darkroom plan {lacking}` says why."
+                yield f"{stage}: not tried: {lacking} cannot run here; `darkroom plan {lacking}` shows why."
                 continue
             yield f"{stage} …"
             tuned = yield from _table(stage, tries(stage))
@@ -67,7 +67,7 @@ def tune(
 
 
 def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
-    """Yield a table of what is tried, line after line, and return it; no line where the training cannot be tried."""
+    """Yield a table of trials line by line, and return the result; no lines if the training cannot be tried."""
     tried = [next(tries)]
     exact = tried[0].found
     if exact.why:
@@ -78,7 +78,7 @@ def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
     for each in tries:
         tried.append(each)
         yield _line(_row(each))
-    yield f"  Differences from exact settings; between batches the gradient differs by {exact.noise:.0%}."
+    yield f"  Differences are from exact settings; between batches the gradient differs by {exact.noise:.0%}."
     return Tuned(stage, tried)
 
 
@@ -113,23 +113,23 @@ def _end(found: Sequence[Tuned], write: bool) -> Iterator[str]:
         try:
             check(parse_yaml(laid_over(before, {**new, key: value}), PARAMS))
         except DarkroomError as error:
-            yield f"{key}: {shown(value)} would pay, and is not allowed here: {error}"
+            yield f"{key}: {shown(value)} would be faster, but is not allowed here: {error}"
         else:
             new[key] = value
     if not new:
-        yield "Nothing pays: params.yaml stays as it is."
+        yield "No setting is faster: params.yaml is unchanged."
         return
     yield from (f"{key}: {shown(value)}" for key, value in new.items())
     if write:
         write_bytes(PARAMS, laid_over(before, new).encode())
-    yield f"{'params.yaml has them now' if write else '`--write` sets them'}; trainings that they change run again."
+    yield f"{'params.yaml has them now' if write else '`--write` sets them'}; affected trainings run again."
 
 
 @contextmanager
 def _trials(names: Sequence[str]) -> Iterator[_Trials]:
-    """Run what trainings (`names`; none: all) need in miniature, printing to a log.
+    """Run the dependencies of trainings (`names`; empty: all) in miniature, printing to a log.
 
-    Yields the chosen trainings, of each a stage above it that cannot run here, if there is one, and what tries them.
+    Yields the trainings, for each a stage above it that cannot run here, if any, and the function that tries them.
     """
     check()
     params = read_params()

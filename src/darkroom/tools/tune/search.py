@@ -1,4 +1,4 @@
-"""Which settings a training is tried with, one change after another, and which of them are taken. Loads no torch."""
+"""Search the settings of a training, one change at a time. Does not import torch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,13 +22,12 @@ COMPILES = 120.0  # seconds of a training, below which compiling cannot pay: it 
 
 @dataclass(frozen=True)
 class Found:
-    """What a training did with some settings.
+    """The result of a training with some settings.
 
-    departure: the largest of: the shift of the loss and what batches' gradients are off alike, in standard deviations
-        between batches; and the fraction that the rest of the difference adds to the variance of the gradient.
-    convolutions: whether there are layers that know a memory layout.
-    now: what the settings say of the keys that are tried, and `processes`; of the first that is yielded, what
-        params.yaml says.
+    departure: the maximum of the shift of the loss and the shared difference of the gradients of all batches, both in
+        standard deviations between batches, and the fraction that the rest adds to the variance of the gradient.
+    convolutions: whether the network has layers that support a memory layout.
+    now: the values of the tried keys and of `processes`; for the first yielded result, those in params.yaml.
     """
 
     why: str = ""  # why it cannot run with them; "": it ran
@@ -51,13 +50,13 @@ class Found:
 
     @property
     def departs(self) -> bool:
-        """Return whether this is another training than that of exact settings; what is no number departs."""
+        """Return whether this training differs from that with exact settings; NaN counts as different."""
         return not self.departure <= TOLERANCE
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting that was tried: what was changed, what was found, and what to make of it."""
+    """A trial: the change, the result, and the verdict."""
 
     changes: Changes  # beside the settings of params.yaml
     label: str  # of the last change
@@ -67,14 +66,14 @@ class Tried:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was found of a training, in the order in which it was tried."""
+    """All trials of a training, in order."""
 
     stage: str
     tried: list[Tried]
 
     @property
     def why(self) -> str:
-        """Why it was not tried; "": it was."""
+        """Why the training was not tried; "" if it was."""
         return self.tried[0].found.why
 
     @property
@@ -84,7 +83,7 @@ class Tuned:
 
     @property
     def changes(self) -> Changes:
-        """The changes that were taken, beside params.yaml."""
+        """The accepted changes to params.yaml."""
         now = self.tried[0].found.now
         return {key: value for key, value in self.taken.changes.items() if now[key] != value}
 
@@ -93,9 +92,9 @@ Attempt = Callable[[Changes | None], Found]  # with changes beside params.yaml; 
 
 
 def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS) -> Iterator[Tried]:
-    """Yield what was tried, as it was: exact settings, those of params.yaml, and one change after another.
+    """Yield each trial: exact settings, those of params.yaml, then one change after another.
 
-    A change that is quicker, twice, and does not depart is kept, and the next ones are tried beside it.
+    A change that is faster twice and does not depart is kept, and the next changes are tried on top of it.
 
     `attempt` trains for some optimizer steps, the first time with exact settings. Only `keys` are tried.
     """
@@ -135,7 +134,7 @@ def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS) -> Iterator
 
 
 def _options(exact: Found, now: Changes, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield the keys that are tried, in their order, and their values."""
+    """Yield the keys to try, in order, with their values."""
     if not exact.gpu:
         most = max(1, cores // now["processes"])
         yield "threads", sorted({most, *(1 << power for power in range(most.bit_length()))})
@@ -156,7 +155,7 @@ def _verdict(found: Found, best: Found) -> str:
 
 
 def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, Found]) -> tuple[Found, Found, str]:
-    """Measure both once more, since some changes are quicker by chance; return their mean times, and the verdict."""
+    """Measure both again, since some changes are faster by chance; return the mean times and the verdict."""
     means, wholes = [], []
     for changes, before in (best, other):
         found = attempt(changes)
@@ -167,18 +166,18 @@ def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, 
         wholes.append(found.whole)
         seconds, first = (before.seconds + found.seconds) / 2, min(before.first, found.first)
         means.append(replace(before, seconds=seconds, first=first))
-    return means[0], means[1], "taken" if wholes[1] < PAYS * wholes[0] else "no quicker, both tried again"
+    return means[0], means[1], "taken" if wholes[1] < PAYS * wholes[0] else "not faster when repeated"
 
 
 def label(key: str, value: Any) -> str:
-    """Return a change as a row of the table names it."""
+    """Return the name of a change in the table."""
     return f"{key}: {shown(value)}"
 
 
 def key_of(name: str, key: str, params: Mapping[str, Any]) -> str:
-    """Return the dotted key of params.yaml that decides a setting of a training.
+    """Return the dotted key of params.yaml that sets a value of a training.
 
-    `name` is of a stage, or of one of its items (STAGE@ITEM); `params` is params.yaml without defaults.
+    `name` is a stage, or one of its items (STAGE@ITEM); `params` is params.yaml without defaults.
     """
     stage, _, item = name.partition("@")
     if item and key in OWN_TRAINING:

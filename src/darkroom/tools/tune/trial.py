@@ -1,4 +1,4 @@
-"""A few optimizer steps of a training with some settings: their time, memory, loss and gradient."""
+"""Run a few optimizer steps of a training, and measure time, memory, loss and gradient."""
 
 import importlib
 import time
@@ -41,22 +41,22 @@ _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
 
 class Enough(BaseException):
-    """Ends the body of a stage once its training was tried; no error, so nothing in between handles it."""
+    """End a stage after its trial; not an Exception, so no handler in between catches it."""
 
 
 @dataclass
 class Trial:
-    """Stands in for the training loop of a stage's body, and keeps what it found.
+    """Replace the training loop of a stage, and store the result.
 
-    exact: file with weights, losses and gradient of exact settings, which the first trial writes; None: it only says
-        what the settings are.
+    exact: file with weights, losses and gradient of exact settings, written by the first trial; None: only report
+        the settings.
     """
 
     exact: Path | None
     found: Found | None = None
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
-        """Take the place of `darkroom.training.loop.train`. Raises Enough."""
+        """Replace `darkroom.training.loop.train`. Raises Enough."""
         now = {key: getattr(settings, key) for key in (*KEYS, "processes")}
         if self.exact is None:
             self.found = Found(now=now)
@@ -86,9 +86,9 @@ class Trial:
 
 
 def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> Found:
-    """Run the body of a training stage, or of one of its items (STAGE@ITEM), up to its training, and try that.
+    """Run a training stage, or one of its items (STAGE@ITEM), up to its training, and try the training.
 
-    `changes` are laid over params.yaml; None: it only says what that is. For `exact` see `Trial`.
+    `changes` override params.yaml; None: only report its settings. For `exact`, see `Trial`.
     """
     stage, _, item = name.partition("@")
     enter(on.folder, download=False)
@@ -109,7 +109,7 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> F
 
 
 def _gentle(settings: Training, begin: int) -> Training:
-    """Return the settings of one process, with steps that no random network minds, for batches from `begin` on."""
+    """Return the settings of one process, with steps safe for random networks, for batches from `begin` on."""
     one = alone(settings)
     return one.model_copy(
         update={
@@ -121,7 +121,7 @@ def _gentle(settings: Training, begin: int) -> Training:
 
 
 def _find_scale(trainer: TrainState, steps: Iterator[Batch]) -> None:
-    """Take steps until the scale of fp16's losses lets one pass; of other precisions none."""
+    """Take steps until the fp16 loss scale accepts one; no steps for other precisions."""
     scalers = [scaler for scaler in trainer.scalers.values() if scaler.is_enabled()]
     for _ in range(_SCALES if scalers else 0):
         before = [scaler.get_scale() for scaler in scalers]
@@ -131,7 +131,7 @@ def _find_scale(trainer: TrainState, steps: Iterator[Batch]) -> None:
 
 
 def _write_exact(path: Path, trainer: TrainState, steps: Iterator[Batch], probes: Sequence[Batch]) -> None:
-    """Train a little, and keep the weights, their averages, and what they make of the probes."""
+    """Train for a few steps, and store the weights, their averages, and their results on the probes."""
     for _ in range(_WARM - 1):
         trainer.step(next(steps))
     losses, gradients = _probed(trainer, probes)
@@ -145,7 +145,7 @@ def _write_exact(path: Path, trainer: TrainState, steps: Iterator[Batch], probes
 
 
 def _departure(trainer: TrainState, probes: Sequence[Batch], path: Path) -> dict[str, Any]:
-    """Return how far losses and gradients are from those of exact settings, as fields of `Found`; weights are equal."""
+    """Return the differences of losses and gradients from exact settings at equal weights, as fields of `Found`."""
     exact = torch.load(path, weights_only=True, map_location="cpu")
     for name, module in trainer.modules.items():
         module.load_state_dict(exact["weights"][name])
@@ -180,7 +180,7 @@ def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
 
 
 def _probed(trainer: TrainState, probes: Sequence[Batch]) -> tuple[Tensor, Tensor]:
-    """Return what batches give, on the CPU: losses in all phases, (B, phases), and gradients of all phases, (B, N)."""
+    """Return the results of batches, on the CPU: losses (B, phases) and gradients (B, N) of all phases."""
     losses, gradients = [], []
     numbers = sum(p.numel() for phase in trainer.recipe.phases for p in trainer.names[phase.module])
     every = -(-numbers // _NUMBERS)
@@ -205,7 +205,7 @@ def _timed(trainer: TrainState, steps: Iterator[Batch]) -> float:
 
 
 def _seconds(trainer: TrainState, steps: Iterator[Batch], count: int = 1) -> float:
-    """Take some optimizer steps, and return the seconds until they are computed."""
+    """Take some optimizer steps, and return their time in seconds."""
     began = time.perf_counter()
     for _ in range(count):
         trainer.step(next(steps))

@@ -1,1 +1,1 @@
-"""`darkroom data`: checks the data byte by byte, and summarises it. It imports no torch."""
+"""`darkroom data` and `darkroom verify`: summarise the data, and check it byte by byte. Does not import torch."""

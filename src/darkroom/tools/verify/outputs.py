@@ -1,6 +1,6 @@
-"""Checks every output that dvc.lock records, and its objects in DVC's cache, by their bytes.
+"""Check the bytes of every output in dvc.lock, and of its objects in the DVC cache.
 
-DVC hashes a file again only where its size, time or inode has changed, and trusts read-only objects of its cache.
+DVC rehashes a file only if its size, time or inode has changed, and trusts read-only objects of its cache.
 """
 
 import json
@@ -20,7 +20,7 @@ _MADE = re.compile(r"^- path: (.+)\n(?:  .+\n)*?  md5: (.+)$", re.MULTILINE)  # 
 
 
 class Problem(NamedTuple):
-    """One error: the file, or the name of another object; what is wrong with it, what to do, and more on it."""
+    """One error: the file or object, what is wrong with it, what to do, and details."""
 
     path: Path | str
     what: str
@@ -42,7 +42,7 @@ class Output(NamedTuple):
 
 
 def recorded_outputs() -> list[Output]:
-    """Return the outputs in dvc.lock of the stages that dvc.yaml and params.yaml have.
+    """Return the outputs in dvc.lock of the stages in dvc.yaml and params.yaml.
 
     Raises:
         DarkroomError: dvc.lock is damaged.
@@ -63,7 +63,7 @@ def recorded_outputs() -> list[Output]:
 
 
 class Cache:
-    """DVC's cache: its objects, and its list of what the stages that ran here have made."""
+    """The DVC cache: its objects, and its list of the outputs of stages that ran here."""
 
     def __init__(self) -> None:
         self._folders = list(folders())
@@ -72,7 +72,7 @@ class Cache:
         self._made = {output for text in texts for output in _MADE.findall(text.rpartition("\nouts:\n")[2])}
 
     def find(self, md5: str) -> Path | None:
-        """Return the file of an object; None: it is in no cache."""
+        """Return the file of an object; None if it is not cached."""
         paths = (folder / md5[:2] / md5[2:] for folder in self._folders)
         return next((path for path in paths if path.is_file()), None)
 
@@ -115,7 +115,7 @@ def _problems(output: Output, cache: Cache) -> Iterator[Problem]:
         yield Problem(path, f"is not what {LOCK} records", f"delete it and {remedy}")
     elif not sound and files is not None:
         for name in sorted(here.keys() - files.keys()):
-            yield Problem(path / name, "is of no output, and nothing reads it", "delete it")
+            yield Problem(path / name, "belongs to no output, and nothing reads it", "delete it")
         for name in sorted(name for name, md5 in files.items() if here.get(name) != md5):
             what = f"is not what {LOCK} records" if name in here else "is missing"
             yield Problem(path / name, what, f"delete {path} and {remedy}")
@@ -129,8 +129,8 @@ def _of_cache(output: Output, cache: Cache, objects: set[str], sound: bool) -> I
         if (path := cache.find(md5)) is None:
             missing += 1
         elif md5_file(path) != md5.removesuffix(".dir"):
-            what = "is damaged: its content has another hash than its name"
+            what = "is damaged: the hash of its content differs from its name"
             yield Problem(path, what, f"delete it, then {remedy}", detail=f"of {output.path}, stage {stage}")
     if missing:
         detail = f"{missing:,} of {len(objects):,} objects missing"
-        yield Problem(output.path, "is not whole in DVC's cache", remedy, detail=detail)
+        yield Problem(output.path, "is incomplete in DVC's cache", remedy, detail=detail)

@@ -1,4 +1,4 @@
-"""`darkroom data`: what the indexes of some parts say: images, classes, sizes, captions, damage and copies."""
+"""`darkroom data`: summarise parts by their indexes: images, classes, sizes, captions, damage and duplicates."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ def show(
 
 
 def _failed(part: str) -> bool:
-    """Return whether the latest `ingest` of a part ended with a list of samples of which none could be used."""
+    """Return whether the latest `ingest` of a part found no usable sample."""
     written, listed = SHARDS / part / NAME, LOGS / f"ingest-{part}" / LIST
     return listed.is_file() and not (written.is_file() and written.stat().st_mtime > listed.stat().st_mtime)
 
@@ -79,7 +79,7 @@ def _failed(part: str) -> bool:
 def _failures(parts: Sequence[str], every_row: bool) -> Iterator[str]:
     paths = {part: LOGS / f"ingest-{part}" / LIST for part in parts}
     lists = ", ".join(map(str, paths.values()))
-    yield f"no part was written of {', '.join(parts)}, since no sample could be used; damage, listed in {lists}"
+    yield f"no part was written for {', '.join(parts)}, because no sample could be used; damage, listed in {lists}"
     yield from _damage({part: pq.read_table(path, schema=SCHEMA) for part, path in paths.items()}, every_row)
 
 
@@ -104,7 +104,7 @@ def _parts(parts: Parts, manifests: Manifests) -> Iterator[str]:
     image = manifests[parts[0]["name"]]["image"]
     formats = sorted({manifest["image"]["format"] for manifest in manifests.values()})
     yield f"{image['size']} x {image['size']} pixels, {image['channels']}, stored as {', '.join(formats)}"
-    for key, text in (("in_place", "read where they lie, not copied"), ("mirror", "half of them are seen mirrored")):
+    for key, text in (("in_place", "read in place, not copied"), ("mirror", "mirrored half of the time")):
         if which := [name for name, manifest in manifests.items() if manifest[key]]:
             yield f"{text}: {', '.join(which)}"
 
@@ -112,7 +112,7 @@ def _parts(parts: Parts, manifests: Manifests) -> Iterator[str]:
 def _classes(facts: Mapping[str, Any]) -> Iterator[str]:
     counts = sum(map(Counter, facts["counts"].values()), Counter[str]())
     if not counts:
-        yield "classes: none, no image has a label"
+        yield "classes: none; no image has a label"
         return
     missing, ranked = sum(facts["unlabelled"].values()), counts.most_common()
     most, least = ranked[0][1], ranked[-1][1]
@@ -157,7 +157,7 @@ def _captions(manifests: Manifests) -> Iterator[str]:
 def _quarantine(manifests: Manifests, every_row: bool) -> Iterator[str]:
     lists = {part: read_quarantine(SHARDS / part, manifest) for part, manifest in manifests.items()}
     if not any(map(len, lists.values())):
-        yield "damage: none, every sample of the source is there as it was"
+        yield "damage: none; all samples of the source are unchanged"
         return
     yield "damage, listed in data/shards/PART/quarantine.parquet"
     yield from _damage(lists, every_row)
@@ -189,13 +189,13 @@ def _passed_over(parts: Parts) -> Iterator[str]:
         for line in passed_over_text(part.get("passed_over", {}))
     ]
     if rows:
-        yield "passed over, in no list:"
+        yield "skipped and not listed:"
     yield from aligned(rows, left=(0, 1))
 
 
 def _duplicates(copies: Mapping[str, Any]) -> Iterator[str]:
     if not copies["images"]:
-        yield "duplicates: none, no stored image repeats another"
+        yield "duplicates: none"
         return
     yield (
         f"duplicates: {copies['images']:,} stored images repeat an earlier one; of them {copies['across_parts']:,} "

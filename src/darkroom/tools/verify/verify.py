@@ -1,4 +1,4 @@
-"""`darkroom verify`: checks the data and every output byte by byte, and reports every error, not only the first."""
+"""`darkroom verify`: check the data and every output byte by byte, and report all errors."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class _Params(Section):
 
 
 def read_parts(names: Sequence[str]) -> list[str]:
-    """Return the parts of params.yaml among `names`; all where none is named.
+    """Return the parts of params.yaml in `names`; all parts if `names` is empty.
 
     Raises:
         DarkroomError: params.yaml is missing or not valid, or has no such part; the message suggests the nearest name.
@@ -47,7 +47,7 @@ def verify(
         list[str] | None, Argument(metavar="PART", help="parts of params.yaml; default: all, and all outputs")
     ] = None,
 ) -> bool:
-    """Check the outputs and the tars that are indexed in place, and print the errors; return whether there is none.
+    """Check the outputs and the tars indexed in place, and print the errors; return whether there are none.
 
     Raises:
         DarkroomError: params.yaml is not valid, or has no such part.
@@ -59,7 +59,7 @@ def verify(
         if tars := in_place(name):
             read = {tar: sha256 for tar, sha256 in tars.items() if not is_remote(tar)}
             skipped = len(tars) - len(read)
-            text = f", {counted(skipped, 'remote tar')} not read: each is checked when it is fetched" if skipped else ""
+            text = f", {counted(skipped, 'remote tar')} not read: they are checked when fetched" if skipped else ""
             faults += _print(f"{name}: {counted(len(read), 'tar')} indexed in place{text}", check_in_place(name, read))
     return not faults
 
@@ -67,7 +67,7 @@ def verify(
 def _check_outputs(outputs: Sequence[Output]) -> int:
     """Check outputs, print a line for them and for each error, and return the number of errors."""
     if not outputs:
-        print("outputs: none in dvc.lock, as no stage has run")
+        print("outputs: none in dvc.lock, because no stage has run")
         return 0
     cache, written = Cache(), busy()
     unfinished = [output for output in outputs if str(output.path.absolute()) in written]
@@ -78,7 +78,7 @@ def _check_outputs(outputs: Sequence[Output]) -> int:
         faults = _print(f"outputs: {len(present)} of dvc.lock", [fault for found in checks for fault in found])
     if unfinished:
         stages = ", ".join(dict.fromkeys(output.stage for output in unfinished))
-        print(f"  being written by a running stage, so not checked: {stages}.")
+        print(f"  not checked, because a running stage writes them: {stages}.")
     if missing:
         stages = ", ".join(dict.fromkeys(output.stage for output in missing))
         print(f"  not made here, so not checked: {stages}; `dvc repro` makes them, or `dvc pull` fetches them.")
@@ -87,7 +87,7 @@ def _check_outputs(outputs: Sequence[Output]) -> int:
 
 def _print(line: str, faults: Sequence[Problem]) -> int:
     """Print what was checked and its errors, and return the number of errors."""
-    print(f"{line}: {counted(len(faults), 'fault') if faults else 'sound'}")
+    print(f"{line}: {counted(len(faults), 'error') if faults else 'ok'}")
     for fault in faults:
         print(f"  {fault}")
     return len(faults)
@@ -119,7 +119,7 @@ def check_in_place(name: str, tars: Mapping[str, str]) -> list[Problem]:
 def _check(tar: str, expected: str, remedy: str) -> list[Problem]:
     try:
         damaged = sha256_file(local_path(tar)) != expected
-        return [Problem(tar, "is damaged: its sha256 is not that of the manifest", remedy)] * damaged
+        return [Problem(tar, "is damaged: its sha256 differs from the manifest", remedy)] * damaged
     except FileNotFoundError:
         return [Problem(tar, "is missing", remedy)]
     except OSError as error:
