@@ -105,19 +105,19 @@ FAULTS = [
     (
         "train_generator.dit.diffusion",
         {"variance": "learned_range", "target": "v"},
-        "`train_generator.dit.diffusion`: target is read with objective gaussian only, and objective is flow: take",
+        "`train_generator.dit.diffusion`: target is only read with objective gaussian, but objective is flow: remove",
     ),
     (
         "train_generator.dit.diffusion",
         {"objective": "gaussian", "path": "vp"},
-        "path is read with objective flow only, and objective is gaussian: take path out",
+        "path is only read with objective flow, but objective is gaussian: remove path",
     ),
-    ("train_generator.dit.diffusion.latent_scale", 0.5, "latent_scale is read with normalise fixed only"),
-    ("sample_generator.dit.last_step", 0.1, "last_step is read with solver euler_maruyama only, and solver is euler"),
+    ("train_generator.dit.diffusion.latent_scale", 0.5, "latent_scale is only read with normalise fixed"),
+    ("sample_generator.dit.last_step", 0.1, "last_step is only read with solver euler_maruyama, but solver is euler"),
     (
         "sample_generator.dit.spacing",
         "linspace",
-        "spacing is read with solver ddim or ddpm or dpm only, and solver is euler",
+        "spacing is only read with solver ddim or ddpm or dpm, but solver is euler",
     ),
     (
         "sample_generator.common.checkpoint",
@@ -165,7 +165,7 @@ FAULTS = [
     ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, and the next smaller U-Net"),
     ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: data/embeddings: stored"),
     ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
-    ("train_decoder.unets.base.training", {"init": {}}, "`init` is none of the keys that a U-Net may have for itself"),
+    ("train_decoder.unets.base.training", {"init": {}}, "`init` is not a key that a U-Net can override"),
     ("train_decoder.unets.base.training", {"imags": 64}, "did you mean `images`?"),
     ("sample_decoder.unets.up", {"step": 4}, "did you mean `steps`?"),
     (
@@ -252,7 +252,7 @@ FAULTS = [
     (
         "sample_decoder.common",
         {"guidance_variance": True},
-        "guidance_variance is read with solver ddpm only, and solver is dpm",
+        "guidance_variance is only read with solver ddpm, but solver is dpm",
     ),
     ("train_decoder.training.init.folder", "models/x", "each U-Net has weights of its own"),
     ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
@@ -292,10 +292,10 @@ FAULTS = [
     ("ingest.splits", {"train": 0.9, "val": 0.1, "test": 0.0}, "`ingest.splits.test` is 0"),
     ("reference_stats.held_out", "train", "`reference_stats.held_out` is 'train'"),  # which the trainings saw
     ("training.bacth", 64, "unknown key `training.bacth`; did you mean `batch`?"),
-    ("training.precision", "fp23", "`training.precision` is 'fp23', and is one of fp32, bf16, fp16"),
+    ("training.precision", "fp23", "`training.precision` is 'fp23', but must be one of fp32, bf16, fp16"),
     ("training.init", {"folder": "models/x"}, "unknown key `training.init`"),
-    ("train_tokenizer.kl.training", {"threads": 4}, "`threads` is none of the keys that a kind may have for itself"),
-    ("train_tokenizer.kl.training", {"learning_rat": 4}, "`learning_rat` is none of the keys that a kind may have"),
+    ("train_tokenizer.kl.training", {"threads": 4}, "`threads` is not a key that a kind can override"),
+    ("train_tokenizer.kl.training", {"learning_rat": 4}, "`learning_rat` is not a key that a kind can override"),
     ("train_tokenizer.kl.training", {"learning_rate": -1}, "`kl.training.learning_rate`: Input should be greater than"),
     ("train_tokenizer.kl.training", {"images": 33}, "`kl.training`: images (33) must be a multiple of batch (32)"),
     ("train_generator", MISSING, "`train_generator` is missing"),
@@ -639,7 +639,7 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
     PARAMS.write_text(yaml.safe_dump(values))
     assert main(["check"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 8 and "`urls` was removed: take it out; start img2dataset yourself" in lines[7]
+    assert len(lines) == 8 and "`urls` was removed: delete it; start img2dataset yourself" in lines[7]
     for old, new in [
         ("score_dit", "score_generator"),
         ("sample_dit", "sample_generator.common"),
@@ -649,7 +649,7 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
         ("train_dit.evaluate.solver", "train_generator.dit.sampling.solver"),
         ("train_tokenizer.common", "train_tokenizer.training"),
     ]:
-        assert any(line.endswith(f"params.yaml: `{old}` is now `{new}`: write it there.") for line in lines)
+        assert any(line.endswith(f"params.yaml: `{old}` is now `{new}`: rename it.") for line in lines)
 
 
 def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
@@ -659,17 +659,17 @@ def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
     assert main(["check"]) == 1
     *lines, last = [line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines()]
     assert lines == [
-        f"`{key}` was removed, and nothing reads it: take it out."
+        f"`{key}` was removed and is no longer read: delete it."
         for key in ("training.min_improvement", "train_prior.diffusion.direction_weight")
     ]
-    assert last.startswith("`embed_clip.imported.layout` was removed: take it out; embeddings are read in")
+    assert last.startswith("`embed_clip.imported.layout` was removed: delete it; embeddings are read in")
 
 
 def test_removed_keys_name_what_takes_their_place(clone, capsys):
     change("sample_generator.dit.weaker_sigma_rel", 0.1)
     assert main(["check"]) == 1
     line = capsys.readouterr().err
-    assert "`sample_generator.dit.weaker_sigma_rel` was removed: take it out; name the folder of a weaker" in line
+    assert "`sample_generator.dit.weaker_sigma_rel` was removed: delete it; name the folder of a weaker" in line
 
 
 def test_every_new_name_is_one_of_the_schema():

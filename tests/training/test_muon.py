@@ -393,7 +393,7 @@ def test_layers_of_other_packages_that_are_several_in_one_are_marked():
 
 
 def test_chunks_without_muon_are_refused():
-    with pytest.raises(ValueError, match="muon_chunks is read with optimizer muon only"):
+    with pytest.raises(ValueError, match="muon_chunks is only read with optimizer muon"):
         training(muon_chunks=True)
 
 
