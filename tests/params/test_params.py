@@ -227,7 +227,7 @@ FAULTS = [
         "`sample_decoder.common.guidance` is 2.0, and `train_dec",
     ),
     ("sample_decoder.images", 1, "`sample_decoder.images` is 1, and scores need 2 images at least"),
-    ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, whose embeddings `embed_clip.store`"),
+    ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, but `embed_clip.store` does not"),
     (
         "train_decoder.unets.base.augment",
         {"mirror": 0.5},

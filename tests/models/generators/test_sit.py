@@ -176,7 +176,7 @@ def test_a_head_of_neither_size_is_refused(here: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"width": 32}, r"the weights of some.pt do not fit:\n  shape: dit/"),
+        ({"width": 32}, r"the weights of some.pt do not fit the model:\n  shape: dit/"),
         ({"depth": 1}, r"unexpected: dit/blocks\.1"),
     ],
 )
