@@ -1,4 +1,4 @@
-"""Tables of kinds: one readable literal names what parameters can choose, and only the chosen one is loaded."""
+"""Tables of kinds: a readable literal lists the kinds that parameters can choose; only the chosen one is loaded."""
 
 # No effect on any output: loads what a table names; the table itself and what it names are part of the fingerprint
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Kinds:
-    """Where the parts of each kind lie.
+    """The modules of the parts of each kind.
 
     The fingerprint of code (`darkroom.dag.fingerprint`) reads such tables, and the calls of `load`, from the source, so
     all arguments are literals. It puts the code of the chosen kind's parts into the files that `parts` names below

@@ -35,7 +35,7 @@ def test_equal_artifacts_have_one_identity(artifact, tmp_path_factory):
 
 
 def test_another_kind_is_refused(artifact):
-    with pytest.raises(ArtifactError, match=r"manifest\.json describes 'model' in format 2, and 'shards'"):
+    with pytest.raises(ArtifactError, match=r"manifest\.json describes 'model' in format 2, but 'shards'"):
         read_manifest(artifact, "shards")
 
 

@@ -226,7 +226,7 @@ FAULTS = [
         0.0,
         "`sample_decoder.common.guidance` is 2.0, and `train_dec",
     ),
-    ("sample_decoder.images", 1, "`sample_decoder.images` is 1, and scores need 2 images at least"),
+    ("sample_decoder.images", 1, "`sample_decoder.images` is 1, but scores need at least 2 images"),
     ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, but `embed_clip.store` does not"),
     (
         "train_decoder.unets.base.augment",

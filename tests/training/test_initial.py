@@ -222,7 +222,7 @@ class TestURL:
 
     def test_another_file_is_refused_before_reading(self, url, monkeypatch):
         monkeypatch.setattr("darkroom.training.initial.read_weights", lambda path: pytest.fail("read"))
-        with pytest.raises(DarkroomError, match=rf"has the sha256 {url[1]}, and `init.sha256`.* is {'0' * 64}"):
+        with pytest.raises(DarkroomError, match=rf"has the sha256 {url[1]}, but `init.sha256`.* is {'0' * 64}"):
             initialise({"dit": dit(1)}, init(url=url[0], sha256="0" * 64))
 
     def test_a_download_that_was_damaged_is_fetched_again(self, url, tmp_path):

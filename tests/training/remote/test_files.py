@@ -181,8 +181,8 @@ def _flip(path):
         (lambda p: (p / "manifest.json").write_text("[]"), "lists no files"),
         (lambda p: write_manifest(p, "dit", images=16, files={}), "'checkpoint' in format 2 is needed"),
         (lambda p: write_manifest(p, "checkpoint", images=24, files={}), "is for image 24"),
-        (lambda p: write_manifest(p, "checkpoint", images=16, files={"../../x": "0"}), "not a file of a checkpoint"),
-        (lambda p: write_manifest(p, "checkpoint", images=16, files={"/etc/hostname": "0"}), "not a file of a checkpoint"),
+        (lambda p: write_manifest(p, "checkpoint", images=16, files={"../../x": "0"}), "not a file of"),
+        (lambda p: write_manifest(p, "checkpoint", images=16, files={"/etc/hostname": "0"}), "not a file of"),
     ],
 )
 def test_a_damaged_one_is_skipped_and_the_one_before_taken(tmp_path, capsys, damage, sentence):
