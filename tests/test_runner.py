@@ -162,7 +162,7 @@ def test_set_threads_names_every_library(monkeypatch):
 def test_a_device_that_is_not_there_is_refused():
     from darkroom.device import set_up_device
 
-    with pytest.raises(DarkroomError, match=r"`run\.device` is cuda:1, and torch sees"):
+    with pytest.raises(DarkroomError, match=r"`run\.device` is cuda:1, but torch finds"):
         set_up_device(1, "cuda:1")
 
 

@@ -42,7 +42,7 @@ def test_another_kind_is_refused(artifact):
 def test_another_format_is_refused(artifact):
     path = artifact / "manifest.json"
     path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
-    with pytest.raises(ArtifactError, match=r"in format 1, and 'model' in format 2 is needed.*dvc repro"):
+    with pytest.raises(ArtifactError, match=r"in format 1, but 'model' in format 2 is needed.*dvc repro"):
         read_manifest(artifact, "model")
 
 

@@ -198,7 +198,7 @@ FAULTS = [
         "`sample_decoder.pictures.inpainted` is 6, and `train_decoder.unets.base.diffusion.objec",
     ),
     ("train_prior.diffusion.objective", "flow", "evaluate.solver is ddim, and diffusion.objective is flow: set"),
-    ("train_prior.diffusion.objective", "flaw", "is one of flow, gaussian; did you mean `flow`?"),
+    ("train_prior.diffusion.objective", "flaw", "must be one of flow, gaussian; did you mean `flow`?"),
     (
         "train_prior.diffusion.variance",
         "learned_range",

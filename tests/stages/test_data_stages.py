@@ -38,7 +38,7 @@ def test_a_generator_of_captions_needs_some_before_any_training(tmp_path, monkey
     read = {"dit": {"model": {"context_length": None}}}
     values["train_generator"] = {"captions": "data/shards", **read}
     catalog.run(CatalogParams.model_validate({**values, "parts": {"one": DIGITS, "two": DIGITS}}))
-    with pytest.raises(DarkroomError, match="condition` is caption, and no image of the train split has one"):
+    with pytest.raises(DarkroomError, match="condition` is caption, but no image of the train split has one"):
         catalog.run(CatalogParams.model_validate({**values, "parts": {"two": DIGITS}}))
     assert len(load_catalog().parts) == 2
     values["train_generator"] = {"captions": "data/none", **read}

@@ -110,7 +110,7 @@ def test_labels_are_numbers_of_the_catalog() -> None:
 
 
 def test_a_missing_or_unknown_label_is_refused() -> None:
-    with pytest.raises(DarkroomError, match="2 of 4 images have no label .the first is row 2"):
+    with pytest.raises(DarkroomError, match=r"2 of 4 images have no label \(the first is row 2\)"):
         label_numbers(["1", "2", None, None], CATALOG)
     told = r"but `train_x` needs labels: set `classes` to false, add labels, or set `ingest.rules"
     with pytest.raises(DarkroomError, match=told):

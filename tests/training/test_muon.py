@@ -398,7 +398,7 @@ def test_chunks_without_muon_are_refused():
 
 
 def test_a_closure_is_refused():
-    with pytest.raises(ValueError, match="no closure"):
+    with pytest.raises(ValueError, match="closures"):
         build_optimizer(nn.Linear(16, 16), training(optimizer="muon")).step(lambda: 1.0)
 
 

@@ -138,8 +138,8 @@ def message(found: Mapping[str, Sequence[str]]) -> str:
     """Return a message about outputs that are in no cache, by stage: what is wrong and what to do."""
     paths = ", ".join(path for outs in found.values() for path in outs)
     return (
-        f"DVC could not move {paths} into its cache, as when a disk is full, and only its log says so. Free some space, "
-        f"then run `dvc commit {' '.join(found)}` and the same command. Without the commit, DVC makes them again."
+        f"DVC could not move {paths} into its cache, as when a disk is full, and only its log says so. Free some "
+        f"space, then run `dvc commit {' '.join(found)}` and the same command. Without it, DVC makes them again."
     )
 
 

@@ -1,4 +1,4 @@
-"""Stage `ingest@PART`: reads a source and writes `data/shards/PART/`."""
+"""Stage `ingest@PART`: read a source and write `data/shards/PART/`."""
 
 import shutil
 from collections.abc import Mapping
@@ -81,10 +81,10 @@ def summary(manifest: Mapping[str, Any]) -> str:
     images = sum(metadata["images"] for metadata in splits.values())
     counts = ", ".join(f"{split} {splits[split]['images']:,}" for split in SPLITS)
     text = f"{images:,} images in {shards:,} shards: {counts}"
-    for action, done in (("quarantine", "left out"), ("repair", "mended"), ("keep", "kept as they are")):
+    for action, done in (("quarantine", "left out"), ("repair", "repaired"), ("keep", "kept as they are")):
         if wrong[action]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())
             text += f"\n{done}, listed in quarantine.parquet: {reasons}"
     for line in passed_over_text(passed_over(manifest["source"])):
-        text += f"\npassed over, {line}"
+        text += f"\nskipped, {line}"
     return text
