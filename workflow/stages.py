@@ -89,7 +89,7 @@ class Stages:
         return [path if Path(path).suffix else directory(path) for path in found]
 
     def file_name(self, name: str) -> str:
-        """Return what the names of a stage's logs begin with; `{item}` stands for the part or U-Net."""
+        """Return the prefix of the names of a stage's logs; `{item}` stands for the part or U-Net."""
         return file_name(name, "{item}" if spread_over(self._dvc, name) else None)
 
     def inputs(self, name: str) -> Callable[[Mapping[str, str]], list[str]]:
@@ -136,7 +136,7 @@ class Stages:
         return 0 if on_cpu or not STAGES[name].networks else processes(self._params[name])
 
     def _made(self, dep: str) -> list[str]:
-        """Return the outputs that a dependency is, contains, or lies in."""
+        """Return the outputs that overlap with a dependency."""
         return [out for out in self.all if related(dep, out)]
 
 

@@ -37,7 +37,7 @@ def trainings(above: psutil.Process) -> Iterator[psutil.Process]:
 def pass_on_sigterm(main: bool) -> None:
     """Forward SIGTERM in Snakemake's main process; its own handler, set later, stays as it is.
 
-    Python writes the number of every signal that it handles to the wake-up descriptor, whoever handles it.
+    Python writes the number of every signal that it handles to the wake-up descriptor, whichever handler runs.
     """
     if not main:
         return

@@ -16,7 +16,7 @@ class Kinds:
 
     Args:
         chosen_by: the key of params.yaml that chooses, which dvc.yaml lists under `params` of the stage `code`.
-        package: the package that the places lie in.
+        package: the package of the places.
         parts: name of each part, and what runs it: a stage, or an artifact that several stages open.
         kinds: name of each kind, and "MODULE:NAME" of each part that it has.
     """

@@ -77,7 +77,7 @@ def _note(event: str, name: str, **metadata: Any) -> None:
 
 
 def _require_cached(stage: str, item: str | None) -> None:
-    """Refuse to begin where DVC has lost what this stage reads: it would go on, and make it again another time.
+    """Raise an error if DVC has lost an input of this stage, which DVC would make again in a later run.
 
     Raises:
         DarkroomError: an input is in dvc.lock and in no cache; names it and the stage that made it.
@@ -88,7 +88,7 @@ def _require_cached(stage: str, item: str | None) -> None:
 
 
 def _require_hashed(stage: str, item: str | None) -> None:
-    """Refuse to begin with code that has changed since the engine hashed it.
+    """Raise an error if the code has changed since the engine hashed it.
 
     Raises:
         DarkroomError: names what changed.
@@ -110,7 +110,7 @@ def _without_commit() -> bool:
 
 
 def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank | None) -> int:
-    """Return in how many processes a stage runs, which params.yaml says and nobody else."""
+    """Return the number of processes of a stage, which only params.yaml sets."""
     several = stage in TRAININGS or stage in SHARED
     count = processes(section) if several else 1
     if place is not None and (started := place.size) != count:
@@ -122,9 +122,9 @@ def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank 
 
 
 def _open_log(name: str, place: Rank | None) -> TextIO:
-    """Return the log of a stage, begun anew, or where it is one of several processes, the log of its rank.
+    """Return a new log of a stage, or with several processes, the log of this rank.
 
-    A rank above 0 says nothing on the terminal: what C libraries write to it goes to the log, too.
+    A rank above 0 prints nothing on the terminal: output of C libraries also goes to the log.
     """
     if place is None or place.number == 0:
         path = LOGS / f"{name}.log"

@@ -56,7 +56,7 @@ def schema(stage: str) -> type[Section]:
 
 
 def whole() -> type[Section]:
-    """Return the class that validates the whole of params.yaml: the sections of all stages, and `training`."""
+    """Return the class that validates all of params.yaml: the sections of all stages, and `training`."""
     fields: dict[str, Any] = {"training": (SharedTraining, SharedTraining())}
     for stage in STAGES:
         for name, field in schema(stage).model_fields.items():
@@ -66,7 +66,7 @@ def whole() -> type[Section]:
 
 
 def validated(params: Mapping[str, Any]) -> Any:
-    """Return the whole of params.yaml, each training completed by the section `training`.
+    """Return all of params.yaml, with each training completed from the section `training`.
 
     Raises:
         DarkroomError: all keys with old names, or all faults, one per line.

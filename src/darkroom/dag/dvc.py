@@ -87,7 +87,7 @@ def drop(lock: dict[str, Any], kind: str, is_gone: Callable[[Any], bool], paths:
 
 
 def _dump_data(path: Any, data: Any, dumper: Callable[..., Any], fs: Any = None, **options: Any) -> None:
-    """Write data to a temporary file beside `path`, and rename it."""
+    """Write data to a temporary file next to `path`, and rename it."""
     text = io.StringIO()
     dumper(data, text, **options)
     write_bytes(Path(os.path.realpath(path)), text.getvalue().encode())

@@ -51,7 +51,7 @@ def mend() -> str:
         A message for the terminal, or "".
 
     Raises:
-        DarkroomError: it contains the markers of a git merge, which a person must resolve, or DVC's locks fail.
+        DarkroomError: it contains the markers of a git merge, which you must resolve, or DVC's locks fail.
     """
     if damage() is None and not _stuck() and all(any(folder.iterdir()) for folder in RUNS.glob("*/*/")):
         return ""
@@ -80,7 +80,7 @@ def _restore() -> str:
 
 
 def _staged() -> str:
-    """Return the text of dvc.lock in git's index; "" where there is none, or it is not complete."""
+    """Return the text of dvc.lock in git's index; "": it is missing or incomplete."""
     with suppress(OSError, UnicodeDecodeError, DarkroomError):
         done = subprocess.run(["git", "show", f":./{LOCK}"], capture_output=True)
         text = done.stdout.decode() if done.returncode == 0 else ""

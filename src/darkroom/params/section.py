@@ -81,7 +81,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Return the settings class that the key at `location` lies in, or would lie in; None: no settings class."""
+    """Return the settings class that contains the key at `location`, or would contain it; None: there is none."""
     current: Any = model
     for name in location[:-1]:
         known = isinstance(current, type) and issubclass(current, BaseModel)
@@ -128,7 +128,7 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
 
 
 def _faults(model: type[BaseModel], error: ValidationError) -> list[dict[str, Any]]:
-    """Return the faults, those of the types that a value may have, of which none fits, as one.
+    """Return the faults, with those of a union of types joined into one.
 
     pydantic puts such a type behind the key.
     """

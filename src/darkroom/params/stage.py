@@ -109,14 +109,14 @@ def paths(entry: Mapping[str, Any], kinds: Iterable[str], names: Mapping[str, An
 
 
 def related(one: str, other: str) -> bool:
-    """Return whether two paths are the same, or one lies in the other."""
+    """Return whether two paths are the same, or one contains the other."""
     first, second = _inside(one), _inside(other)
     return first.startswith(second) or second.startswith(first)
 
 
 @cache
 def _inside(path: str) -> str:
-    """Return what every path in a folder begins with, and no other; texts, since tens of thousands are compared."""
+    """Return the common prefix of all paths in a folder; strings, since tens of thousands are compared."""
     plain = os.path.normpath(path)
     return "" if plain == "." else f"{plain.rstrip('/')}/"
 

@@ -4,7 +4,7 @@ It has its own supervisor instead of torchrun, which kills its workers 30 s afte
 checkpoint, exits with 1 instead of 143 or 130, and leaves workers behind if it is killed (torch 2.15).
 
 Each rank gets its place from the variables that torch.distributed and accelerate read (RANK, WORLD_SIZE and so on),
-so a training that a person started through `torchrun` or `accelerate launch` is a rank in the same way.
+so a training started through `torchrun` or `accelerate launch` is a rank in the same way.
 """
 
 # No effect on any output: says which processes share a training, and which one this is

@@ -81,7 +81,7 @@ class Copies:
 
     @property
     def _of_held_out(self) -> bool:
-        """Whether the samples were made of held-out images: they are then near to these, and gaps say nothing."""
+        """Whether the samples were made from held-out images: they are then close to these, and gaps are meaningless."""
         return self.manifest.get("condition", "class") not in ("class", "none") or "split" in self.manifest
 
     def _panel(
@@ -256,7 +256,7 @@ def draw_neighbours(path: Path, made: ImageShards, near: Near, train: ImageShard
 
 
 def _images(shards: ImageShards, rows: Sequence[int | None]) -> NDArray[np.uint8]:
-    """Return the images of rows, uint8 (N, C, H, W); white, and opaque, where there is none."""
+    """Return the images of rows, uint8 (N, C, H, W); opaque white for missing ones."""
     found = np.full((len(rows), *shards.image_shape), 255, dtype=np.uint8)
     there = [place for place, row in enumerate(rows) if row is not None]
     if there:

@@ -81,10 +81,10 @@ def summary(manifest: Mapping[str, Any]) -> str:
     images = sum(metadata["images"] for metadata in splits.values())
     counts = ", ".join(f"{split} {splits[split]['images']:,}" for split in SPLITS)
     text = f"{images:,} images in {shards:,} shards: {counts}"
-    for action, done in (("quarantine", "left out"), ("repair", "repaired"), ("keep", "kept as they are")):
+    for action, done in (("quarantine", "left out"), ("repair", "mended"), ("keep", "kept as they are")):
         if wrong[action]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())
             text += f"\n{done}, listed in quarantine.parquet: {reasons}"
     for line in passed_over_text(passed_over(manifest["source"])):
-        text += f"\nskipped, {line}"
+        text += f"\npassed over, {line}"
     return text

@@ -113,7 +113,7 @@ def write_tensors(path: Path, tensors: Tensors) -> str:
 
 
 def _bytes(value: Tensor) -> Any:
-    """Return a tensor's values as a buffer, without a copy where it lies on the CPU in one piece."""
+    """Return a tensor's values as a buffer, without a copy if it is contiguous on the CPU."""
     return memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 

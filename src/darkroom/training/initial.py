@@ -87,7 +87,7 @@ def _compare(own: Tensors, given: Tensors, skip: list[str]) -> tuple[list[str], 
 def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
     """Load the weights that `init` names into fresh modules, in place; without a folder or URL, do nothing.
 
-    Modules are compared with the files as a whole before the first weight is copied. A tensor keeps the module's own
+    All modules are compared with the files before the first weight is copied. A tensor keeps the module's own
     dtype and device: float16 weights of the Hub become float32 parameters.
 
     Args:
@@ -199,7 +199,7 @@ def fetched(url: str, sha256: str | None, key: str = "`init.sha256`") -> Path:
         key: of params.yaml that holds it, for messages.
 
     Raises:
-        DarkroomError: the URL cannot be read or holds a password, no hash is given, or the file has another one.
+        DarkroomError: the URL cannot be read or holds a password, no hash is given, or the hash of the file differs.
     """
     require_no_password(url, "init.url")
     if sha256 is not None:

@@ -257,7 +257,7 @@ _PRIVATE = {  # wandb sends with each run what it finds of the machine: host, us
 
 
 class WandbArtifacts:
-    """A store in a project of Weights & Biases: versions of one artifact, named KEY; their metadata say which is which.
+    """A store in a project of Weights & Biases: versions of one artifact, named KEY, identified by metadata.
 
     The project is PROJECT, or ENTITY/PROJECT.
     """

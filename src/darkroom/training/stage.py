@@ -61,7 +61,7 @@ class TrainingSpec:
     open: opens the inputs, given the device of the training.
     idle: why nothing is trained; None: something is trained.
     consequence: what follows from that, for the message.
-    item: the U-Net of a stage that runs once for each, of which there is a folder in the two; None: it runs once.
+    item: the U-Net of a stage that runs once for each, with its own subfolders; None: it runs once.
     """
 
     stage: str

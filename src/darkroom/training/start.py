@@ -65,7 +65,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: OutputPa
 def _checkpoint(
     recipe: Recipe, settings: Training, run: Run, state: Path, code: dict[str, dict[str, str]], first: bool
 ) -> tuple[Path | None, bool]:
-    """Return the checkpoint to begin with, and whether other code wrote it; asked of the first process alone.
+    """Return the checkpoint to start from, and whether other code wrote it; only for the first process.
 
     It is the newest here, of `run.checkpoints_from`, or of a shorter training.
     """

@@ -159,6 +159,6 @@ def log_histogram(accelerator: Accelerator, name: str, counts: NDArray[np.int64]
 
 
 def stop_trackers(accelerator: Accelerator) -> None:
-    """Let every tracker write what it still holds."""
+    """Flush every tracker."""
     _each(accelerator, lambda tracker: tracker.finish())
     accelerator.trackers.clear()

@@ -99,7 +99,7 @@ def read_weights(path: Path) -> Tensors:
     """Return the tensors of a safetensors file, on the CPU.
 
     Raises:
-        DarkroomError: a pickle, missing, damaged, or not what its manifest says; names the file.
+        DarkroomError: the file is a pickle, missing, damaged, or differs from its manifest; names it.
     """
     require_safetensors(path.name)
     _check(path)

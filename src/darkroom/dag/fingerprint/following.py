@@ -28,7 +28,7 @@ class _Node:
     """A definition, and what it reaches directly.
 
     hashes: of its words and of the meanings of the names in them; a class also has one per method.
-    reached: what it reaches.
+    reached: the definitions that it reaches.
     tables: the module and the part of each table of kinds that it loads.
     """
 
@@ -43,7 +43,7 @@ class Closure:
 
     places: the definitions that can change an output, without those that only a kind reaches.
     tables: the module and the part of each table of kinds that they load.
-    cut: the modules marked as without effect of which more would be reached.
+    cut: the modules marked as without effect that would reach more.
     """
 
     places: frozenset[Place]
@@ -99,7 +99,7 @@ class Sources:
         return Closure(frozenset(seen), tuple(tables), frozenset(cut))
 
     def hashes(self, places: Iterable[Place]) -> dict[str, Definitions]:
-        """Return the hashes of definitions by module, and of the data files beside these modules."""
+        """Return the hashes of definitions by module, and of the data files next to these modules."""
         found: dict[str, Definitions] = {}
         for module, name in sorted(places):
             if hashes := self._node((module, name)).hashes:

@@ -105,7 +105,7 @@ def not_followed(path: Path, node: ast.AST, what: str) -> DarkroomError:
 
 
 class _Reader:
-    """Collects what definitions say in `found`, by name."""
+    """Collect the content of definitions in `found`, by name."""
 
     def __init__(self, module: str, path: Path) -> None:
         self.found: dict[str, Definition] = {}
