@@ -81,7 +81,7 @@ class Copies:
 
     @property
     def _of_held_out(self) -> bool:
-        """Whether the samples were made from held-out images: they are then close to these, and gaps are meaningless."""
+        """Whether the samples were made from held-out images: they are then close to these, so gaps mean nothing."""
         return self.manifest.get("condition", "class") not in ("class", "none") or "split" in self.manifest
 
     def _panel(
