@@ -208,7 +208,7 @@ def test_a_file_that_is_cut_short_says_so(here):
     with pytest.raises(DarkroomError, match=r"page\.pt is damaged, truncated, or not a file of torch"):
         begun(small(3), here / "page.pt")
     (here / "empty.pt").touch()
-    with pytest.raises(DarkroomError, match=r"empty\.pt is damaged .* \(0 bytes"):
+    with pytest.raises(DarkroomError, match=r"empty\.pt is damaged.* \(0 bytes"):
         begun(small(3), here / "empty.pt")
 
 
