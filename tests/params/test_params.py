@@ -224,7 +224,7 @@ FAULTS = [
     (
         "train_decoder.unets.base.diffusion.image_dropout",
         0.0,
-        "`sample_decoder.common.guidance` is 2.0, and `train_dec",
+        "`sample_decoder.common.guidance` is 2.0, but `train_dec",
     ),
     ("sample_decoder.images", 1, "`sample_decoder.images` is 1, but scores need at least 2 images"),
     ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, but `embed_clip.store` does not"),
@@ -264,7 +264,7 @@ FAULTS = [
     (
         "parts.first",
         {"source": "folder", "path": "data", "embeddings": "data/none"},
-        "`parts.first.path` is data, and Darkroom writes data/",
+        "`parts.first.path` is data, but Darkroom writes data/",
     ),
     ("parts.first", {"source": "shapes", "path": "data/none"}, "`parts.first`: shapes has no end"),
     ("parts.first", {"source": "folder", "path": "data/none"}, "`parts.first`: folder needs a path"),
@@ -276,7 +276,7 @@ FAULTS = [
     ("ingest.splits.train", 0.9, "must sum to 1"),
     ("ingest.image_size", 30, "make it a multiple of 4"),
     ("train_generator.dit.model.patch", 3, "must divide the latent's size, 8"),
-    ("sample_generator.common.images", 1, "scores need 2 images at least"),
+    ("sample_generator.common.images", 1, "scores need at least 2 images"),
     ("digits.caption", "a {colour} digit", "`digits.caption`"),
     ("digits.caption", "a {word.x} digit", "`digits.caption`"),
     ("ingest.image_size", 8, "SSIM needs at least 11 pixels"),
@@ -344,7 +344,7 @@ FITS = {
     "grids are guided where the condition is dropped": (
         {f"{BASE}.grids": {"guidance": 3.0}},
         {f"{BASE}.diffusion.image_dropout": 0.0, "sample_decoder.common.guidance": 1.0},
-        "`train_decoder.unets.base.grids.guidance` is 3.0, and `train_decoder.unets.base.diffusion.image_dropout` is",
+        "`train_decoder.unets.base.grids.guidance` is 3.0, but `train_decoder.unets.base.diffusion.image_dropout` is",
     ),
     "LPIPS of the tokenizer": (
         {**TWELVE, f"{BASE}.trained": False, f"{UP}.trained": False},
@@ -368,7 +368,7 @@ FITS = {
     "a prior that knows every text": (
         {"train_prior.diffusion.text_dropout": 0.0},
         {"sample_text.prior.guidance": 3.0},
-        "`sample_text.prior.guidance` is 3.0, and `train_prior.diffusion.text_d",
+        "`sample_text.prior.guidance` is 3.0, but `train_prior.diffusion.text_d",
     ),
     "encodings are stored for the samples": (
         {**OF_CLIP, **READS_TEXTS, "embed_clip.encodings": True},
@@ -483,13 +483,13 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
         ("      - sample_generator.common\n", "      - sample_genrator.common\n", "Did you mean `sample_generator`"),
         ("darkroom sample_generator\n", "darkroom sample\n", "the command of sample_generator"),
         ("    cmd: PYTHONPATH=src python -m darkroom sample_generator\n", "", "`sample_generator` has no command"),
-        ("      - sample_generator.common\n", "      - sample_generator: [common]\n", "must be a list of names"),
+        ("      - sample_generator.common\n", "      - sample_generator: [common]\n", "must be a list of strings"),
         ("stages:\n", "stages:\nstages_:\n", "`stages` must be a mapping"),
         ("    outs: [samples/generator]\n", "    outs: [models/generator]\n", "writes models/generator"),
         (
             "    outs: [samples/generator]\n",
             "    outs: [samples/dti]\n",
-            "score_generator depends on samples/generator, which no stage makes",
+            "score_generator depends on samples/generator, which does not exist",
         ),
     ]:
         assert old in original
