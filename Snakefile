@@ -46,6 +46,6 @@ rule stale:
 onsuccess:
     if workflow.is_main_process and Path("reports/index.html").is_file():
         print(
-            "The page: reports/index.html. `darkroom scores` prints its scores, `darkroom show` draws its pictures, "
-            "`darkroom times` says what took how long."
+            "The page: reports/index.html. `darkroom scores` prints its scores, `darkroom show` shows its pictures, "
+            "`darkroom times` lists how long each stage took."
         )

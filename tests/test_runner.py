@@ -162,7 +162,7 @@ def test_set_threads_names_every_library(monkeypatch):
 def test_a_device_that_is_not_there_is_refused():
     from darkroom.device import set_up_device
 
-    with pytest.raises(DarkroomError, match=r"`run\.device` is cuda:1, and torch sees"):
+    with pytest.raises(DarkroomError, match=r"`run\.device` is cuda:1, but torch finds"):
         set_up_device(1, "cuda:1")
 
 
@@ -219,7 +219,7 @@ def test_a_rank_that_torchrun_started_starts_no_others(training, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert training(1, accelerate="fsdp.yaml") == ["here"] and history() == ["start", "end"]
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(DarkroomError, match=r"started with 3 processes, and params\.yaml says 1: change `processes`"):
+    with pytest.raises(DarkroomError, match=r"started with 3 processes, but params\.yaml sets 1: change `processes`"):
         training(1)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetches the colour pictures of `make demo-colour`: 3,786 captioned emoji of Twemoji, 64x64 pixels, ten classes.
+"""Fetch the colour pictures of `make demo-colour`: 3,786 captioned emoji of Twemoji, 64x64 pixels, ten classes.
 
     workflow/colour_pictures.py FOLDER [PACKAGE.tgz]
 
@@ -31,14 +31,14 @@ SKIN = {
 
 
 def main(folder: Path, archive: Path | None) -> None:
-    """Write the pictures and their table into a folder, unless they are there."""
+    """Write the pictures and their table into a folder, unless they exist."""
     if (folder / TABLE).is_file():
-        print(f"{folder} is there.")
+        print(f"{folder} exists already.")
         return
     with tempfile.TemporaryDirectory() as scratch:
         archive = archive or fetched(Path(scratch))
         if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != SHA256:
-            sys.exit(f"{archive} is not {PACKAGE}: its SHA-256 is {found}, and not {SHA256}.")
+            sys.exit(f"{archive} is not {PACKAGE}: its SHA-256 is {found}, but must be {SHA256}.")
         folder.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -57,11 +57,11 @@ def main(folder: Path, archive: Path | None) -> None:
 
 
 def fetched(scratch: Path) -> Path:
-    """Return the package's archive, which npm puts into a folder after checking it."""
+    """Return the package's archive, which npm downloads into a folder and checks."""
     if shutil.which("npm") is None:
         sys.exit(
-            f"npm is not installed, which fetches {PACKAGE}: install Node.js, or fetch the package's .tgz by other "
-            "means and name it: workflow/colour_pictures.py FOLDER PACKAGE.tgz"
+            f"npm, which fetches {PACKAGE}, is not installed: install Node.js, or download the package's .tgz "
+            "and name it: workflow/colour_pictures.py FOLDER PACKAGE.tgz"
         )
     done = subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=scratch, capture_output=True, text=True)
     if done.returncode:

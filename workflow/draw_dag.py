@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/dag.svg, the stages of dvc.yaml and the edges between them, or checks that it is up to date.
+"""Draw docs/dag.svg, the stages of dvc.yaml and the edges between them, or check that it is up to date.
 
     PYTHONPATH=src python workflow/draw_dag.py [--write]
 
@@ -53,7 +53,7 @@ def read_graph(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> Graph:
     """Return the graph of the stages of dvc.yaml, without edges that a longer path implies.
 
     Raises:
-        DarkroomError: a path refers to a missing key of params.yaml, there is no stage, or the stages form a circle.
+        DarkroomError: a path refers to a missing key of params.yaml, there is no stage, or the stages form a cycle.
     """
     after = consumers(params, dvc)
     if not after:
@@ -61,7 +61,7 @@ def read_graph(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> Graph:
     graph = nx.DiGraph(after)
     if not nx.is_directed_acyclic_graph(graph):
         circle = [maker for maker, _ in nx.find_cycle(graph)]
-        raise DarkroomError(f"{DVC}: {circle[0]} depends on what is made from it: {' → '.join([*circle, circle[0]])}.")
+        raise DarkroomError(f"{DVC}: {circle[0]} depends on its own outputs: {' → '.join([*circle, circle[0]])}.")
     direct = nx.transitive_reduction(graph).edges
     over = {name: spread_over(dvc, name) for name in after}
     return Graph(
@@ -189,7 +189,7 @@ def main() -> str | None:
     if "--write" in sys.argv[1:]:
         write_bytes(PICTURE, picture)
     elif not PICTURE.is_file() or PICTURE.read_bytes() != picture:
-        return f"{PICTURE} is not the picture of {DVC}: run `make format` and commit it."
+        return f"{PICTURE} does not match {DVC}: run `make format` and commit it."
     return None
 
 

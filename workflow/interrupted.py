@@ -1,6 +1,6 @@
-"""Snakemake's marks of interrupted jobs, cleared where DVC knows better.
+"""Clear Snakemake's marks of interrupted jobs whose outputs DVC has completed.
 
-Snakemake marks each output of a job that begins, and takes the mark away when the job ends well. After an interruption
+Snakemake marks each output of a job that starts, and removes the mark when the job succeeds. After an interruption
 it would run the job again (`rerun-incomplete`), though `dvc repro` has finished the stage meanwhile.
 """
 
@@ -13,9 +13,9 @@ MARKS = Path(".snakemake/incomplete")
 
 
 def output(mark: Path) -> str | None:
-    """Return the output that a mark is of, None where its name is not one of Snakemake's.
+    """Return the output of a mark; None: its name is not one of Snakemake's.
 
-    The name is the path in URL-safe base64; what a file's name is too short for stands in folders that begin with @.
+    The name is the path in URL-safe base64; longer names are split into folders that start with @.
     """
     name = "".join(part.removeprefix("@") for part in mark.relative_to(MARKS).parts)
     try:

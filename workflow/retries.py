@@ -1,6 +1,6 @@
-"""Decides which failed jobs Snakemake starts again.
+"""Decide which failed jobs Snakemake starts again.
 
-Snakemake has one number for a rule, and `--retries` for all rules. Without `--retries`, here or in a profile,
+Snakemake has one number per rule, and `--retries` for all rules. Without `--retries`, here or in a profile,
 
 - a training, or `sample_generator`, starts again where it left a checkpoint: it continues from there. Where it has
   written none since it last failed, it would fail at the same images again, and does not start;

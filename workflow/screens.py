@@ -66,7 +66,7 @@ def lines_of(text: str) -> str:
 
 
 def main() -> None:
-    """Draw the screens whose names the command line has; default: all."""
+    """Draw the screens named on the command line; default: all."""
     FOLDER.mkdir(exist_ok=True)
     for name in sys.argv[1:] or SCREENS:
         text = lines_of(printed(SCREENS[name], STOPPED.get(name)))

@@ -2,7 +2,7 @@
 
 DVC knows by content what is out of date, Snakemake by time. So DVC is asked once, when the Snakefile is read: the
 inputs of a fresh stage are marked `ancient`, and a stale stage that waits for no other stale stage gets one more input,
-a marker that the rule `stale` makes anew on every run. From there Snakemake's own propagation does the rest.
+a marker that the rule `stale` writes on every run. Snakemake's own propagation does the rest.
 
 What DVC answers depends on the fingerprints of code. If the source changed, the stage `code` runs here first, or with
 `-n` its result is computed in memory. `code` has no rule, and its outputs are no rule's inputs.
@@ -72,7 +72,7 @@ class Stages:
         except DarkroomError as error:
             raise WorkflowError(str(error)) from error
         except OSError as error:  # of DVC's settings in HOME, most likely
-            raise WorkflowError(f"{error}. If that lies in HOME, set HOME to a folder that you can read.") from error
+            raise WorkflowError(f"{error}. If that is in HOME, set HOME to a folder that you can read.") from error
         self.names = [name for name in self._dvc["stages"] if name != CODE]
         self._stages = status.stages
         self.all = sorted(out for name, stage in status.stages.items() for out in stage.outs if name != CODE)
@@ -89,7 +89,7 @@ class Stages:
         return [path if Path(path).suffix else directory(path) for path in found]
 
     def file_name(self, name: str) -> str:
-        """Return what the names of a stage's logs begin with; `{item}` stands for the part or U-Net."""
+        """Return the prefix of the names of a stage's logs; `{item}` stands for the part or U-Net."""
         return file_name(name, "{item}" if spread_over(self._dvc, name) else None)
 
     def inputs(self, name: str) -> Callable[[Mapping[str, str]], list[str]]:
@@ -106,9 +106,9 @@ class Stages:
         return files
 
     def priority(self, name: str) -> int:
-        """Return how many trainings lie on the longest way from a stage to the end, itself included.
+        """Return the number of trainings on the longest path from a stage to the end, including itself.
 
-        What most of the time waits for then begins first.
+        Stages with the longest remaining work then start first.
         """
         return max(count for stage, count in self._ahead.items() if stage.partition("@")[0] == name)
 
@@ -136,7 +136,7 @@ class Stages:
         return 0 if on_cpu or not STAGES[name].networks else processes(self._params[name])
 
     def _made(self, dep: str) -> list[str]:
-        """Return the outputs that a dependency is, contains, or lies in."""
+        """Return the outputs that overlap with a dependency."""
         return [out for out in self.all if related(dep, out)]
 
 
@@ -146,7 +146,7 @@ def looks() -> bool:
 
 
 def _status(ask: bool) -> Status:
-    """Return what DVC finds out of date: without locks where Snakemake runs nothing, nothing where DVC is not asked."""
+    """Return what is out of date: without locks if Snakemake runs nothing, and empty if DVC is not asked."""
     if ask and looks():
         return observe()
     if ask:
@@ -155,7 +155,7 @@ def _status(ask: bool) -> Status:
 
 
 def _trainings_ahead(graph: nx.DiGraph) -> dict[str, int]:
-    """Return the trainings on the longest way from each stage on.
+    """Return the number of trainings on the longest path from each stage.
 
     graph: its edges lead from a stage to what it needs.
     """

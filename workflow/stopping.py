@@ -1,7 +1,7 @@
-"""Passes a SIGTERM to Snakemake on to the trainings that it has started.
+"""Forward a SIGTERM to Snakemake to the trainings that it has started.
 
 Snakemake answers SIGTERM by waiting for the jobs that run, which is right for a stage of minutes. A training of days
-would go on until the sender's patience ends in SIGKILL; told of the signal, it writes a checkpoint and stops.
+would go on until the sender uses SIGKILL; with the signal, it writes a checkpoint and stops.
 """
 
 import os
@@ -16,7 +16,7 @@ from darkroom.dag.stages import TRAININGS
 
 
 def is_training(words: Sequence[str]) -> bool:
-    """Return whether a command line is that of a training, and not of a shell or an engine above it."""
+    """Return whether a command line is that of a training, not of a shell or an engine above it."""
     command = list(words[1:])
     return any(
         command[at : at + 2] == ["-m", "darkroom"] and command[at + 2] in TRAININGS for at in range(len(command) - 2)
@@ -35,9 +35,9 @@ def trainings(above: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def pass_on_sigterm(main: bool) -> None:
-    """Begin to pass SIGTERM on in Snakemake's main process; its own handler, set later, stays as it is.
+    """Forward SIGTERM in Snakemake's main process; its own handler, set later, stays as it is.
 
-    Python writes the number of every signal that it handles to the wake-up descriptor, whoever handles it.
+    Python writes the number of every signal that it handles to the wake-up descriptor, whichever handler runs.
     """
     if not main:
         return

@@ -1,4 +1,4 @@
-"""Where the networks of a stage run, that they run the same way each time, and how their memory is kept."""
+"""Select the device of a stage's networks, make them deterministic, and configure memory reuse."""
 
 import ctypes
 import sys
@@ -15,10 +15,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep the memory of freed tensors for the next ones, instead of giving it back to the kernel each time.
+    """Make glibc keep the memory of freed tensors for new ones, instead of returning it to the kernel each time.
 
-    Every update asks for the same sizes again, and each page that comes anew is a fault: 5 to 9 % of the time of a
-    training on CPUs, at the same peak. Where the C library is another one, nothing happens.
+    Every update requests the same sizes again, and each new page is a fault: 5 to 9 % of the time of a training on
+    CPUs, at the same peak. With another C library this does nothing.
     """
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(_MMAP_THRESHOLD, 1 << 30)
@@ -31,10 +31,10 @@ def in_float32(device: torch.device) -> torch.autocast:
 
 
 def to_device(values: Tensor | NDArray[Any], device: torch.device) -> Tensor:
-    """Return numbers on a device, without waiting for what it computes: from the host by way of pinned memory.
+    """Copy numbers to a device without waiting for its computations: from the host through pinned memory.
 
-    A copy from any other memory of the host waits until a GPU has done all that it was given before, and so does one
-    of rows that do not lie one behind the other.
+    A copy from other host memory waits until a GPU has finished all earlier work, and so does a copy of rows that are
+    not contiguous.
     """
     tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type == "cuda" and tensor.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -48,7 +48,7 @@ def process_count() -> int:
 
 
 def of_all_processes(rows: Tensor) -> Tensor:
-    """Return the rows (N, …) of all processes, each with as many, in the order of their ranks; without a gradient."""
+    """Gather the rows (N, …) of all processes in the order of their ranks, without a gradient; N must be equal."""
     if process_count() == 1:
         return rows
     pieces = [torch.empty_like(rows) for _ in range(process_count())]
@@ -59,7 +59,7 @@ def of_all_processes(rows: Tensor) -> Tensor:
 def fill_batch(rows: torch.Tensor, batch: int) -> torch.Tensor:
     """Return at most `batch` rows, (N, ...), filled up to `batch` with the first one.
 
-    Networks see batches of one size, so that the bits of a row do not depend on how many others are requested.
+    Networks get batches of one size, so that the bits of a row do not depend on the number of other rows.
     """
     if len(rows) == batch:
         return rows
@@ -70,10 +70,10 @@ def set_up_device(threads: int, device: str) -> torch.device:
     """Fix torch's threads, deterministic algorithms and full float32, and return the device that `run.device` names.
 
     Every stage that runs a network calls this first. `auto` takes CUDA, then MPS, then the CPU. The runner has made a
-    numbered CUDA device the only one that is seen.
+    numbered CUDA device the only visible one.
 
     Raises:
-        DarkroomError: the device that was asked for is not there.
+        DarkroomError: the device is not available.
     """
     keep_freed_memory()
     torch.set_num_threads(threads)
@@ -89,6 +89,6 @@ def set_up_device(threads: int, device: str) -> torch.device:
     kind = device.partition(":")[0]
     if not found[kind]:
         raise DarkroomError(
-            f"`run.device` is {device}, and torch sees no such device: take auto or cpu in params.yaml."
+            f"`run.device` is {device}, but torch finds no such device: set it to auto or cpu in params.yaml."
         )
     return torch.device(kind)

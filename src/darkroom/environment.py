@@ -1,4 +1,4 @@
-"""What must be set before NumPy and torch are loaded: threads and devices. Part of the code of every stage."""
+"""Set threads and devices before NumPy and torch are loaded. Part of the code of every stage."""
 
 import os
 
@@ -19,9 +19,9 @@ def set_threads(count: int) -> None:
 
 
 def choose_device(device: str) -> None:
-    """Make `run.device` what torch and accelerate see, before they are loaded.
+    """Make only `run.device` visible to torch and accelerate, before they are loaded.
 
-    Again in the same process, or in one that it starts, it changes nothing.
+    Calling it again in the same process, or in one that it starts, changes nothing.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if device == "cpu":

@@ -1,4 +1,4 @@
-"""Tables of kinds: one readable literal names what parameters can choose, and only the chosen one is loaded."""
+"""Tables of kinds: a readable literal lists the kinds that parameters can choose; only the chosen one is loaded."""
 
 # No effect on any output: loads what a table names; the table itself and what it names are part of the fingerprint
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Kinds:
-    """Where the parts of each kind lie.
+    """The modules of the parts of each kind.
 
     The fingerprint of code (`darkroom.dag.fingerprint`) reads such tables, and the calls of `load`, from the source, so
     all arguments are literals. It puts the code of the chosen kind's parts into the files that `parts` names below
@@ -16,7 +16,7 @@ class Kinds:
 
     Args:
         chosen_by: the key of params.yaml that chooses, which dvc.yaml lists under `params` of the stage `code`.
-        package: the package that the places lie in.
+        package: the package of the places.
         parts: name of each part, and what runs it: a stage, or an artifact that several stages open.
         kinds: name of each kind, and "MODULE:NAME" of each part that it has.
     """

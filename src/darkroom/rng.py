@@ -26,7 +26,7 @@ def derive(seed: int, stream: str, position: int = 0) -> int:
 
 
 def generator(seed: int, stream: str, position: int = 0) -> np.random.Generator:
-    """Return the generator of one position of a stream: streams and positions are independent of each other."""
+    """Return the generator of one position of a stream; streams and positions are independent."""
     counter = np.array([0, 0, 0, position], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=_key(seed, stream), counter=counter))
 
@@ -46,7 +46,7 @@ def generators(seed: int, stream: str, positions: Iterable[int]) -> Iterator[np.
 
 
 def normal(seed: int, stream: str, positions: Sequence[int], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return standard normal noise, one block a position.
+    """Return standard normal noise, one block per position.
 
     Shape (len(positions), *shape), float32. A position's block does not depend on the other positions.
     """
@@ -59,7 +59,7 @@ def normal(seed: int, stream: str, positions: Sequence[int], shape: tuple[int, .
 def random_numbers(
     seed: int, stream: str, positions: Sequence[int], normals: int, uniforms: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Return standard normal numbers and numbers in [0, 1), so many of each a position.
+    """Return standard normal and uniform [0, 1) numbers, a fixed number of each per position.
 
     Shapes (len(positions), normals), float32, and (len(positions), uniforms), float64. All of a position's numbers come
     from one generator: moving it costs more than drawing, so this is faster than a stream for each purpose.
@@ -98,7 +98,7 @@ def _round_keys(seed: int, size: int, epoch: int) -> NDArray[np.uint64]:
 def order(seed: int, size: int, positions: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return which of `size` images stands at each position of an endless, shuffled sequence.
 
-    Position p lies in epoch p // size; each epoch is a permutation of its own and contains every image once. Memory
+    Position p lies in epoch p // size; each epoch is a separate permutation that contains every image once. Memory
     and time grow with len(positions) only: the permutation is a Feistel network with cycle-walking (Black and Rogaway,
     "Ciphers with arbitrary finite domains", 2002), never a stored list.
 
@@ -107,9 +107,9 @@ def order(seed: int, size: int, positions: Sequence[int] | NDArray[np.int64]) ->
     """
     flat = np.asarray(positions, dtype=np.int64)
     if size <= 0:
-        raise ValueError(f"an order needs at least one image, not {size}")
+        raise ValueError(f"an order needs at least one image, but size is {size}")
     if flat.size and flat.min() < 0:
-        raise ValueError("positions count from 0")
+        raise ValueError("positions must not be negative")
     rows = np.empty(flat.shape, dtype=np.int64)
     half = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
     for epoch in np.unique(flat // size):

@@ -1,4 +1,4 @@
-"""Runs the body of a stage: checks first, then threads, log and signals around it. Nothing here changes a byte."""
+"""Run the body of a stage: check its inputs, set up threads, log and signals. Nothing here changes an output."""
 
 import contextlib
 import errno
@@ -45,7 +45,7 @@ def _own_checkout() -> None:
 
 
 def machine() -> str:
-    """Return what tells this machine from others in the history: its name, processor and cores."""
+    """Return what identifies this machine in the history: its name, processor and cores."""
     found = [platform.node(), platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -54,14 +54,14 @@ def machine() -> str:
 
 
 def params_key(values: Mapping[str, Any]) -> str:
-    """Return a short hash of all that params.yaml says to a stage, `run` included: it changes times."""
+    """Return a short hash of all parameters of a stage, including `run`, which changes times."""
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_id() -> str:
-    """Return the same text for all stages of one run of an engine: the process that began it, and when.
+    """Return an id shared by all stages of one run of an engine: the process that started it, and when.
 
-    The Snakefile and the `dvc` of .venv set it, for jobs on other machines, too; else it is the process of DVC.
+    The Snakefile and the `dvc` of .venv set it, also for jobs on other machines; otherwise it is DVC's process.
     """
     if found := os.environ.get("DARKROOM_RUN"):
         return found
@@ -77,7 +77,7 @@ def _note(event: str, name: str, **metadata: Any) -> None:
 
 
 def _require_cached(stage: str, item: str | None) -> None:
-    """Refuse to begin where DVC has lost what this stage reads: it would go on, and make it again another time.
+    """Raise an error if DVC has lost an input of this stage, which DVC would make again in a later run.
 
     Raises:
         DarkroomError: an input is in dvc.lock and in no cache; names it and the stage that made it.
@@ -88,15 +88,15 @@ def _require_cached(stage: str, item: str | None) -> None:
 
 
 def _require_hashed(stage: str, item: str | None) -> None:
-    """Refuse to begin with code that has changed since the engine hashed it.
+    """Raise an error if the code has changed since the engine hashed it.
 
     Raises:
         DarkroomError: names what changed.
     """
     if "DVC_STAGE" in os.environ and (changed := changed_since(stage, item)):
         raise DarkroomError(
-            f"the code has changed since this run began ({'; '.join(changed[:4])}), and the result would be recorded "
-            "with the code before: run the same command again."
+            f"the code has changed since this run started ({'; '.join(changed[:4])}), so the result would be recorded "
+            "with the earlier code: run the same command again."
         )
 
 
@@ -110,21 +110,21 @@ def _without_commit() -> bool:
 
 
 def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank | None) -> int:
-    """Return in how many processes a stage runs, which params.yaml says and nobody else."""
+    """Return the number of processes of a stage, which only params.yaml sets."""
     several = stage in TRAININGS or stage in SHARED
     count = processes(section) if several else 1
     if place is not None and (started := place.size) != count:
-        where = f"{PARAMS} says {count}: change `processes` there" if several else "it runs in one"
-        raise DarkroomError(f"{stage} was started with {started} processes, and {where}.")
+        where = f"{PARAMS} sets {count}: change `processes` there" if several else "it runs in one"
+        raise DarkroomError(f"{stage} was started with {started} processes, but {where}.")
     if count > 1 and device not in ("auto", "cpu", "cuda"):
-        raise DarkroomError(f"`run.device` is {device}, which {count} processes cannot share: take auto, cpu or cuda.")
+        raise DarkroomError(f"`run.device` is {device}, which {count} processes cannot share: use auto, cpu or cuda.")
     return count
 
 
 def _open_log(name: str, place: Rank | None) -> TextIO:
-    """Return the log of a stage, begun anew, or where it is one of several processes, the log of its rank.
+    """Return a new log of a stage, or with several processes, the log of this rank.
 
-    A rank above 0 says nothing on the terminal: what C libraries write to it goes to the log, too.
+    A rank above 0 prints nothing on the terminal: output of C libraries also goes to the log.
     """
     if place is None or place.number == 0:
         path = LOGS / f"{name}.log"
@@ -150,12 +150,12 @@ def _body(stage: str, item: str | None, params: Any, count: int, place: Rank | N
 
 
 def run_stage(stage: str, item: str | None) -> None:
-    """Run one stage's body in the root of a clone, as its entry in dvc.yaml says.
+    """Run the body of a stage in the root of a clone, as its entry in dvc.yaml says.
 
     Raises:
-        DarkroomError: the code is not this checkout's, params.yaml or dvc.yaml is not valid, or the body says what is
-            wrong with its inputs.
-        SystemExit: 143 or 130 after SIGTERM or Ctrl-C; 1 in a rank, after it has left its error for its supervisor.
+        DarkroomError: the code is not this checkout's, params.yaml or dvc.yaml is not valid, or the body
+            raised an error about its inputs.
+        SystemExit: 143 or 130 after SIGTERM or Ctrl-C; 1 in a rank, after it reported its error to its supervisor.
     """
     place = rank()
     supervised = place is not None and place.supervisor is not None
@@ -222,7 +222,7 @@ def _faults(log: TextIO, says: bool) -> Iterator[None]:
             raise
         raise DarkroomError(
             f"the disk is full ({error.filename or Path.cwd()}: {error.strerror}): free some space and run the same "
-            "command again; nothing half-written was left behind."
+            "command again. No partial files were left behind."
         ) from error
     except Exception:
         traceback.print_exc(file=log)

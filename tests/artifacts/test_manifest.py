@@ -35,14 +35,14 @@ def test_equal_artifacts_have_one_identity(artifact, tmp_path_factory):
 
 
 def test_another_kind_is_refused(artifact):
-    with pytest.raises(ArtifactError, match=r"manifest\.json describes 'model' in format 2, and 'shards'"):
+    with pytest.raises(ArtifactError, match=r"manifest\.json describes 'model' in format 2, but 'shards'"):
         read_manifest(artifact, "shards")
 
 
 def test_another_format_is_refused(artifact):
     path = artifact / "manifest.json"
     path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
-    with pytest.raises(ArtifactError, match=r"in format 1, and 'model' in format 2 is needed.*dvc repro"):
+    with pytest.raises(ArtifactError, match=r"in format 1, but 'model' in format 2 is needed.*dvc repro"):
         read_manifest(artifact, "model")
 
 

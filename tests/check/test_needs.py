@@ -88,9 +88,9 @@ def test_a_split_with_too_few_images_is_named_with_its_key(changes, images, capt
         ),
         (
             {"ingest.splits": {"train": 0.9, "val": 0.1, "test": 0}},
-            "`reference_stats.held_out` needs images of the split test, and `ingest.splits.test` is 0: give it a fra",
+            "`reference_stats.held_out` needs images of the split test, but `ingest.splits.test` is 0: set it abov",
         ),
-        ({"sample_text.images": 1}, "`sample_text.images` is 1, and scores need 2 images at least"),
+        ({"sample_text.images": 1}, "`sample_text.images` is 1, but scores need at least 2 images"),
     ],
 )
 def test_what_params_say_is_known_before_any_work(clone: Path, changes, sentence) -> None:

@@ -161,10 +161,10 @@ def test_check_knows_the_commands_paths_and_folders_of_each_item():
         with pytest.raises(DarkroomError, match=re.escape(sentence)):
             checking.check()
     change("dvc.yaml", "stages", "train_nets", value={**ENTRY, "foreach": "${parts}"})
-    with pytest.raises(DarkroomError, match=r"`foreach` of train_nets is \$\{parts\}, and must be \$\{train_nets.nets"):
+    with pytest.raises(DarkroomError, match=r"`foreach` of train_nets is \$\{parts\}, but must be \$\{train_nets.nets"):
         checking.check()
     change("dvc.yaml", "stages", "train_nets", value=ENTRY["do"])
-    with pytest.raises(DarkroomError, match=r"`foreach` of train_nets is none, and must be"):
+    with pytest.raises(DarkroomError, match=r"`foreach` of train_nets is none, but must be"):
         checking.check()
 
 

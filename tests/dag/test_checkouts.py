@@ -27,5 +27,5 @@ def test_a_home_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     sandbox = Sandbox.clone_toy(tmp_path / "clone")
     sandbox.environment |= {"HOME": os.devnull}
     del sandbox.environment["DVC_GLOBAL_CONFIG_DIR"]
-    with pytest.raises(AssertionError, match=r"'/dev/null/.*'\. If that lies in HOME, set HOME to a folder"):
+    with pytest.raises(AssertionError, match=r"'/dev/null/.*'\. If that is in HOME, set HOME to a folder"):
         sandbox.snakemake("--dry-run")

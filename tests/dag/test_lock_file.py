@@ -93,7 +93,7 @@ def test_that_of_the_index_comes_back_byte_for_byte(clone, left: str) -> None:
     LOCK.write_text(left)
     assert recorded() == {} and damage()
     message = mend()
-    assert "was cut short" in message and str(BROKEN) in message and "as git's index has it" in message
+    assert "was truncated" in message and str(BROKEN) in message and "from git's index" in message
     assert LOCK.read_text() == SMALL and BROKEN.read_text() == left
     assert mend() == "" and damage() is None
     LOCK.unlink()
@@ -103,7 +103,7 @@ def test_that_of_the_index_comes_back_byte_for_byte(clone, left: str) -> None:
 def test_nobody_gets_one_that_belongs_elsewhere(clone) -> None:
     assert mend() == "" and not LOCK.exists()  # a new project
     LOCK.write_text("")
-    assert "DVC begins without" in mend() and not LOCK.exists()
+    assert "DVC starts without" in mend() and not LOCK.exists()
     LOCK.write_text(SMALL)
     commit("results")
     git("rm", "--quiet", "--cached", str(LOCK))
@@ -116,7 +116,7 @@ def test_a_merge_is_for_the_person(clone, capsys, monkeypatch) -> None:
     LOCK.write_text(merged)
     monkeypatch.setattr("darkroom.tools.check.check_params", lambda *options: "valid")
     assert main(["check"]) == 1
-    assert "dvc.lock, line 7: git left the marker of a merge" in capsys.readouterr().err
+    assert "dvc.lock, line 7: this is a merge conflict marker" in capsys.readouterr().err
     with pytest.raises(DarkroomError, match=r"dvc\.lock, line 7"):
         mend()
     assert LOCK.read_text() == merged

@@ -62,7 +62,7 @@ def test_check_refuses_a_command_that_holds_a_value(clone: Path) -> None:
     dvc = read_yaml(DVC)
     dvc["stages"]["train_generator"]["cmd"] += " --depth ${train_generator.dit.model.depth}"
     DVC.write_text(yaml.safe_dump(dvc))
-    with pytest.raises(DarkroomError, match=r"command of train_generator is .*, and must be `PYTHONPATH=src python"):
+    with pytest.raises(DarkroomError, match=r"command of train_generator is .*, but must be `PYTHONPATH=src python"):
         check()
 
 

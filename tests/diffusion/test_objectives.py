@@ -177,7 +177,7 @@ def test_keys_of_one_objective_are_known_by_their_descriptions():
         if name != "objective"
     }
     assert {name: ("objective", each[1]) for name, each in said.items() if each} == READ_WITH_OBJECTIVE
-    with pytest.raises(ValueError, match="min_snr is read with objective gaussian only, and objective is flow"):
+    with pytest.raises(ValueError, match="min_snr is only read with objective gaussian, but objective is flow"):
         DiTDiffusion(objective="flow", min_snr=5.0)
 
 

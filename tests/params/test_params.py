@@ -105,19 +105,19 @@ FAULTS = [
     (
         "train_generator.dit.diffusion",
         {"variance": "learned_range", "target": "v"},
-        "`train_generator.dit.diffusion`: target is read with objective gaussian only, and objective is flow: take",
+        "`train_generator.dit.diffusion`: target is only read with objective gaussian, but objective is flow: remove",
     ),
     (
         "train_generator.dit.diffusion",
         {"objective": "gaussian", "path": "vp"},
-        "path is read with objective flow only, and objective is gaussian: take path out",
+        "path is only read with objective flow, but objective is gaussian: remove path",
     ),
-    ("train_generator.dit.diffusion.latent_scale", 0.5, "latent_scale is read with normalise fixed only"),
-    ("sample_generator.dit.last_step", 0.1, "last_step is read with solver euler_maruyama only, and solver is euler"),
+    ("train_generator.dit.diffusion.latent_scale", 0.5, "latent_scale is only read with normalise fixed"),
+    ("sample_generator.dit.last_step", 0.1, "last_step is only read with solver euler_maruyama, but solver is euler"),
     (
         "sample_generator.dit.spacing",
         "linspace",
-        "spacing is read with solver ddim or ddpm or dpm only, and solver is euler",
+        "spacing is only read with solver ddim or ddpm or dpm, but solver is euler",
     ),
     (
         "sample_generator.common.checkpoint",
@@ -165,7 +165,7 @@ FAULTS = [
     ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, and the next smaller U-Net"),
     ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: data/embeddings: stored"),
     ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
-    ("train_decoder.unets.base.training", {"init": {}}, "`init` is none of the keys that a U-Net may have for itself"),
+    ("train_decoder.unets.base.training", {"init": {}}, "`init` is not a key that a U-Net can override"),
     ("train_decoder.unets.base.training", {"imags": 64}, "did you mean `images`?"),
     ("sample_decoder.unets.up", {"step": 4}, "did you mean `steps`?"),
     (
@@ -198,7 +198,7 @@ FAULTS = [
         "`sample_decoder.pictures.inpainted` is 6, and `train_decoder.unets.base.diffusion.objec",
     ),
     ("train_prior.diffusion.objective", "flow", "evaluate.solver is ddim, and diffusion.objective is flow: set"),
-    ("train_prior.diffusion.objective", "flaw", "is one of flow, gaussian; did you mean `flow`?"),
+    ("train_prior.diffusion.objective", "flaw", "must be one of flow, gaussian; did you mean `flow`?"),
     (
         "train_prior.diffusion.variance",
         "learned_range",
@@ -224,10 +224,10 @@ FAULTS = [
     (
         "train_decoder.unets.base.diffusion.image_dropout",
         0.0,
-        "`sample_decoder.common.guidance` is 2.0, and `train_dec",
+        "`sample_decoder.common.guidance` is 2.0, but `train_dec",
     ),
-    ("sample_decoder.images", 1, "`sample_decoder.images` is 1, and scores need 2 images at least"),
-    ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, whose embeddings `embed_clip.store`"),
+    ("sample_decoder.images", 1, "`sample_decoder.images` is 1, but scores need at least 2 images"),
+    ("embed_clip.store", ["train", "val"], "`sample_decoder.split` is test, but `embed_clip.store` does not"),
     (
         "train_decoder.unets.base.augment",
         {"mirror": 0.5},
@@ -252,7 +252,7 @@ FAULTS = [
     (
         "sample_decoder.common",
         {"guidance_variance": True},
-        "guidance_variance is read with solver ddpm only, and solver is dpm",
+        "guidance_variance is only read with solver ddpm, but solver is dpm",
     ),
     ("train_decoder.training.init.folder", "models/x", "each U-Net has weights of its own"),
     ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
@@ -264,7 +264,7 @@ FAULTS = [
     (
         "parts.first",
         {"source": "folder", "path": "data", "embeddings": "data/none"},
-        "`parts.first.path` is data, and Darkroom writes data/",
+        "`parts.first.path` is data, but Darkroom writes data/",
     ),
     ("parts.first", {"source": "shapes", "path": "data/none"}, "`parts.first`: shapes has no end"),
     ("parts.first", {"source": "folder", "path": "data/none"}, "`parts.first`: folder needs a path"),
@@ -276,7 +276,7 @@ FAULTS = [
     ("ingest.splits.train", 0.9, "must sum to 1"),
     ("ingest.image_size", 30, "make it a multiple of 4"),
     ("train_generator.dit.model.patch", 3, "must divide the latent's size, 8"),
-    ("sample_generator.common.images", 1, "scores need 2 images at least"),
+    ("sample_generator.common.images", 1, "scores need at least 2 images"),
     ("digits.caption", "a {colour} digit", "`digits.caption`"),
     ("digits.caption", "a {word.x} digit", "`digits.caption`"),
     ("ingest.image_size", 8, "SSIM needs at least 11 pixels"),
@@ -292,10 +292,10 @@ FAULTS = [
     ("ingest.splits", {"train": 0.9, "val": 0.1, "test": 0.0}, "`ingest.splits.test` is 0"),
     ("reference_stats.held_out", "train", "`reference_stats.held_out` is 'train'"),  # which the trainings saw
     ("training.bacth", 64, "unknown key `training.bacth`; did you mean `batch`?"),
-    ("training.precision", "fp23", "`training.precision` is 'fp23', and is one of fp32, bf16, fp16"),
+    ("training.precision", "fp23", "`training.precision` is 'fp23', but must be one of fp32, bf16, fp16"),
     ("training.init", {"folder": "models/x"}, "unknown key `training.init`"),
-    ("train_tokenizer.kl.training", {"threads": 4}, "`threads` is none of the keys that a kind may have for itself"),
-    ("train_tokenizer.kl.training", {"learning_rat": 4}, "`learning_rat` is none of the keys that a kind may have"),
+    ("train_tokenizer.kl.training", {"threads": 4}, "`threads` is not a key that a kind can override"),
+    ("train_tokenizer.kl.training", {"learning_rat": 4}, "`learning_rat` is not a key that a kind can override"),
     ("train_tokenizer.kl.training", {"learning_rate": -1}, "`kl.training.learning_rate`: Input should be greater than"),
     ("train_tokenizer.kl.training", {"images": 33}, "`kl.training`: images (33) must be a multiple of batch (32)"),
     ("train_generator", MISSING, "`train_generator` is missing"),
@@ -344,7 +344,7 @@ FITS = {
     "grids are guided where the condition is dropped": (
         {f"{BASE}.grids": {"guidance": 3.0}},
         {f"{BASE}.diffusion.image_dropout": 0.0, "sample_decoder.common.guidance": 1.0},
-        "`train_decoder.unets.base.grids.guidance` is 3.0, and `train_decoder.unets.base.diffusion.image_dropout` is",
+        "`train_decoder.unets.base.grids.guidance` is 3.0, but `train_decoder.unets.base.diffusion.image_dropout` is",
     ),
     "LPIPS of the tokenizer": (
         {**TWELVE, f"{BASE}.trained": False, f"{UP}.trained": False},
@@ -368,7 +368,7 @@ FITS = {
     "a prior that knows every text": (
         {"train_prior.diffusion.text_dropout": 0.0},
         {"sample_text.prior.guidance": 3.0},
-        "`sample_text.prior.guidance` is 3.0, and `train_prior.diffusion.text_d",
+        "`sample_text.prior.guidance` is 3.0, but `train_prior.diffusion.text_d",
     ),
     "encodings are stored for the samples": (
         {**OF_CLIP, **READS_TEXTS, "embed_clip.encodings": True},
@@ -483,13 +483,13 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
         ("      - sample_generator.common\n", "      - sample_genrator.common\n", "Did you mean `sample_generator`"),
         ("darkroom sample_generator\n", "darkroom sample\n", "the command of sample_generator"),
         ("    cmd: PYTHONPATH=src python -m darkroom sample_generator\n", "", "`sample_generator` has no command"),
-        ("      - sample_generator.common\n", "      - sample_generator: [common]\n", "must be a list of names"),
+        ("      - sample_generator.common\n", "      - sample_generator: [common]\n", "must be a list of strings"),
         ("stages:\n", "stages:\nstages_:\n", "`stages` must be a mapping"),
         ("    outs: [samples/generator]\n", "    outs: [models/generator]\n", "writes models/generator"),
         (
             "    outs: [samples/generator]\n",
             "    outs: [samples/dti]\n",
-            "score_generator depends on samples/generator, which no stage makes",
+            "score_generator depends on samples/generator, which does not exist",
         ),
     ]:
         assert old in original
@@ -639,7 +639,7 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
     PARAMS.write_text(yaml.safe_dump(values))
     assert main(["check"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 8 and "`urls` was removed: take it out; start img2dataset yourself" in lines[7]
+    assert len(lines) == 8 and "`urls` was removed: delete it; start img2dataset yourself" in lines[7]
     for old, new in [
         ("score_dit", "score_generator"),
         ("sample_dit", "sample_generator.common"),
@@ -649,7 +649,7 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
         ("train_dit.evaluate.solver", "train_generator.dit.sampling.solver"),
         ("train_tokenizer.common", "train_tokenizer.training"),
     ]:
-        assert any(line.endswith(f"params.yaml: `{old}` is now `{new}`: write it there.") for line in lines)
+        assert any(line.endswith(f"params.yaml: `{old}` is now `{new}`: rename it.") for line in lines)
 
 
 def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
@@ -658,9 +658,9 @@ def test_removed_keys_are_answered_in_one_sentence(clone, capsys):
     change("embed_clip", {"imported": {"layout": "dalle2"}})
     assert main(["check"]) == 1
     lines = sorted(line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines())
-    assert lines[0].startswith("`embed_clip.imported.layout` was removed: take it out; embeddings are read in")
+    assert lines[0].startswith("`embed_clip.imported.layout` was removed: delete it; embeddings are read in")
     assert lines[1:] == [
-        f"`{key}` was removed, and nothing reads it: take it out."
+        f"`{key}` was removed and is no longer read: delete it."
         for key in ("train_prior.diffusion.direction_weight", "training.min_improvement")
     ]
 
@@ -669,7 +669,7 @@ def test_removed_keys_name_what_takes_their_place(clone, capsys):
     change("sample_generator.dit.weaker_sigma_rel", 0.1)
     assert main(["check"]) == 1
     line = capsys.readouterr().err
-    assert "`sample_generator.dit.weaker_sigma_rel` was removed: take it out; name the folder of a weaker" in line
+    assert "`sample_generator.dit.weaker_sigma_rel` was removed: delete it; name the folder of a weaker" in line
 
 
 def test_every_new_name_is_one_of_the_schema():

@@ -145,12 +145,12 @@ def test_ranks_that_had_not_begun_to_train_end_by_the_signal(start, tmp_path):
 @pytest.mark.parametrize(
     ("story", "sentence", "trace"),
     [
-        ("killed", r"rank 1 of 2 was ended by SIGKILL \(.*memory.*\), and the others were stopped\. The same comm", ""),
+        ("killed", r"rank 1 of 2 was ended by SIGKILL \(.*memory.*\), so the others were stopped\. The same comm", ""),
         ("early, killed", r"rank 1 of 2 was ended by SIGKILL", ""),
         ("word", r"rank 1 of 2: only I saw it$", ""),
         ("all say", r"^all saw it$", ""),
-        ("fault", r"^rank 1 of 2 failed, and the others were stopped\. The same command continues from the l", "boom"),
-        ("code", r"^rank 1 of 2 ended with 3, and the others were stopped\. The same command continues", ""),
+        ("fault", r"^rank 1 of 2 failed, so the others were stopped\. The same command continues from the l", "boom"),
+        ("code", r"^rank 1 of 2 exited with 3, so the others were stopped\. The same command continues", ""),
     ],
 )
 def test_one_sentence_says_which_rank_failed_and_how(start, tmp_path, story, sentence, trace):

@@ -152,7 +152,7 @@ def test_committed_picture_is_up_to_date_and_a_stale_one_is_found(
     assert run() is None
     text = Path("dvc.yaml").read_text()
     Path("dvc.yaml").write_text(re.sub("desc: Write the page.", "desc: Write a page.", text))
-    assert "is not the picture of dvc.yaml" in (run() or "")
+    assert "does not match dvc.yaml" in (run() or "")
     assert run("--write") is None and run() is None
     Path("docs/dag.svg").unlink()
     assert run() is not None

@@ -38,7 +38,7 @@ def test_a_generator_of_captions_needs_some_before_any_training(tmp_path, monkey
     read = {"dit": {"model": {"context_length": None}}}
     values["train_generator"] = {"captions": "data/shards", **read}
     catalog.run(CatalogParams.model_validate({**values, "parts": {"one": DIGITS, "two": DIGITS}}))
-    with pytest.raises(DarkroomError, match="condition` is caption, and no image of the train split has one"):
+    with pytest.raises(DarkroomError, match="condition` is caption, but no image of the train split has one"):
         catalog.run(CatalogParams.model_validate({**values, "parts": {"two": DIGITS}}))
     assert len(load_catalog().parts) == 2
     values["train_generator"] = {"captions": "data/none", **read}
@@ -71,7 +71,7 @@ def test_one_of_every_few_images_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     keys = [key for split in manifest["splits"] for key in ImageShards.open_parts(["some"], split).keys]
     assert sorted(keys) == [f"digits-{number:04d}" for number in range(3, 100, 10)]
     assert manifest["source"]["every"] == 10 and "one in 10 of images 3 to 99 of digits" in capsys.readouterr().out
-    with pytest.raises(ValidationError, match="webdataset reads all from start to stop: set every to 1"):
+    with pytest.raises(ValidationError, match="webdataset reads all shards from start to stop: set every to 1"):
         Part(source="webdataset", path="laion", every=2)
 
 

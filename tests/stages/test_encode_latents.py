@@ -222,7 +222,7 @@ def test_a_codebook_of_another_width_is_refused(codes: None, monkeypatch: pytest
 
 def test_a_tokenizer_without_codes_is_refused(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
     add_tokenizer(monkeypatch, "patches", Gaussians)
-    with pytest.raises(DarkroomError, match=r"`encode_latents\.latents` is codes, and the tokenizer .* has none"):
+    with pytest.raises(DarkroomError, match=r"`encode_latents\.latents` is codes, but the tokenizer .* has none"):
         stored("codes")
 
 

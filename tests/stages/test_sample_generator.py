@@ -427,7 +427,7 @@ def test_a_classifier_that_does_not_fit_is_refused(model: Path) -> None:
     write_manifest(Path("models/classifier"), "classifier", trained=False, reason="of the weather", files={})
     with pytest.raises(DarkroomError, match="which was not trained, because of the weather"):
         shards({"classifier_scale": 1.0, "classifier": "models/classifier"})
-    with pytest.raises(ValueError, match="classifier_scale is read with classifier only"):
+    with pytest.raises(ValueError, match="classifier_scale is only read with classifier"):
         given({"classifier_scale": 1.0})
 
 

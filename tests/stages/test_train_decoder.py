@@ -251,7 +251,7 @@ def test_scores_while_training_need_images_of_the_validation_split(clone: Path) 
     with pytest.raises(DarkroomError, match=r"has 3 images.*ingest.splits.val"):
         UNetEvaluation.open(asked, load_catalog(), 3, device)
     assert UNetEvaluation.open(Evaluate(), load_catalog(), 3, device) is None
-    with pytest.raises(ValueError, match="extractor must be named"):
+    with pytest.raises(ValueError, match="extractor must be set"):
         Evaluate(every=8)
 
 

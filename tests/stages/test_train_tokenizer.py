@@ -116,6 +116,6 @@ def test_images_without_labels_are_refused_with_the_way_out():
     shutil.rmtree("data/selection")
     Path("data/selection").mkdir()
     write_selection(Path("data/selection"), ["first", "second"])
-    told = r"`train_tokenizer\.vq_ar` needs labels: set `train_tokenizer\.vq_ar\.classes` to false, give labels"
+    told = r"`train_tokenizer\.vq_ar` needs labels: set `train_tokenizer\.vq_ar\.classes` to false, add labels"
     with pytest.raises(DarkroomError, match=told):
         trained("vq_ar", classes=True)

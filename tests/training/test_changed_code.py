@@ -50,7 +50,7 @@ def test_other_code_begins_anew_and_says_what_changed_and_what_it_costs(tmp_path
     done = trained(tmp_path, NEW)
     told = capsys.readouterr().out
     assert "darkroom.models.tokenizers.kl.recipe: KLRecipe.loss changed" in told
-    assert "`run.changed_code` is restart: the 32 images trained before are left in" in told
+    assert "`run.changed_code` is restart: the checkpoints of 32 images are kept in" in told
     assert "resumes at image" not in told and done.metadata().get("code_changed_at") is None
     assert weights(done) == weights(trained(tmp_path / "alone", NEW))
 
@@ -75,7 +75,7 @@ def test_an_edit_that_is_undone_finds_its_checkpoints_again(tmp_path, capsys):
     capsys.readouterr()
     trained(tmp_path, OLD, **kept)
     told = capsys.readouterr().out
-    assert f"the checkpoints of {aside.name} are taken up again" in told and "resumes at image 32" in told
+    assert f"continuing from the checkpoints of {aside.name}" in told and "resumes at image 32" in told
     assert not aside.exists() and len(list(state.glob("code-*/images-*"))) >= 1, "those of the edit are kept, too"
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_checkpoint_is_not_chosen(tmp_path, capsys):
     for folder in checkpoint.folders(state):
         (folder / "manifest.json").write_text("{}")
     assert choose_checkpoint(state, NEW, "resume")[0] is None
-    assert "is damaged and set aside" in capsys.readouterr().out
+    assert "is damaged and was renamed" in capsys.readouterr().out
     assert not list(Path(state).glob("code-*"))
 
 

@@ -110,12 +110,12 @@ def test_labels_are_numbers_of_the_catalog() -> None:
 
 
 def test_a_missing_or_unknown_label_is_refused() -> None:
-    with pytest.raises(DarkroomError, match="2 of 4 images have no label, the first is row 2"):
+    with pytest.raises(DarkroomError, match=r"2 of 4 images have no label \(the first is row 2\)"):
         label_numbers(["1", "2", None, None], CATALOG)
-    told = r"and `train_x` needs labels: set `classes` to false, give labels, or set `ingest.rules"
+    told = r"but `train_x` needs labels: set `classes` to false, add labels, or set `ingest.rules"
     with pytest.raises(DarkroomError, match=told):
         label_numbers([None], CATALOG, None, "`train_x`", "set `classes` to false")
-    with pytest.raises(DarkroomError, match="and `train_x` needs labels: give labels, or"):
+    with pytest.raises(DarkroomError, match="but `train_x` needs labels: add labels, or"):
         label_numbers([None], CATALOG, None, "`train_x`")
     with pytest.raises(DarkroomError, match="'owl' is not in"):
         label_numbers(["1", "owl"], CATALOG)

@@ -66,7 +66,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_taken(tmp_path, un
     recipe = Toy()
     resumed = train(recipe, training(), run(), places(tmp_path))
     assert recipe.seen == list(range(56, 64)) and weights(resumed) == undisturbed[0]
-    assert "damaged and set aside" in capsys.readouterr().out
+    assert "damaged and was renamed" in capsys.readouterr().out
     assert (tmp_path / "state" / f"damaged-{newest.name}").is_dir()
 
 
@@ -214,7 +214,7 @@ def test_a_picture_that_fails_loses_no_training(tmp_path, capsys, undisturbed):
     recipe = Toy()
     recipe.preview = lambda: torch.zeros(0).reshape(0, -1)
     trainer = train(recipe, training(), run(grid_every=32), places(tmp_path))
-    assert "no grid at image 32" in capsys.readouterr().out and weights(trainer) == undisturbed[0]
+    assert "cannot write the grid at image 32" in capsys.readouterr().out and weights(trainer) == undisturbed[0]
     assert all(module.training for module in recipe.modules.values())
 
 

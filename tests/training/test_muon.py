@@ -393,12 +393,12 @@ def test_layers_of_other_packages_that_are_several_in_one_are_marked():
 
 
 def test_chunks_without_muon_are_refused():
-    with pytest.raises(ValueError, match="muon_chunks is read with optimizer muon only"):
+    with pytest.raises(ValueError, match="muon_chunks is only read with optimizer muon"):
         training(muon_chunks=True)
 
 
 def test_a_closure_is_refused():
-    with pytest.raises(ValueError, match="no closure"):
+    with pytest.raises(ValueError, match="closures"):
         build_optimizer(nn.Linear(16, 16), training(optimizer="muon")).step(lambda: 1.0)
 
 

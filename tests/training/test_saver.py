@@ -155,7 +155,7 @@ def test_a_copy_elsewhere_that_fails_is_told_and_stops_nothing(tmp_path, capsys)
     made.save(8, groups(), {}, wait=True)
     made.close()
     said = capsys.readouterr().out
-    assert "images-000000000008 is written here, and could not be copied: images-000000000008: no network" in said
+    assert "images-000000000008 was written here, but could not be copied: images-000000000008: no network" in said
     assert checkpoint.newest(tmp_path) is not None
 
 
@@ -187,7 +187,7 @@ def test_a_flipped_letter_in_a_manifest_sets_the_checkpoint_aside(tmp_path, old,
     assert old in manifest.read_text()
     manifest.write_text(manifest.read_text().replace(old, new))
     assert checkpoint.newest(tmp_path / "state").name == "images-000000000056"
-    assert "images-000000000064 is damaged and set aside" in capsys.readouterr().out
+    assert "images-000000000064 is damaged and was renamed" in capsys.readouterr().out
 
 
 def test_a_slow_place_elsewhere_keeps_nobody_waiting_and_gets_the_last_one(tmp_path):

@@ -86,7 +86,7 @@ def test_a_schedule_may_end_before_the_training(schedule):
 
 @pytest.mark.parametrize(
     ("schedule", "images", "said"),
-    [("constant", 600, "is read with schedule"), ("cosine", 200, "must be above warmup"), ("cosine", 1010, "at most")],
+    [("constant", 600, "read with schedule"), ("cosine", 200, "must be above warmup"), ("cosine", 1010, "at most")],
 )
 def test_an_end_that_no_schedule_can_have_is_refused(schedule, images, said):
     with pytest.raises(ValueError, match=said):

@@ -77,7 +77,7 @@ def test_what_changes_while_a_stage_runs_is_named_unless_dvc_ignores_it(project)
     (project / "code/__pycache__/model.pyc").write_text("1")
     inputs.require_same()
     (project / "code/inner/a.py").write_text("22")
-    with pytest.raises(DarkroomError, match=r"edited while train_generator ran: code has changed\."):
+    with pytest.raises(DarkroomError, match=r"train_generator changed while it ran: code has changed\."):
         inputs.require_same()
 
 

@@ -104,7 +104,7 @@ def test_a_recipe_that_draws_nothing_has_none_and_a_failure_costs_no_training(tm
             raise RuntimeError("no room")
 
     train(Failing(), training(), run(), places(tmp_path))
-    assert "nothing in the strip at image 8: no room" in capsys.readouterr().out
+    assert "cannot draw the strip at image 8: no room" in capsys.readouterr().out
     for folder in (tmp_path / "none", tmp_path):
         assert (folder / "curves/metrics.json").is_file() and not (folder / "curves/strip.png").exists()
 

@@ -157,7 +157,7 @@ def test_a_tracker_that_fails_is_told_and_left_out(tmp_path, capsys):
     for images in (16, 32):
         log_record(accelerator, {"images": images})
     assert capsys.readouterr().out == (
-        "tensorboard fails, and the training goes on without it: No space left on device\n"
+        "tensorboard failed, so the training goes on without it: No space left on device\n"
     )
 
 

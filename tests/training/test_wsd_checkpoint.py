@@ -43,7 +43,7 @@ def test_it_is_the_same_bit_for_bit_as_from_nothing(tmp_path, capsys, changes):
     capsys.readouterr()
     recipe = Toy()
     longer = train(recipe, settings(**changes), run(), lay(tmp_path / "longer"))
-    assert recipe.seen[0] == 64 and "had not fallen yet: begins at image 64" in capsys.readouterr().out
+    assert recipe.seen[0] == 64 and "from before its decay: at image 64" in capsys.readouterr().out
     assert weights(longer) == weights(whole) and longer.metadata() == whole.metadata()
     assert curves(tmp_path / "longer/curves") == curves(tmp_path / "whole/curves")
     assert longer.images == whole.images
@@ -98,7 +98,7 @@ def test_a_full_disk_stops_no_training(tmp_path, monkeypatch, capsys):
         during.setattr(wsd_checkpoint.checkpoint, "save", full)
         with pytest.raises(Exception, match=r"space|full"):
             train(Toy(), settings(80), run(), lay(tmp_path))  # its own last checkpoint does
-    assert "no checkpoint for longer trainings" in capsys.readouterr().out
+    assert "cannot write the checkpoint for longer trainings" in capsys.readouterr().out
 
 
 def test_the_work_of_any_length_leaves_out_what_says_the_length(tmp_path, monkeypatch):

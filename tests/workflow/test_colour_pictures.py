@@ -77,5 +77,5 @@ def test_another_package_is_refused(package, tmp_path) -> None:
 
 def test_without_npm_it_says_what_to_do(script, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(script.shutil, "which", lambda name: None)
-    with pytest.raises(SystemExit, match=r"npm is not installed.*PACKAGE.tgz"):
+    with pytest.raises(SystemExit, match=r"npm, which .*is not installed.*PACKAGE.tgz"):
         script.main(tmp_path / "out", None)

@@ -1,4 +1,4 @@
-"""How large the tree is, and how far a reader walks: sizes, import cycles, files of a training step and a sample.
+"""Measure the size of the tree: lines, keys, import cycles, and files of a training step and of a sample.
 
     python workflow/lint/house.py           # sizes and import cycles
     python workflow/lint/house.py --trace   # also runs one optimizer step and one sampler call of the default DiT

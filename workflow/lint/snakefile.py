@@ -1,6 +1,6 @@
-"""`snakemake --lint`, with the exceptions that this workflow makes, and why.
+"""Run `snakemake --lint` with the exceptions of this workflow, and their reasons.
 
-Read as text: Snakemake 9.27 accepts `--lint json` and prints text all the same.
+The output is read as text: Snakemake 9.27 accepts `--lint json` but still prints text.
 """
 
 import re
@@ -35,7 +35,7 @@ def remaining(text: str) -> tuple[list[str], dict[str, int]]:
 
 
 def main() -> int:
-    """Print the lints that remain, and each exception with its reason; return 1 where one remains or has no use."""
+    """Print the remaining lints, and each exception with its reason; return 1 if one remains or is unused."""
     run = subprocess.run(["snakemake", "--lint"], capture_output=True, text=True)
     text = run.stdout + run.stderr
     bad, used = remaining(text)
@@ -44,7 +44,7 @@ def main() -> int:
     for title, count in used.items():
         print(f"snakemake --lint: allowed {count} times: {title} Because {ALLOWED[title]}.")
         if not count and not bad:
-            bad.append(f"nothing needs the exception `{title}` any more: take it out of {__file__}")
+            bad.append(f"the exception `{title}` is no longer needed: remove it from {__file__}")
     print("\n".join(bad), end="\n" if bad else "")
     return int(bool(bad))
 

@@ -50,10 +50,10 @@ def _sweep(path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Make the parent folder of `path` and check that it is writable.
+    """Create the parent folder of `path` and check that it is writable.
 
     Raises:
-        DarkroomError: the parent folder cannot be made or written; the message names it.
+        DarkroomError: the parent folder cannot be created or written; the message names it.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def require_writable(path: Path) -> None:
     except OSError as error:
         raise DarkroomError(
             f"cannot write {path}: {error.strerror} ({error.filename}). "
-            "Make the folder writable, or free the name, and run the same command again."
+            "Make the folder writable, or rename the file, and run the same command again."
         ) from error
 
 
@@ -108,7 +108,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a JSON value with sorted keys and a newline at the end: equal values give equal bytes."""
+    """Encode a JSON value with sorted keys and a newline at the end: equal values give equal bytes."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 

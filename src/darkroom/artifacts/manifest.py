@@ -37,7 +37,7 @@ def check_seal(folder: Path) -> None:
     """
     path = folder / NAME
     if not path.is_file():
-        raise ArtifactError(f"{path} is missing: run the stage that makes {folder} (`dvc repro`).")
+        raise ArtifactError(f"{path} is missing: run the stage that writes {folder} (`dvc repro`).")
     data = path.read_bytes()
     try:
         content = json.loads(data)
@@ -53,20 +53,20 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     """Return the metadata of the artifact in `folder`, after checking its kind and format version.
 
     Raises:
-        ArtifactError: no manifest, no JSON, another kind, or another format version; the message names the file.
+        ArtifactError: the manifest is missing, not JSON, or of another kind or format version; names the file.
     """
     path = folder / NAME
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path} is missing: run the stage that makes {folder} (`dvc repro`).") from error
+        raise ArtifactError(f"{path} is missing: run the stage that writes {folder} (`dvc repro`).") from error
     except ValueError as error:
         raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {folder}`.") from error
     found = manifest.get("kind"), manifest.get("format")
     if found != (kind, FORMAT):
         raise ArtifactError(
-            f"{path} describes {found[0]!r} in format {found[1]!r}, and {kind!r} in format {FORMAT} is needed: "
-            "run the stage that makes it again (`dvc repro`)."
+            f"{path} describes {found[0]!r} in format {found[1]!r}, but {kind!r} in format {FORMAT} is needed: "
+            "run the stage that writes it again (`dvc repro`)."
         )
     return manifest
 
@@ -82,7 +82,7 @@ def check_file(path: Path, sha256: str) -> None:
     if sha256_file(path) != sha256:
         raise ArtifactError(
             f"{path} is corrupted (its sha256 is not the recorded {sha256[:12]}…): delete it and restore it with "
-            f"`dvc checkout {path.parent}`, or run the stage that makes it again."
+            f"`dvc checkout {path.parent}`, or run the stage that writes it again."
         )
 
 
@@ -96,16 +96,16 @@ def open_artifact(folder: Path, kind: str, image_shape: Sequence[int] | None = N
     """Return the metadata of the artifact in `folder`, after checking its manifest and the hashes of its `files`.
 
     Raises:
-        ArtifactError: as `read_manifest`, or a file is missing or corrupted, or it is of `train_KIND` and was trained
-            on images of another shape than `image_shape`, (C, H, W).
+        ArtifactError: as `read_manifest`; or a file is missing or corrupted, or `train_KIND` trained it on images whose
+            shape is not `image_shape`, (C, H, W).
     """
     manifest = read_manifest(folder, kind)
     for name, sha256 in manifest["files"].items():
         check_file(folder / name, sha256)
     if image_shape is not None and manifest.get("image_shape", list(image_shape)) != list(image_shape):
         raise ArtifactError(
-            f"{folder} was trained on images of shape {manifest['image_shape']}, and these are {list(image_shape)}: "
-            f"train it on them (`dvc repro train_{kind}`)."
+            f"{folder} was trained on images of shape {manifest['image_shape']}, but these are {list(image_shape)}: "
+            f"train it again (`dvc repro train_{kind}`)."
         )
     return manifest
 

@@ -1,4 +1,4 @@
-"""Kinds and folders of the networks that later stages open, and which of them are trained. It imports no torch."""
+"""Kinds and folders of the networks that later stages open, and which are trained. Imports no torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def generator_manifest(folder: Path) -> dict[str, Any]:
     """Return the metadata of the generator in `folder`, after checking its manifest and the hashes of its files.
 
     Raises:
-        ArtifactError: missing or damaged, or there is no generator: `train_generator.kind` was none.
+        ArtifactError: it is missing or damaged, or there is no generator: `train_generator.kind` was none.
     """
     manifest = open_artifact(folder, GENERATOR)
     if not manifest.get("trained", True):

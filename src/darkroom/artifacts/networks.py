@@ -25,11 +25,11 @@ def write_network(folder: Path, config: Mapping[str, Any], state: Mapping[str, T
 
 
 class SavedNetwork(nn.Module):
-    """A network that leaves as a folder: its configuration, from which an untrained one is built, and its weights.
+    """A network that is saved as a folder: its configuration, which builds an untrained one, and its weights.
 
-    config: a dataclass or a mapping, of values of JSON.
-    shape: the class of `config`, of whose lists in JSON tuples are made; None: it is a mapping.
-    made_by: what it is and the stage that makes it, for messages.
+    config: a dataclass or a mapping, of JSON values.
+    shape: the class of `config`, whose JSON lists become tuples; None: it is a mapping.
+    made_by: what it is and the stage that writes it, for messages.
     """
 
     config: Any
@@ -62,7 +62,7 @@ class SavedNetwork(nn.Module):
         The state of the global random generators stays as it is.
 
         Raises:
-            ArtifactError: a file is missing or damaged, or the files do not fit each other; the message names it.
+            ArtifactError: a file is missing or damaged, or the files do not match; the message names it.
         """
         what, stage = cls.made_by
         try:

@@ -1,4 +1,4 @@
-"""`darkroom check`: params.yaml and dvc.yaml fit the settings and each other. Answers without torch, at once."""
+"""`darkroom check`: check that params.yaml and dvc.yaml are valid and fit each other, without torch."""
 
 import importlib
 import re
@@ -49,14 +49,14 @@ COMMAND = "PYTHONPATH=src python -m darkroom"
 
 
 def schema(stage: str) -> type[Section]:
-    """Return the class that validates what dvc.yaml gives to a stage."""
+    """Return the class that validates the parameters that dvc.yaml lists for a stage."""
     module, name = STAGES[stage].params
     validated: type[Section] = getattr(importlib.import_module(module), name)
     return validated
 
 
 def whole() -> type[Section]:
-    """Return the class that validates the whole of params.yaml: the sections of all stages, and `training`."""
+    """Return the class that validates all of params.yaml: the sections of all stages, and `training`."""
     fields: dict[str, Any] = {"training": (SharedTraining, SharedTraining())}
     for stage in STAGES:
         for name, field in schema(stage).model_fields.items():
@@ -66,10 +66,10 @@ def whole() -> type[Section]:
 
 
 def validated(params: Mapping[str, Any]) -> Any:
-    """Return the whole of params.yaml, each training completed by the section `training`.
+    """Return all of params.yaml, with each training completed from the section `training`.
 
     Raises:
-        DarkroomError: all keys with names of before, or all faults, a line each.
+        DarkroomError: all keys with old names, or all faults, one per line.
     """
     require_new_names(params)
     shared = params.get("training") or {}
@@ -83,7 +83,7 @@ def validated(params: Mapping[str, Any]) -> Any:
 
 
 def read_params(path: Path = PARAMS) -> dict[str, Any]:
-    """Return the values of params.yaml with the defaults of what it leaves out.
+    """Return the values of params.yaml, with defaults for missing keys.
 
     Each stage's `training` is complete, and the section `training` therefore empty.
 
@@ -94,7 +94,7 @@ def read_params(path: Path = PARAMS) -> dict[str, Any]:
 
 
 def completed(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `read_params` does, of values that were read.
+    """Validate values of params.yaml as `read_params` does.
 
     Raises:
         DarkroomError: they are not valid.
@@ -108,19 +108,19 @@ def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, 
     names = scope(params, dvc, stage, item)
     command = f"{COMMAND} {stage}"  # without `${…}`: what stands in params.yaml reaches no shell
     if (found := entry["cmd"]) != command:
-        raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, and must be `{command}`.")
+        raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, but must be `{command}`.")
     code = f"{OUT}/{stage}.json"
     if stage != CODE and code not in entry.get("deps", []):
-        raise DarkroomError(f"{DVC}: {stage} does not name {code} under `deps`, the fingerprint of its code.")
+        raise DarkroomError(f"{DVC}: {stage} does not list {code}, the fingerprint of its code, under `deps`.")
     sliced = cut(stage, item, params, dvc)
     if stage not in sliced and stage in schema(stage).model_fields:
-        raise DarkroomError(f"{DVC}: {stage} does not name its own section under `params`.")
+        raise DarkroomError(f"{DVC}: {stage} does not list its own section under `params`.")
     validate(schema(stage), sliced)
     return paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
 
 
 def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stages of dvc.yaml, after checking that they are this program's: DVC allows more."""
+    """Return the stages of dvc.yaml after checking that they are Darkroom's; DVC allows others."""
     stages = dvc.get("stages")
     if not isinstance(stages, dict):
         raise DarkroomError(f"{DVC}: `stages` must be a mapping of stages.")
@@ -133,20 +133,20 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
         for kind in ("params", "deps"):
             items = entry.get(kind, [])
             if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-                raise DarkroomError(f"{DVC}: `{kind}` of `{name}` must be a list of names, each a text.")
+                raise DarkroomError(f"{DVC}: `{kind}` of `{name}` must be a list of strings.")
         wanted = f"${{{FOREACH[name]}}}" if name in FOREACH else None
         if (found := stage.get("foreach")) != wanted:
-            raise DarkroomError(f"{DVC}: `foreach` of {name} is {found or 'none'}, and must be {wanted or 'none'}.")
+            raise DarkroomError(f"{DVC}: `foreach` of {name} is {found or 'none'}, but must be {wanted or 'none'}.")
     return stages
 
 
 def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[str, Any]) -> str:
-    """Return a sentence on a dependency of a stage that no stage makes and that does not exist."""
+    """Return a message about a dependency of a stage that does not exist and that no stage writes."""
     names = scope(params, dvc, stage, item)
     templates = [dep for dep in stage_entry(dvc, stage)["deps"] if re.fullmatch(r"\$\{[\w.]+\}", dep)]
     key = next((template[2:-1] for template in templates if resolve(template, names) == path), None)
     if key is None:
-        return f"{DVC}: {address(stage, item)} depends on {path}, which no stage makes and which does not exist."
+        return f"{DVC}: {address(stage, item)} depends on {path}, which does not exist and which no stage writes."
     key = key.replace("item.", f"{spread_over(dvc, stage)}.{item}.", 1)
     hint = described(whole(), tuple(key.split(".")))
     if stage == "ingest":
@@ -155,7 +155,7 @@ def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any
 
 
 def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
-    """Check each stage's entry, that no two write the same path, and that somebody makes what each depends on."""
+    """Check each stage's entry, that no two write the same path, and that all dependencies exist or are outputs."""
     made: dict[str, str] = {}
     needed: list[tuple[str, str | None, str]] = []
     for stage in STAGES:
@@ -165,14 +165,14 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
             for out in outs:
                 for other, maker in made.items():
                     if related(out, other):
-                        raise DarkroomError(f"{DVC}: {name} writes {out}, and {maker} writes {other}.")
+                        raise DarkroomError(f"{DVC}: {name} writes {out}, but {maker} writes {other}.")
                 made[out] = name
             needed += [(stage, item, dep) for dep in deps]
     for stage, item, dep in needed:
         own = next((out for out in made if related(dep, out)), None)
         if stage == "ingest" and own and made[own] != CODE:
             raise DarkroomError(
-                f"{PARAMS}: `parts.{item}.path` is {dep}, and Darkroom writes {own}: name another folder."
+                f"{PARAMS}: `parts.{item}.path` is {dep}, but Darkroom writes {own}: use another folder."
             )
         if not any(related(dep, out) for out in made) and not Path(dep).exists():
             raise DarkroomError(_not_there(dep, stage, item, params, dvc))
@@ -181,11 +181,10 @@ def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
 def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
     """Validate params.yaml, or values in its place, and dvc.yaml against the settings and each other.
 
-    counted: also against the images that `catalog` has counted, if it has. Before it has counted them again, more may
-        have been added.
+    counted: also check against the images that `catalog` counted, if it has run. Images may have been added since.
 
     Returns:
-        A line for the person.
+        A line to print.
 
     Raises:
         DarkroomError: the first fault found, or all faults of params.yaml at once.
@@ -212,7 +211,7 @@ def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
 def check_sources() -> str:
     """Check that DVC can hash the folders and files that the parts name as `path`; params.yaml is valid.
 
-    Not a part of `check`, which each stage repeats: then DVC has hashed them. Returns a hint, or "".
+    This is separate from `check`, which each stage repeats after DVC has hashed them. Returns a hint, or "".
 
     Raises:
         DarkroomError: lists what DVC cannot hash.

@@ -1,4 +1,4 @@
-"""What sections say of images and of each other: how many the stages need of each split.
+"""Check how many images of each split the stages need.
 
 Used by `darkroom check`, `init` and every stage after `catalog`.
 """
@@ -25,7 +25,7 @@ class Need(NamedTuple):
 
 
 def needs(params: Any) -> Iterator[Need]:
-    """Yield what the stages that are switched on need; `params` is the whole of params.yaml, validated."""
+    """Yield the needs of the enabled stages; `params` is all of params.yaml, validated."""
     generator, common, bits = params.train_generator, params.sample_generator.common, params.score_generator.bits
     clip, decoder = params.train_clip.source != "none", params.train_decoder
     cascade, texts = _decoded(params)
@@ -49,17 +49,17 @@ def needs(params: Any) -> Iterator[Need]:
 
 
 def _decoded(params: Any) -> tuple[Any, bool]:
-    """Return the U-Nets of the decoder, and whether they make images of texts."""
+    """Return the U-Nets of the decoder, and whether they make images from texts."""
     clip = params.train_clip.source != "none"
     cascade = params.train_decoder.cascade(clip)
     return cascade, clip and any(unet.conditioned for unet in cascade.values())
 
 
 def fits(params: Any) -> None:
-    """Check what params.yaml says of numbers of images: of those that are made, and of splits as far as it does.
+    """Check the numbers of images in params.yaml: of generated images, and of splits where it sets them.
 
     Raises:
-        DarkroomError: they are too few; names the key.
+        DarkroomError: there are too few; names the key.
     """
     cascade, texts = _decoded(params)
     for key, section, used in (
@@ -69,7 +69,7 @@ def fits(params: Any) -> None:
         ("sample_text", params.sample_text, texts),
     ):
         if used and section.images is not None and section.images < SCORED:
-            refuse(f"`{key}.images` is {section.images}, and scores need {SCORED} images at least.")
+            refuse(f"`{key}.images` is {section.images}, but scores need at least {SCORED} images.")
     known = [part.images for part in params.parts.values() if part.images is not None]
     fractions = {split: getattr(params.ingest.splits, split) for split in SPLITS}
     every = len(known) == len(params.parts)
@@ -77,13 +77,13 @@ def fits(params: Any) -> None:
 
 
 def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] | None = None, known: str = "") -> None:
-    """Check that splits have the images that are needed of them.
+    """Check that the splits have enough images.
 
     Args:
-        params: the whole of params.yaml, validated.
-        images: of each split; one that is not known is left out.
-        captions: of these, how many have one; None: all. Where no image has a caption, none are read.
-        known: where the numbers stand; "": they are expected.
+        params: all of params.yaml, validated.
+        images: number in each split; unknown splits are left out.
+        captions: number of images with a caption; None: all. If no image has one, captions are not read.
+        known: where the numbers are recorded; "": they are estimates.
 
     Raises:
         DarkroomError: a split has too few; names key and split.
@@ -93,7 +93,7 @@ def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] 
         if (there := counts.get(split, least)) >= least:
             continue
         if not getattr(params.ingest.splits, split):
-            refuse(f"`{key}` needs images of the split {split}, and `ingest.splits.{split}` is 0: give it a fraction.")
+            refuse(f"`{key}` needs images of the split {split}, but `ingest.splits.{split}` is 0: set it above 0.")
         what = f"`{key}` needs {least} image{'s' * (least > 1)} of the split {split}{' with a caption' * captioned}"
         count = f"has {there} ({known})" if known else f"will have about {there}"
         again = ", set another `ingest.split_seed`, and run `dvc repro catalog`" if known else ""

@@ -1,11 +1,11 @@
 """DVC with fixes for several processes in one checkout, and for processes that a signal ends.
 
 `python -m darkroom.dag.dvc …` is `dvc …`. `workflow/setup` makes it the `dvc` of `.venv`; Snakemake's rules and
-Darkroom's commands use it, too. Files and their formats are DVC's own, so a plain `dvc` beside it works as always.
+Darkroom's commands use it, too. Files and their formats are DVC's own, so a plain `dvc` works as usual.
 
 1. `dvc.lock`, `rwlock` and other YAML files are written to a temporary file and renamed: no signal truncates them.
 2. A stage whose files another process works on waits instead of failing; so does a second `dvc repro` or Snakemake.
-3. In `rwlock`, zombies count as gone, a truncated file counts as empty, and an entry that is gone is no error.
+3. In `rwlock`, zombies count as ended, a truncated file counts as empty, and a missing entry is no error.
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
@@ -87,7 +87,7 @@ def drop(lock: dict[str, Any], kind: str, is_gone: Callable[[Any], bool], paths:
 
 
 def _dump_data(path: Any, data: Any, dumper: Callable[..., Any], fs: Any = None, **options: Any) -> None:
-    """Write data to a temporary file beside `path`, and rename it."""
+    """Write data to a temporary file next to `path`, and rename it."""
     text = io.StringIO()
     dumper(data, text, **options)
     write_bytes(Path(os.path.realpath(path)), text.getvalue().encode())
@@ -145,7 +145,7 @@ def _unchanged(save_outs: Callable[..., None]) -> Callable[..., None]:
         changed = [str(dep) for dep in stage.deps if given.get(str(dep), dep.hash_info) != dep.hash_info]
         if changed:
             raise DvcException(
-                f"{', '.join(changed)} changed while {stage.addressing} ran, so its result is not recorded: run the "
+                f"{', '.join(changed)} changed while {stage.addressing} ran, so its result is not recorded. Run the "
                 "same command again."
             )
         save_outs(stage, *args, **options)
@@ -176,7 +176,7 @@ def _verified(initialize: Callable[..., None]) -> Callable[..., None]:
 
 
 def _by_parent(run: Callable[..., None]) -> Callable[..., None]:
-    """Request the body of a stage from a parent; start it as DVC does where there is none."""
+    """Request the body of a stage from a parent; if there is none, start it as DVC does."""
 
     @wraps(run)
     def start(executable: Any, command: str, **options: Any) -> None:
@@ -217,7 +217,7 @@ def _ask(command: str, environment: Mapping[str, str]) -> int | None:
 
 
 def _parsed_once(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """Mend `parse_yaml`, which DVC calls for params.yaml once for each stage."""
+    """Patch `parse_yaml`, which DVC calls for params.yaml once per stage."""
 
     def parse_yaml(text: str, path: Any, typ: str = "safe") -> Any:
         if typ == "safe":
@@ -230,7 +230,7 @@ def _parsed_once(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache  # once a process
 def install() -> None:
-    """Replace the functions of DVC that this module mends."""
+    """Replace the functions of DVC that this module fixes."""
     rwlock._edit_rwlock = edit_rwlock
     rwlock._release_write = lambda lock, info, paths: drop(lock, "write", info.__eq__, paths)
     rwlock._release_read = lambda lock, info, paths: drop(lock, "read", info.__eq__, paths)
@@ -249,10 +249,10 @@ def take_turn(command: str) -> None:
     """Wait until no other engine runs stages in this checkout, and keep others waiting until this process ends.
 
     Snakemake removes the outputs of a stage before it runs it, so two engines must not work side by side. A plain `dvc`
-    takes no turn: the processes that `rwlock` lists are waited for, too.
+    takes no turn, so this also waits for the processes that `rwlock` lists.
 
     Raises:
-        DarkroomError: the checkout cannot be written.
+        DarkroomError: the checkout is not writable.
     """
     require_writable(TURN)
     file = TURN.open("a+")
@@ -282,7 +282,7 @@ def _others() -> list[int]:
 
 
 def main() -> int:
-    """Run DVC with the words of the command line."""
+    """Run DVC with the arguments of the command line."""
     install()
     words = sys.argv[1:]
     sys.argv[0] = "dvc"
@@ -302,7 +302,7 @@ def main() -> int:
 
 
 def ignored(paths: Collection[str]) -> set[str]:
-    """Return the absolute paths that lines of .dvcignore leave out; none outside of a repository."""
+    """Return the absolute paths that .dvcignore excludes; none outside of a repository."""
     with suppress(NotDvcRepoError), Repo() as repo:
         rules = repo.dvcignore
         return {path for path in paths if rules.is_ignored_file(path) or rules.is_ignored_dir(path)}

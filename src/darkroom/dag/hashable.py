@@ -1,4 +1,4 @@
-"""Finds what DVC cannot hash in the folders that stages read: there `dvc repro` hangs, or fails and names no file."""
+"""Find files that DVC cannot hash in input folders, where `dvc repro` hangs or fails without naming the file."""
 
 import errno
 import os
@@ -23,13 +23,13 @@ class Fault(NamedTuple):
 
 
 def scan(path: Path) -> tuple[list[Fault], list[str]]:
-    """Look at each file and folder as DVC does before it hashes: links to folders are not followed, nothing is opened.
+    """Scan files and folders as DVC does before hashing: without following links to folders or opening files.
 
-    A folder that cannot be listed is no fault here: DVC passes over it, and `ingest` lists it. A `path` that does not
-    exist has none.
+    A folder that cannot be listed is not a fault here: DVC skips it, and `ingest` lists it. A `path` that does not
+    exist has no faults.
 
     Returns:
-        What DVC cannot hash, and the links to folders elsewhere, in which it sees no change of a file.
+        The faults, and the links to folders elsewhere, where DVC does not see changes of files.
     """
     root = os.fsencode(path)
     if not os.path.isdir(root):  # noqa: PTH112, a Path takes no bytes
@@ -77,12 +77,12 @@ def _refused(path: bytes) -> str | None:
 
 
 def require_hashable(sources: Mapping[Path, str]) -> str:
-    """Check that DVC can hash what stages read and none makes.
+    """Check that DVC can hash the inputs that no stage writes.
 
-    `sources` gives for each folder or file the key or stage that names it, for the message.
+    `sources` maps each folder or file to the key or stage that names it, for the message.
 
     Returns:
-        A hint, a line for each folder in which DVC will not see all changes; "" where there is none.
+        A hint with one line per folder in which DVC will not see all changes; "": there is none.
 
     Raises:
         DarkroomError: lists all that DVC cannot hash and that .dvcignore does not leave out, and says what to do.
@@ -92,8 +92,8 @@ def require_hashable(sources: Mapping[Path, str]) -> str:
     if blocks := [_message(sources[path], path, faults) for path, faults in hashed.items() if faults]:
         raise DarkroomError("\n".join(blocks))
     return "".join(
-        f"\n{sources[path]}, {path}: links to folders elsewhere: {len(linked):,}, the first {printable(linked[0])}: "
-        "the images there are read, but DVC sees no change of them. Make each a part of its own, or put them there."
+        f"\n{sources[path]}, {path}: links to folders elsewhere: {len(linked):,}, the first {printable(linked[0])}. "
+        "Their images are read, but DVC does not see their changes. Make each a separate part, or copy them here."
         for path, (_, linked) in scans.items()
         if linked
     )
@@ -111,9 +111,9 @@ def _remaining(root: Path, faults: Sequence[Fault]) -> list[Fault]:
 
 
 def inside(root: Path) -> str | None:
-    """Return a path as .dvcignore at the root of the repository, the working folder, names it; None: outside of it.
+    """Return a path relative to the root of the repository, the working folder, as in .dvcignore; None: outside.
 
-    A link in the repository is inside, wherever it leads to.
+    A link in the repository counts as inside, wherever it leads to.
     """
     found = os.path.relpath(os.path.abspath(root))  # noqa: PTH100, a link stays one
     return None if found.split("/")[0] == ".." else found
@@ -126,13 +126,13 @@ def printable(text: str) -> str:
 
 
 def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
-    lines = [f"{name}, {root}: DVC cannot hash {len(faults):,} of its files or folders, and would hang or fail:"]
+    lines = [f"{name}, {root}: DVC cannot hash {len(faults):,} of its files or folders and would hang or fail:"]
     lines += [f"  {printable(fault.path) or '.'}: {fault.what}" for fault in faults[:_MOST]]
     lines += [f"  and {len(faults) - _MOST:,} more"] if len(faults) > _MOST else []
-    advice = "Remove or rename them, give the permission, or leave them out by lines of .dvcignore, beside dvc.yaml"
+    advice = "Remove or rename them, make them readable, or exclude them in .dvcignore, next to dvc.yaml"
     if inside(root) is None and root.is_dir():
         advice += (
-            "; it knows no files outside of the repository: for them make a link, "
-            f"`ln -s {root.absolute()} pictures`, and name `pictures` in place of the folder"
+            ". .dvcignore cannot name files outside of the repository: make a link, "
+            f"`ln -s {root.absolute()} pictures`, and use `pictures` in place of the folder"
         )
-    return "\n".join([*lines, f"{advice}: docs/data.md."])
+    return "\n".join([*lines, f"{advice}. See docs/data.md."])

@@ -1,6 +1,6 @@
-"""How long stages take: the history in logs/runs.jsonl.
+"""Read how long stages take from the history in logs/runs.jsonl.
 
-It lists when the body of each stage began and ended on this machine, and what it took.
+It lists when the body of each stage started and ended on this machine, and its seconds.
 """
 
 import json
@@ -14,7 +14,7 @@ _QUIET = 1.2  # times its own work that a body may have taken, or others used th
 
 
 def events(path: Path = RUNS) -> list[dict[str, Any]]:
-    """Return the events of a history in their order; nothing where it is missing."""
+    """Return the events of a history in order; empty if it is missing."""
     if not path.is_file():
         return []
     found = []
@@ -28,11 +28,11 @@ def events(path: Path = RUNS) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Run:
-    """The last time that a stage's body ended here.
+    """The last run of a stage's body here.
 
-    seconds: that it took.
-    alike: whether that says what it will take: it ran on this machine, on the CPU or GPU that `run` names now, with the
-        parameters of now, from its beginning to its end, and nobody else used the machine.
+    seconds: its duration.
+    alike: whether the next run will take as long: it ran on this machine, on the CPU or GPU that `run` names now, with
+        the current parameters, from start to end, while nobody else used the machine.
     """
 
     seconds: float
@@ -40,9 +40,9 @@ class Run:
 
 
 def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Run]:
-    """Return the last end of each stage's body that a history tells of.
+    """Return the last run of each stage's body in a history.
 
-    `machine` and `keys` are what the runner calls this machine and the parameters of each stage, as they are now.
+    `machine` and `keys` are the runner's current names of this machine and of the parameters of each stage.
     """
     found: dict[str, Run] = {}
     begun: dict[str, int] = {}  # starts without an end: after a kill the next body may do the rest alone

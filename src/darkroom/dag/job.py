@@ -1,4 +1,4 @@
-"""What a rule of Snakemake runs: DVC with one stage, then a look at whether DVC's cache has its outputs."""
+"""Run one stage with DVC for a rule of Snakemake, then check that DVC's cache has its outputs."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Whether dvc.lock is whole, and which outputs DVC has lost: found without DVC where nothing is wrong.
+"""Check and restore dvc.lock, and find outputs that DVC has lost, without importing DVC if nothing is wrong.
 
 A plain `dvc` rewrites dvc.lock in place, so a signal may truncate it; or a merge leaves its markers there, or it is
 deleted. The Snakefile and `darkroom check` then restore the one in git's index. What has ended since costs no work:
@@ -26,7 +26,7 @@ _OBJECTS = Path("files/md5")
 
 
 def damage() -> str | None:
-    """Return what is wrong with dvc.lock, as a part of a sentence, or None where it is complete or rightly missing.
+    """Return what is wrong with dvc.lock as part of a sentence; None: it is complete or rightly missing.
 
     Raises:
         DarkroomError: it contains the markers of a git merge; the message names the line.
@@ -36,9 +36,9 @@ def damage() -> str | None:
     except FileNotFoundError:
         return "is missing" if _staged() else None
     except UnicodeDecodeError:
-        return "was cut short (it ends in the middle of a character)"
+        return "was truncated (it ends in the middle of a character)"
     except CutShortError as error:
-        return f"was cut short ({error})"
+        return f"was truncated ({error})"
     return None
 
 
@@ -51,7 +51,7 @@ def mend() -> str:
         A message for the terminal, or "".
 
     Raises:
-        DarkroomError: it contains the markers of a git merge, which a person must resolve, or DVC's locks fail.
+        DarkroomError: it contains the markers of a git merge, which you must resolve, or DVC's locks fail.
     """
     if damage() is None and not _stuck() and all(any(folder.iterdir()) for folder in RUNS.glob("*/*/")):
         return ""
@@ -72,15 +72,15 @@ def _restore() -> str:
     if LOCK.exists():
         BROKEN.parent.mkdir(parents=True, exist_ok=True)
         LOCK.replace(BROKEN)
-        reason += f", and is now {BROKEN}"
+        reason += f" and was moved to {BROKEN}"
     if text := _staged():
         write_bytes(LOCK, text.encode())
-    origin = "restored as git's index has it" if text else "git's index has none, so DVC begins without"
-    return f"{LOCK} {reason}: {origin}. What has ended since comes from DVC's run cache, without work."
+    origin = "restored from git's index" if text else "git's index has none, so DVC starts without it"
+    return f"{LOCK} {reason}: {origin}. Stages that ended since then come from DVC's run cache without running again."
 
 
 def _staged() -> str:
-    """Return the text of dvc.lock in git's index; "" where there is none, or it is not complete."""
+    """Return the text of dvc.lock in git's index; "": it is missing or incomplete."""
     with suppress(OSError, UnicodeDecodeError, DarkroomError):
         done = subprocess.run(["git", "show", f":./{LOCK}"], capture_output=True)
         text = done.stdout.decode() if done.returncode == 0 else ""
@@ -135,16 +135,16 @@ def lost_of(names: Sequence[str] | None = None, deps: Sequence[str] | None = Non
 
 
 def message(found: Mapping[str, Sequence[str]]) -> str:
-    """Return a message on outputs that are in no cache, by their stages: what is wrong and what to do."""
+    """Return a message about outputs that are in no cache, by stage: what is wrong and what to do."""
     paths = ", ".join(path for outs in found.values() for path in outs)
     return (
-        f"DVC could not move {paths} into its cache, as where a disk is full, and says so only in its log: free some "
-        f"space, then `dvc commit {' '.join(found)}` and the same command. Without it, DVC makes them again."
+        f"DVC could not move {paths} into its cache, as when a disk is full, and only its log says so. Free some "
+        f"space, then run `dvc commit {' '.join(found)}` and the same command. Without it, DVC makes them again."
     )
 
 
 def folders() -> Iterator[Path]:
-    """Yield the folders of DVC's objects: first from the clone's settings, then from DVC, which takes half a second."""
+    """Yield the folders of DVC's objects: first from the clone's settings, then from DVC, which takes 0.5 s."""
     for name in ("config.local", "config"):
         settings = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
         with suppress(OSError, configparser.Error, KeyError, TypeError):

@@ -62,7 +62,7 @@ _lifelines: list[int] = []  # the parents of this process end when these are clo
 
 
 def start(kinds: Sequence[str]) -> None:
-    """Start parents, which live as long as this process; none where NAME is empty, or elsewhere than on Linux."""
+    """Start parents, which live as long as this process; none if NAME is empty or the system is not Linux."""
     if sys.platform != "linux" or os.environ.get(NAME) == "":
         return
     name = os.environ.setdefault(NAME, f"darkroom-{os.getpid()}-{secrets.token_hex(8)}")
@@ -264,7 +264,7 @@ def reproduce(stage: str) -> int:
 
 
 def main() -> int:
-    """Serve, or ask for a stage, as the command line says; a child runs what it was forked for."""
+    """Serve or request a stage, as the command line says; a child runs its request."""
     if sys.argv[1] == "reproduce":
         return reproduce(sys.argv[2])
     kind, listener, lifeline = sys.argv[2:5]

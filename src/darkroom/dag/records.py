@@ -1,4 +1,4 @@
-"""What DVC records, read without DVC: dvc.lock, which outputs are of other parameters, and which files are in use."""
+"""Read DVC's records without DVC: dvc.lock, outputs of other parameters, and files in use."""
 
 import fcntl
 import json
@@ -36,8 +36,8 @@ def entries(text: str) -> dict[str, Any]:
     """
     if line := conflict(text):
         raise DarkroomError(
-            f"{LOCK}, line {line}: git left the marker of a merge there: take one side as a whole (`git checkout "
-            f"--ours {LOCK}`, or `--theirs`), then `dvc checkout`. What that side lacks comes from DVC's run cache."
+            f"{LOCK}, line {line}: this is a merge conflict marker of git: take one whole side (`git checkout "
+            f"--ours {LOCK}` or `--theirs`), then `dvc checkout`. Other results come from DVC's run cache."
         )
     if not text:
         raise CutShortError("it is empty")
@@ -49,7 +49,7 @@ def entries(text: str) -> dict[str, Any]:
         raise CutShortError(str(error).rstrip(".")) from None
     stages = value.get("stages", {}) if isinstance(value, dict) and value.get("schema") == "2.0" else None
     if not isinstance(stages, dict) or not all(map(_is_entry, stages.values())):
-        raise CutShortError("an entry of it is not complete")
+        raise CutShortError("one of its entries is incomplete")
     return stages
 
 
@@ -118,18 +118,18 @@ def engine_runs() -> bool:
 
 
 class Outdated(NamedTuple):
-    """The stage that replaces an output, and whether that is of other data (`parts`, sources, `ingest`)."""
+    """The stage that replaces an output, and whether the output is of other data (`parts`, sources, `ingest`)."""
 
     stage: str
     data: bool
 
     def __str__(self) -> str:
         what = "other data" if self.data else "other parameters (stale)"
-        return f"belongs to {what} than {PARAMS} names; {self.stage} replaces it when it ends"
+        return f"belongs to {what} than in {PARAMS}; {self.stage} replaces it when it ends"
 
 
 def outdated() -> dict[str, Outdated]:
-    """Return the outputs of dvc.lock that are not of params.yaml, by path.
+    """Return the outputs in dvc.lock that were made with other values of params.yaml, by path.
 
     Raises:
         DarkroomError: params.yaml or dvc.yaml cannot be read.
@@ -167,7 +167,7 @@ def _value(params: Mapping[str, Any], key: str) -> Any:
 
 
 def _is_made_of(dep: Mapping[str, Any], outs: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether recorded outputs are a recorded input: by hash; a folder may hold more, of removed parts."""
+    """Return whether recorded outputs are a recorded input, by hash; a folder may hold files of removed parts."""
     if [out["path"] for out in outs] == [dep["path"]]:
         return bool(outs[0].get("md5") == dep.get("md5"))
     return all(sum(out.get(key, 1) for out in outs) <= dep.get(key, 1) for key in ("size", "nfiles"))

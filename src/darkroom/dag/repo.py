@@ -1,4 +1,4 @@
-"""What DVC says of this repository: its stages, what is out of date, its cache, remotes and patterns.
+"""Ask DVC for the stages of this repository, what is out of date, its cache, remotes and patterns.
 
 Besides `dag/dvc.py` this is the only module that imports DVC, which takes half a second: import it where it is needed.
 """
@@ -36,7 +36,7 @@ RUNNING = "running"  # in place of DVC's status
 
 
 class Stage(NamedTuple):
-    """The paths that a stage reads and writes, as dvc.yaml has them."""
+    """The paths that a stage reads and writes, as in dvc.yaml."""
 
     deps: list[str]
     outs: list[str]
@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Status:
-    """The stages as DVC resolves them, and what it finds out of date.
+    """The stages as resolved by DVC, and those that are out of date.
 
     stages: those that have a command, by name: STAGE, or STAGE@ITEM.
     graph: of their names; an edge points from a stage to one that it needs. Raw data under `dvc add` is no stage here:
@@ -74,7 +74,7 @@ class Status:
         return self.waiting | (self.stages.keys() & self.changed.keys())
 
     def runs(self, name: str) -> str:
-        """Return that a stage runs, as a part of a sentence; "" where it does not."""
+        """Return a phrase saying that a stage runs; "": it does not."""
         return "is running" if self.changed.get(name) == [RUNNING] else ""
 
     def needs(self, name: str) -> set[str]:
@@ -86,7 +86,7 @@ class Status:
 
 @contextmanager
 def _reporting(what: str) -> Iterator[None]:
-    """Raise DVC's errors as a DarkroomError that says what DVC cannot do."""
+    """Convert DVC's errors to a DarkroomError that says what DVC cannot do."""
     try:
         yield
     except DvcException as error:
@@ -120,7 +120,7 @@ def _status(repo: Repo, changed: Mapping[str, Any], code: Mapping[str, Fingerpri
 
 
 def _read_by_stages(graph: "DiGraph") -> dict[Path, str]:
-    """Return the local files and folders that stages read and none makes, with the first stage that reads each."""
+    """Return the local files and folders that stages read and none writes, with the first stage that reads each."""
     made = [out.fs_path for stage in graph for out in stage.outs]
     found: dict[Path, str] = {}
     for stage in graph:
@@ -131,9 +131,9 @@ def _read_by_stages(graph: "DiGraph") -> dict[Path, str]:
 
 
 def observe() -> Status:
-    """Return what DVC finds out of date and what runs, without waiting for a lock and without writing in the checkout.
+    """Return what is out of date and what runs, without waiting for a lock or writing to the checkout.
 
-    What a running stage is about to write is left out, and where the source has changed since the stage `code` ran, its
+    Outputs that a running stage is writing are left out, and if the source has changed since the stage `code` ran, its
     fingerprints are computed in memory.
 
     Raises:
@@ -142,7 +142,7 @@ def observe() -> Status:
     install()
     # `tmp_dir` is where DVC puts its locks; `_ignore` would write .dvc/.gitignore.
     with (
-        _reporting("say what is out of date"),
+        _reporting("determine what is out of date"),
         TemporaryDirectory(prefix="darkroom-dvc-") as folder,
         type("Reader", (Repo,), {"tmp_dir": folder, "_ignore": lambda repo: None})() as repo,
     ):
@@ -183,7 +183,7 @@ def _changes(stage: dvc.stage.Stage, written: Collection[str], code: Mapping[str
 
 
 def read_status(ask: bool = True) -> Status:
-    """Return what DVC finds out of date, under its locks. Where the source changed, the stage `code` runs first.
+    """Return what is out of date, under DVC's locks. If the source changed, the stage `code` runs first.
 
     Without `ask` it returns the stages alone, all of them as if up to date.
 
@@ -192,7 +192,7 @@ def read_status(ask: bool = True) -> Status:
             read the repository, or the source is not valid Python.
     """
     # Held for all questions, since a plain `dvc` writes dvc.lock in place under this lock.
-    with _reporting("say what is out of date"), _open() as repo, lock_repo(repo):
+    with _reporting("determine what is out of date"), _open() as repo, lock_repo(repo):
         if not ask:
             return _status(repo, {})
         require_hashable(_read_by_stages(repo.index.graph))
@@ -226,7 +226,7 @@ def mended() -> Iterator[None]:
     Raises:
         DarkroomError: the lock is not available.
     """
-    with _reporting(f"lock {LOCK} and {BUSY}, which need a repair"), _open() as repo, repo.lock:
+    with _reporting(f"lock {LOCK} and {BUSY} to repair them"), _open() as repo, repo.lock:
         with edit_rwlock(str(BUSY.parent)) as lock:
             for kind in ("write", "read"):
                 drop(lock, kind, lambda entry: not alive(int(entry["pid"])))
@@ -255,7 +255,7 @@ def remotes() -> dict[str, tuple[bool, bool]]:
 
 
 def lock_seconds(path: Path = LOCK) -> float:
-    """Return the seconds of writing a copy of dvc.lock, as DVC does behind each stage."""
+    """Return the seconds to write a copy of dvc.lock, as DVC does after each stage."""
     if not path.is_file():
         return 0.0
     lock = load_yaml(path)

@@ -1,4 +1,4 @@
-"""The stages: for each, the module with its settings, what it runs once for each of, and whether it trains.
+"""The table of stages: the settings of each, the key that it runs for, and whether it trains.
 
 A stage's body is `darkroom.stages.STAGE`, its settings are the class named here.
 """
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 class Stage:
     """One stage.
 
-    settings: MODULE:CLASS of what validates what dvc.yaml gives to the stage.
-    foreach: key of params.yaml for each of whose entries it runs once, as in dvc.yaml; None: it runs once.
+    settings: MODULE:CLASS of the settings that validate the stage's parameters.
+    foreach: key of params.yaml whose entries it runs once for, as in dvc.yaml; None: it runs once.
     trains: whether it trains, and may run in several processes.
-    shares: whether it may run in several processes though it does not train.
+    shares: whether it may run in several processes without training.
     networks: whether it runs networks, for which a GPU is reserved.
     """
 
@@ -25,7 +25,7 @@ class Stage:
 
     @property
     def params(self) -> tuple[str, str]:
-        """Module and name of the class of its settings."""
+        """Module and name of its settings class."""
         module, _, name = self.settings.partition(":")
         return module, name
 
@@ -64,5 +64,5 @@ SHARED = tuple(name for name, stage in STAGES.items() if stage.shares)
 
 
 def singular(over: str) -> str:
-    """Return what one entry of a key of params.yaml is called: `part` of `parts`, `unet` of `train_decoder.unets`."""
+    """Return the singular of a key of params.yaml: `part` of `parts`, `unet` of `train_decoder.unets`."""
     return over.rpartition(".")[2].removesuffix("s")

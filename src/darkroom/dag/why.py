@@ -1,4 +1,4 @@
-"""`darkroom why STAGE`: which parameter, input or function made a stage stale."""
+"""`darkroom why STAGE`: show which parameter, input or function made a stage stale."""
 
 import difflib
 import json
@@ -17,14 +17,14 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, differences, lookup, paths, read_yaml, scope, stage_entry
 
-_DEPS = {"new": "is a dependency since", "deleted": "is missing", "modified": "has changed"}
+_DEPS = {"new": "is a new dependency", "deleted": "is missing", "modified": "has changed"}
 _OUTS = {"deleted": "is missing", "modified": "is not what the stage wrote", "not in cache": "is not in DVC's cache"}
 
 
 def why(
     name: Annotated[str, Argument(metavar="STAGE", help="a stage, or one run of it: STAGE@PART, STAGE@UNET")],
 ) -> str:
-    """Return what made a stage stale, a line each, with what made those stale that it waits for.
+    """Return the reasons why a stage is stale, one per line, and those of the stages that it waits for.
 
     Raises:
         DarkroomError: there is no such stage, or DVC cannot read the repository.
@@ -78,7 +78,7 @@ def _parameters(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
     stage, _, item = name.partition("@")
     values, dvc = read_yaml(PARAMS), read_yaml(DVC)
     keys = sorted(paths(stage_entry(dvc, stage), ["params"], scope(values, dvc, stage, item or None)))
-    yield from (f"{key} is no parameter of it any more" for key in sorted(old.keys() - set(keys)))
+    yield from (f"{key} is no longer a parameter of it" for key in sorted(old.keys() - set(keys)))
     new = {}
     for key in keys:
         with suppress(DarkroomError):  # the stage will name the missing key
@@ -90,10 +90,10 @@ def _code(path: str, entry: Mapping[str, Any], new: Fingerprint | None) -> Itera
     """Yield the modules and functions that differ, with `new` in place of what the file holds."""
     md5 = next((dep.get("md5") for dep in entry.get("deps", []) if dep["path"] == path), None)
     if md5 is None:
-        yield f"it runs the code of {path}, and did not before"
+        yield f"it now runs the code of {path}"
         return
     before = next((file for folder in folders() if (file := folder / md5[:2] / md5[2:]).is_file()), None)
     if before is None:
-        yield f"the code has changed; DVC's cache has no record of it before (`dvc fetch {STAGE}` where it ran)"
+        yield f"the code has changed; DVC's cache has no earlier record of it (`dvc fetch {STAGE}` where it ran)"
         return
     yield from changes(json.loads(before.read_text()), new or json.loads(Path(path).read_text()))

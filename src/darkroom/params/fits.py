@@ -1,4 +1,4 @@
-"""Whether sections of params.yaml fit each other: what each room's `fits` needs, checks of the data, keys of before."""
+"""Checks that sections of params.yaml fit each other: helpers of each package's `fits`, and old names of keys."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,12 +10,12 @@ from darkroom.params.section import PARAMS
 
 
 def refuse(sentence: str) -> NoReturn:
-    """Raise the error of a value that does not fit another."""
+    """Raise a DarkroomError about values of params.yaml that do not fit."""
     raise DarkroomError(f"{PARAMS}: {sentence}")
 
 
 def refuse_both(params: Any, key: str, other: str, remedy: str) -> NoReturn:
-    """Raise the error of two keys whose values do not fit; `remedy` calls them the former and the latter."""
+    """Raise a DarkroomError about two keys whose values do not fit; `remedy` calls them the former and the latter."""
     former, latter = (f"`{each}` is {_value(params, each)}" for each in (key, other))
     refuse(f"{former}, and {latter}{':' if remedy.startswith('set ') else ','} {remedy}.")
 
@@ -28,20 +28,20 @@ def _value(params: Any, key: str) -> Any:
 
 
 def require_stored(params: Any, key: str, split: str) -> None:
-    """Check that the embeddings of the split that a key names are stored."""
+    """Check that `embed_clip.store` lists the split that a key names."""
     if split not in params.embed_clip.store:
-        refuse(f"`{key}` is {split}, whose embeddings `embed_clip.store` leaves out: name it there.")
+        refuse(f"`{key}` is {split}, but `embed_clip.store` does not list this split: add it there.")
 
 
 def require_dropout(key: str, guidance: float, source: str, dropout: float) -> None:
-    """Check that a guided network (of scale 1: none) learns the unconditional prediction, its condition dropped.
+    """Check that a network used with guidance (scale other than 1) is also trained without its condition.
 
-    `key` is that of the scale, `source` that of the fraction of conditions dropped in training.
+    `key` names the guidance scale, `source` the fraction of conditions dropped in training.
     """
     if guidance != 1 and not dropout:
         refuse(
-            f"`{key}` is {guidance}, and `{source}` is 0, so the network never learns the unconditional prediction, "
-            "from which guidance leads away: set it above 0, or the guidance to 1.0."
+            f"`{key}` is {guidance}, but `{source}` is 0, so the network never learns the unconditional prediction "
+            f"that guidance needs. Set `{source}` above 0, or `{key}` to 1.0."
         )
 
 
@@ -50,8 +50,8 @@ def fits(params: Any) -> None:
     for part in params.train_tokenizer.parts or []:
         if part not in params.parts:
             refuse(
-                f"`train_tokenizer.parts` names `{part}`, which is not under `parts` ({', '.join(params.parts)}): name "
-                "those that it is trained on, or set it to null for all."
+                f"`train_tokenizer.parts` names `{part}`, which is not under `parts` ({', '.join(params.parts)}). "
+                "List only parts from there, or set it to null for all."
             )
 
 
@@ -78,8 +78,8 @@ RENAMED = {
     "train_tokenizer.common": "train_tokenizer.training",
 }
 
-# Keys of before in whose place nothing stands, as globs, and what to do instead.
-_NOTHING = ", and nothing reads it: take it out"
+# Removed keys without a new name, as globs, and what to do instead.
+_NOTHING = " and is no longer read: delete it"
 _IMG2DATASET = "start img2dataset yourself, and read what it writes with the source webdataset (docs/data.md)"
 _WIDTHS = "set `ema_decay` before the training, or keep weights on the way with `save_every`"
 REMOVED = {
@@ -91,30 +91,30 @@ REMOVED = {
     **dict.fromkeys(("train_prior.diffusion.normalise", "sample_generator.common.captions*"), _NOTHING),
     **dict.fromkeys(("train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"), _NOTHING),
     **{f"train_tokenizer.{kind}.grid_images": _NOTHING for kind in ("identity", "pretrained")},
-    **dict.fromkeys(("urls", "urls.*", "run.img2dataset"), f": take it out; {_IMG2DATASET}"),
-    **dict.fromkeys(("*training.ema_profiles", "*training.ema_snapshots"), f": take it out; {_WIDTHS}"),
-    **dict.fromkeys(("*.sigma_rel", "*.average_images"), f": take it out; {_WIDTHS}"),
+    **dict.fromkeys(("urls", "urls.*", "run.img2dataset"), f": delete it; {_IMG2DATASET}"),
+    **dict.fromkeys(("*training.ema_profiles", "*training.ema_snapshots"), f": delete it; {_WIDTHS}"),
+    **dict.fromkeys(("*.sigma_rel", "*.average_images"), f": delete it; {_WIDTHS}"),
     "*training.keep_every": ": it is now `save_every`",
-    "*training.non_finite": ": take it out; such a step stops the training, which continues from its last checkpoint",
-    "*.weaker_sigma_rel": ": take it out; name the folder of a weaker generator under `weaker`",
-    "*.weaker_images": ": take it out; name the folder of a weaker generator under `weaker`",
+    "*training.non_finite": ": delete it; such a step stops the training, which continues from its last checkpoint",
+    "*.weaker_sigma_rel": ": delete it; name the folder of a weaker generator under `weaker`",
+    "*.weaker_images": ": delete it; name the folder of a weaker generator under `weaker`",
     **dict.fromkeys(
         (f"embed_clip.imported.{key}" for key in ("layout", "metadata", "column")),
-        ": take it out; embeddings are read in DALLE2-pytorch's layout, which embedding-dataset-reordering writes",
+        ": delete it; embeddings are read in DALLE2-pytorch's layout, which embedding-dataset-reordering writes",
     ),
     "ingest.rules.wrong_extension": _NOTHING,
 }
 
 
 def require_new_names(params: Mapping[str, Any]) -> None:
-    """Check that no key has a name of before, or is gone.
+    """Check that no key has an old name or was removed.
 
     Raises:
         DarkroomError: one sentence for each old name, with the new one or what to do.
     """
     leaves = list(_leaves(params))
     renamed = dict.fromkeys(name for key in leaves if (name := _old_name(key)) is not None)
-    lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: write it there." for old in renamed]
+    lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: rename it." for old in renamed]
     gone = ((key, advice) for key in leaves for glob, advice in REMOVED.items() if fnmatchcase(key, glob))
     lines += [f"{PARAMS}: `{key}` was removed{advice}." for key, advice in gone]
     if lines:
@@ -122,7 +122,7 @@ def require_new_names(params: Mapping[str, Any]) -> None:
 
 
 def new_name(key: str) -> str | None:
-    """Return the name of today of a key of before; None where the key has none."""
+    """Return the current name of a renamed key; None: it was not renamed."""
     old = _old_name(key)
     return None if old is None else f"{RENAMED[old]}{key.removeprefix(old)}"
 

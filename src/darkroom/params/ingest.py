@@ -26,14 +26,14 @@ class Splits(Section):
 
 
 class Rules(Section):
-    """What is done with samples that are damaged in a way that training could live with."""
+    """What to do with damaged samples that training could still use."""
 
     transparent: Literal["keep", "quarantine"] = "quarantine"
     """Every pixel is transparent."""
     one_pixel: Literal["keep", "quarantine"] = "quarantine"
     """An image of 1 x 1 pixels."""
     one_colour: Literal["keep", "quarantine"] = "keep"
-    """All pixels of the stored image are equal, as of a white icon that is laid on white."""
+    """All pixels of the stored image are equal, for example a white icon on a white background."""
     duplicate: Literal["keep", "quarantine"] = "quarantine"
     """The same content as an earlier sample of the part."""
     caption_missing: Literal["keep", "quarantine"] = "keep"
@@ -47,7 +47,7 @@ class Rules(Section):
 
 
 class Ingest(Section):
-    """How images are stored, and which."""
+    """Which images are stored, and how."""
 
     threads: Positive = 1
     """CPU threads."""
@@ -56,27 +56,27 @@ class Ingest(Section):
     channels: Literal["RGB", "RGBA", "L"] = "RGB"
     """Channels of the stored images."""
     crop: Literal["adm", "center", "random"] = "center"
-    """Crop to a square; adm: halved by averaging, then resized, as ADM and DiT."""
+    """Crop to a square; adm: halve by averaging, then resize, as in ADM and DiT."""
     resample: Literal["box", "bilinear", "bicubic", "lanczos"] = "bicubic"
-    """Filter of the resizing."""
+    """Resize filter."""
     format: Literal["png", "webp", "jpeg"] = "png"
     """Format of the stored images; png and webp are lossless."""
     quality: Annotated[int, Field(ge=1, le=100)] = 95
-    """Quality of jpeg."""
+    """JPEG quality."""
     shard_size: Positive = 1000
-    """Images in a shard."""
+    """Images per shard."""
     max_pixels: Positive = 100000000
     """Images with more pixels are quarantined, not decoded."""
     min_size: Positive = 1
-    """Pixels; images whose shorter side is below are quarantined."""
+    """Images whose shorter side has fewer pixels are quarantined."""
     rules: Rules = Rules()
-    """What is done with damaged samples that could still be used."""
+    """What to do with damaged samples that could still be used."""
     default_label: Annotated[str, Field(min_length=1)] | None = None
-    """Class of images that have none, so that a flat folder trains a generator of one class; null: none."""
+    """Class of images without a label, so that a flat folder can train a one-class generator; null: none."""
     split_seed: Seed = 0
-    """The split of a key follows from this number and the key alone."""
+    """Seed of the splits; the split of a sample depends only on this number and its key."""
     splits: Splits
-    """Fractions of the keys in each split, of sum 1."""
+    """Fraction of the keys in each split; they sum to 1."""
 
     def _misfits(self) -> Iterator[str]:
         if self.format == "jpeg" and self.channels == "RGBA":
@@ -84,7 +84,7 @@ class Ingest(Section):
 
 
 class Params(Section):
-    """What dvc.yaml gives to `ingest`."""
+    """The parameters of `ingest`, as dvc.yaml lists them."""
 
     run: Run
     parts: Parts
@@ -105,7 +105,7 @@ class Catalog(Section):
     grid_images: Positive = 64
     """Images in the grid that shows the data; no training reads it."""
     max_quarantined: Fraction = 0.05
-    """Largest fraction of a part's samples that may be quarantined; more fail the stage, before any training."""
+    """Largest fraction of a part's samples that may be quarantined; above it the stage fails."""
 
 
 # What a stage is given of the section of another, which validates it.
@@ -113,7 +113,7 @@ Given = dict[str, Any]
 
 
 class CatalogParams(Section):
-    """What dvc.yaml gives to `catalog`."""
+    """The parameters of `catalog`, as dvc.yaml lists them."""
 
     run: Run
     parts: Parts
@@ -123,7 +123,7 @@ class CatalogParams(Section):
 
 
 class CodeParams(Section):
-    """What dvc.yaml gives to `code`: what chooses among kinds."""
+    """The parameters of `code`, as dvc.yaml lists them: the keys that choose a kind."""
 
     run: Run
     train_generator: Given

@@ -1,4 +1,4 @@
-"""Sections in which `kind` chooses one of several sections, each with keys of the training of its own."""
+"""Sections whose `kind` chooses one of several subsections, each with its own training keys."""
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
@@ -14,20 +14,20 @@ OWN_TRAINING = frozenset(Training.model_fields) - {"threads", "processes", "init
 
 
 def require_known(values: dict[str, Any], own: Collection[str], who: str) -> dict[str, Any]:
-    """Return `values`, after checking that each key is one that `who` may have for itself.
+    """Return `values` after checking that `who` can override each key.
 
     Raises:
-        ValueError: one is not; with the nearest that is.
+        ValueError: a key cannot be overridden; suggests the nearest one that can.
     """
     if unknown := sorted(values.keys() - set(own)):
         near = difflib.get_close_matches(unknown[0], own, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else f": {', '.join(sorted(own))}"
-        raise ValueError(f"`{unknown[0]}` is none of the keys that {who} may have for itself{hint}")
+        raise ValueError(f"`{unknown[0]}` is not a key that {who} can override{hint}")
     return values
 
 
 def merged(common: Model, own: Mapping[str, Any], where: str) -> Model:
-    """Return `common`, with what `own` has otherwise.
+    """Return `common` with the values of `own` in place of its own.
 
     Raises:
         ValueError: together they are not valid; names the key below `where`.
@@ -47,7 +47,7 @@ class Kind(Section):
     """
 
     training: Overrides = Field(default_factory=dict)
-    """The keys of the stage's `training` that have another value for this kind."""
+    """Keys that override the stage's `training` for this kind."""
 
     @field_validator("training")
     @classmethod
@@ -60,7 +60,7 @@ class OfKinds(Section):
 
     kind: str
     training: Training
-    """The keys of `training` that have another value here."""
+    """Keys that override the shared section `training`."""
 
     @property
     def chosen(self) -> Any:
@@ -69,12 +69,12 @@ class OfKinds(Section):
 
     @property
     def own_training(self) -> Training:
-        """The settings of the training: `training`, with what the chosen kind has otherwise."""
+        """The training settings: `training` with the overrides of the chosen kind."""
         return merged(self.training, self.chosen.training, f"{self.kind}.training")
 
     def _misfits(self) -> Iterator[str]:
         if self.chosen is None:
-            yield f"kind is {self.kind}, and the section `{self.kind}` is missing"
+            yield f"kind is {self.kind}, but the section `{self.kind}` is missing"
         for name in type(self).model_fields:  # of each kind that is there, not only of the chosen one
             section = getattr(self, name)
             if isinstance(section, Kind) and section.training:
@@ -82,11 +82,11 @@ class OfKinds(Section):
 
 
 def of_kinds(sections: Mapping[str, type[Kind]], what: str) -> Any:
-    """Return a class of sections with `kind`, one of the names of `sections`, and each of them, which may be missing.
+    """Return a section class with `kind`, one of the names in `sections`, and an optional field for each section.
 
-    `what` the kinds are of.
+    `what`: what the kinds are kinds of, for the description.
     """
-    description = f"Kind of {what}; the section of its name holds its settings."
+    description = f"Kind of {what}; its settings are in the section of that name."
     kind: Any = (Literal[tuple(sections)], Field(description=description))
     fields: dict[str, Any] = {name: (section | None, None) for name, section in sections.items()}
     return create_model("Chosen", __base__=OfKinds, kind=kind, **fields)

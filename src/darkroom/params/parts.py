@@ -1,4 +1,4 @@
-"""The section `parts`: how the data arrive; and the sections of the sources, with the settings that a part has."""
+"""The section `parts`, which lists the data, and the sections of the sources with their settings."""
 
 import re
 import unicodedata
@@ -14,38 +14,38 @@ SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", 
 
 
 class Part(Section):
-    """A slice [start, stop) of a source, counted in images, of `webdataset` in shards; or one in `every` of it."""
+    """A slice [start, stop) of a source, in images (`webdataset`: in shards), or every `every`-th image of it."""
 
     source: SourceName
     """Source of the images; the section of its name holds its settings: docs/data.md."""
     path: str = NO_FILE
     """The local file or folder that the source reads; data/none: none."""
     start: Annotated[int, Field(ge=0)] = 0
-    """First image of the slice, counted from 0; of webdataset: first shard."""
+    """First image of the slice, counted from 0; webdataset: first shard."""
     stop: Annotated[int, Field(gt=0)] | None = None
     """One past the last image of the slice; null: to the end."""
     every: Annotated[int, Field(gt=0)] = 1
-    """One of how many images of the slice is read, evenly spread: a trial on few. Not of webdataset."""
+    """N: read every N-th image of the slice, for a trial on fewer images. Not supported by webdataset."""
     embeddings: str = NO_FILE
-    """A folder of CLIP embeddings by others: `embed_clip.imported`; data/none: none."""
+    """A folder of precomputed CLIP embeddings, see `embed_clip.imported`; data/none: none."""
     settings: Overrides = Field(default_factory=dict)
-    """Keys of the source's section that have another value for this part."""
+    """Keys that override the source's section for this part."""
 
     def _misfits(self) -> Iterator[str]:
         if self.stop is not None and self.stop <= self.start:
             yield f"stop ({self.stop}) must be above start ({self.start})"
         if self.source in ("digits", "shapes") and self.path != NO_FILE:
-            yield f"{self.source} reads no file: its path is data/none, and not {self.path}"
+            yield f"{self.source} reads no file, but path is {self.path}: set path to data/none"
         if self.source == "folder" and self.path == NO_FILE:
             yield "folder needs a path: the folder that it reads"
         if self.source == "webdataset" and self.every > 1:
-            yield "webdataset reads all from start to stop: set every to 1"
+            yield "webdataset reads all shards from start to stop: set every to 1"
         if self.source == "shapes" and self.stop is None:
-            yield "shapes has no end: give the part a stop, the number of scenes"
+            yield "shapes has no end: set stop to the number of scenes"
 
     @property
     def images(self) -> int | None:
-        """Images that are read; None: known only behind that."""
+        """Number of images that are read; None: not known before they are read."""
         if self.stop is None or self.source == "webdataset":
             return None
         return -(-(self.stop - self.start) // self.every)
@@ -68,7 +68,7 @@ JsonField = Annotated[str, Field(pattern=r"^json:.+$")]
 
 
 class Digits(Section):
-    """The digits that scikit-learn carries."""
+    """The digits data set of scikit-learn."""
 
     caption: Annotated[str, Field(pattern=r"^([^{}]|\{(word|label)\})*$")] = "a handwritten {word}"
     """Caption of an image; {word}: zero to nine, {label}: 0 to 9."""
@@ -99,62 +99,62 @@ class Torchvision(Section):
     split: str | None = "train"
     """train, test or another of the data set; null: it has none."""
     options: dict[str, bool | int | str] = Field(default_factory=dict)
-    """Further arguments of its class: `split: letters` for EMNIST, `size: 160px` for Imagenette."""
+    """Additional arguments of its class: `split: letters` for EMNIST, `size: 160px` for Imagenette."""
     download: bool = True
-    """Download it where it is missing; to .darkroom/downloads/torchvision where the part's path is data/none."""
+    """Download it if it is missing, to .darkroom/downloads/torchvision if the part's path is data/none."""
     caption: Annotated[str, Field(pattern=r"^([^{}]|\{label\})*$")] | None = "a photo of a {label}"
     """Caption of an image; {label}: the name of the class; null: no captions."""
     mirror: bool = False
-    """A mirror image is as true as the image: half of the images are mirrored in training."""
+    """Mirror images are equally valid: half of the images are mirrored in training."""
 
 
 class Folder(Section):
     """Image files in a folder."""
 
     label: Literal["none", "parent", "top", "metadata"] = "parent"
-    """parent or top: the name of the folder nearest to the file, or to the path; metadata: of a table."""
+    """parent: the folder of the file; top: the first folder below the path; metadata: a column of a table."""
     label_column: str = "label"
     """Column with the labels in metadata.jsonl, .csv or .parquet, whose column file_name names the files."""
     repeats: bool = False
-    """true: of a folder 10_cat, named for kohya's trainers, the label is cat; its repeat count 10 is not used."""
+    """true: folders are named as for kohya's trainers; 10_cat has the label cat, and 10 is ignored."""
     caption: Literal["none", "txt", "metadata"] = "none"
-    """txt: KEY.txt, else KEY.caption, beside KEY.png, or KEY.png.txt; metadata: of the same table."""
+    """txt: KEY.txt, KEY.caption or KEY.png.txt next to KEY.png; metadata: a column of the same table."""
     caption_column: str = "text"
     """Column with the captions in the same table."""
     classes: Classes = None
-    """Labels that are allowed; null: all."""
+    """Allowed labels; null: all."""
     mirror: bool = False
-    """A mirror image is as true as the image: half of the images are mirrored in training."""
+    """Mirror images are equally valid: half of the images are mirrored in training."""
 
 
 class Webdataset(Section):
     """Existing shards: tars with images, captions, labels and facts."""
 
     url: str | None = None
-    """An fsspec URL, {00000..00099} stands for a range; null: the part's path."""
+    """An fsspec URL, with {00000..00099} for a range; null: the part's path."""
     image: Annotated[list[Ending], Field(min_length=1)] = ["jpg", "jpeg", "png", "webp"]
-    """Endings of the members that are images."""
+    """Extensions of the image files in a shard."""
     label: Ending | JsonField | None = "cls"
-    """Ending of the member that is the label, or json:FIELD; null: no labels."""
+    """Extension of the label files, or json:FIELD; null: no labels."""
     caption: Ending | JsonField | None = "txt"
-    """Ending of the member that is the caption, or json:FIELD; null: no captions."""
+    """Extension of the caption files, or json:FIELD; null: no captions."""
     classes: Classes = None
-    """Names of the classes, in the order of the numbers in cls, or the labels that are allowed; null: all."""
+    """Class names in the order of the numbers in cls, or the allowed labels; null: all."""
     shard_in_key: bool = False
-    """Put the shard's name before each key, for shards that all begin at the same key."""
+    """Prefix each key with the shard's name, for shards that all start at the same key."""
     repack: bool = False
-    """false: indexed in place and prepared on reading; true: written anew, prepared."""
+    """false: index the shards in place and prepare images when they are read; true: write prepared shards."""
     damaged_shard: Literal["stop", "quarantine"] = "stop"
     """What to do with a tar that is cut off or has a damaged header."""
     mirror: bool = False
-    """A mirror image is as true as the image: half of the images are mirrored in training."""
+    """Mirror images are equally valid: half of the images are mirrored in training."""
 
     def _misfits(self) -> Iterator[str]:
         for place, name in enumerate(self.classes or []):
             if re.fullmatch(r"-?[0-9]+", name) and name != str(place):
                 yield (
-                    f"the class {name!r} stands at place {place}, so a label {name} could mean it or the class of that "
-                    "number: give it a name with a letter, or leave `classes` empty"
+                    f"class {name!r} is at position {place}, so the label {name} could mean this class or the class "
+                    "with that number: use a name with a letter, or leave `classes` empty"
                 )
 
 
@@ -168,7 +168,7 @@ class Hub(Section):
     split: str = "train"
     """Split of the data set."""
     revision: str | None = None
-    """Commit, so that the data stay the same, or branch or tag; null: the newest."""
+    """Commit (the data stay the same), branch or tag; null: the newest."""
     image: str = "image"
     """Column of the images."""
     label: str | None = "label"
@@ -176,7 +176,7 @@ class Hub(Section):
     caption: str | None = None
     """Column of the captions; null: none."""
     mirror: bool = False
-    """A mirror image is as true as the image: half of the images are mirrored in training."""
+    """Mirror images are equally valid: half of the images are mirrored in training."""
 
 
 _SOURCES: tuple[type[Section], ...] = (Digits, Shapes, Torchvision, Folder, Webdataset, Hub)
@@ -184,7 +184,7 @@ SECTIONS = {source.__name__.lower(): source for source in _SOURCES}
 
 
 def settings_of(name: str, part: Part, section: Section | Mapping[str, Any] | None) -> Any:
-    """Return the settings of a part's source: its section of params.yaml, with what the part says otherwise.
+    """Return the settings of a part's source: its section of params.yaml with the part's overrides.
 
     Raises:
         DarkroomError: the section is missing, or a key of `settings` is unknown or has a value that is not allowed.

@@ -23,7 +23,7 @@ class Dinov2(Section):
     weights: str = NO_FILE
     """A file with published weights, ViT-B/14 or ViT-L/14; data/none: download ViT-L/14."""
     sha256: Sha256 = "d5383ea8f4877b2472eb973e0fd72d557c7da5d3611bd527ceeb1d7162cbf428"
-    """SHA-256 of that file; another file is refused."""
+    """SHA-256 of that file; other files are rejected."""
 
 
 class ClipFile(Section):
@@ -32,7 +32,7 @@ class ClipFile(Section):
     weights: str = NO_FILE
     """A file of OpenAI's; data/none: ViT-L/14 at 336 pixels, from torch hub's cache."""
     sha256: Sha256 = _CLIP
-    """SHA-256 of that file; another file is refused."""
+    """SHA-256 of that file; other files are rejected."""
 
 
 class Inception(Section):
@@ -41,24 +41,24 @@ class Inception(Section):
     weights: str = NO_FILE
     """A file with torch-fidelity's weights; data/none: download them."""
     sha256: Sha256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
-    """SHA-256 of that file; another file is refused."""
+    """SHA-256 of that file; other files are rejected."""
 
 
 class ReferenceStats(Section):
-    """Which real images are the reference, seen through which networks."""
+    """The real images of the reference, and the networks that extract their features."""
 
     threads: Positive = 1
     """CPU threads."""
     batch: Positive = 64
-    """Images in a forward pass."""
+    """Images per forward pass."""
     split: Split = "train"
     """Split of the real images that generated ones are compared with."""
     held_out: Literal["val", "test"] = "test"
-    """Split of real images scored as if generated, which no training saw: the score of a perfect generator."""
+    """Split of unseen real images, scored as if generated: the score of a perfect generator."""
     kid_images: Annotated[int, Field(ge=2)] = 10000
-    """Features of the reference kept for the kernel distance, at most."""
+    """Maximum number of reference features kept for the kernel distance."""
     blocks: Annotated[int, Field(ge=2)] = 10
-    """Blocks of the jackknife of the noise floor's standard errors; fewer where each has fewer than two images."""
+    """Jackknife blocks for the noise floor's standard errors; fewer if a block has fewer than two images."""
     extractors: Annotated[list[Literal["in_domain", "inception", "dinov2", "clip"]], Field(min_length=1)] = [
         "in_domain"
     ]
@@ -74,11 +74,11 @@ class ReferenceStats(Section):
         if self.held_out == self.split:
             yield f"held_out ({self.held_out}) must be another split than split"
         if len(set(self.extractors)) != len(self.extractors):
-            yield "extractors holds a name twice"
+            yield "extractors lists a name twice"
 
 
 class Params(Section):
-    """What dvc.yaml gives to `reference_stats`."""
+    """The parameters of `reference_stats`, as dvc.yaml lists them."""
 
     run: Run
     reference_stats: ReferenceStats

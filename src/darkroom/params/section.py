@@ -1,4 +1,4 @@
-"""A section of params.yaml: its numbers and names, what is said of a value that does not fit it, and descriptions."""
+"""Sections of params.yaml: their types, the messages for invalid values, and the descriptions of keys."""
 
 import difflib
 import re
@@ -52,11 +52,11 @@ class Section(BaseModel):
             if getattr(section, name) in [None, *(kind.model_fields[name].default for kind in kinds)]:
                 continue
             if not values and found in (None, NO_FILE, 0):
-                yield f"{key} is read with {other} only: set {other}, or take {key} out"
+                yield f"{key} is only read with {other}: set {other}, or remove {key}"
             there = found if isinstance(found, set) else {found}
             if values and not there & set(values):
                 known, given = (" or ".join(sorted(map(_written, each))) for each in (values, there))
-                yield f"{key} is read with {other} {known} only, and {other} is {given}: take {key} out"
+                yield f"{key} is only read with {other} {known}, but {other} is {given}: remove {key}"
 
 
 def _written(value: object) -> str:
@@ -81,7 +81,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Return the settings class that the key at `location` lies in, or would lie in; None: no settings class."""
+    """Return the settings class that contains the key at `location`, or would contain it; None: there is none."""
     current: Any = model
     for name in location[:-1]:
         known = isinstance(current, type) and issubclass(current, BaseModel)
@@ -98,7 +98,7 @@ def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[Bas
 
 
 def described(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """Return what the key of params.yaml at `location` is for, behind a colon; a full stop where nothing says it."""
+    """Return the description of the key at `location` after a colon; a full stop if it has none."""
     holder, name = _holder(model, location), str(location[-1])
     text = description(holder, name) if holder is not None and name in holder.model_fields else ""
     return f": {text}" if text else "."
@@ -117,7 +117,7 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
         allowed = re.findall(r"'([^']*)'", fault["ctx"]["expected"])
         near = difflib.get_close_matches(str(fault["input"]), allowed, n=1, cutoff=0.5)
         hint = f"; did you mean `{near[0]}`?" if near else "."
-        return f"{PARAMS}: `{key}` is {fault['input']!r}, and is one of {', '.join(allowed)}{hint}"
+        return f"{PARAMS}: `{key}` is {fault['input']!r}, but must be one of {', '.join(allowed)}{hint}"
     if fault["type"] == "missing":
         return f"{PARAMS}: `{key}` is missing{described(model, location)}"
     # A fault between keys belongs to their section, which would fill the screen.
@@ -128,7 +128,7 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
 
 
 def _faults(model: type[BaseModel], error: ValidationError) -> list[dict[str, Any]]:
-    """Return the faults, those of the types that a value may have, of which none fits, as one.
+    """Return the faults, with those of a union of types joined into one.
 
     pydantic puts such a type behind the key.
     """
@@ -147,7 +147,7 @@ def _faults(model: type[BaseModel], error: ValidationError) -> list[dict[str, An
 
 
 def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> Model:
-    """Return `values` as `model`; `where` is the key of params.yaml that they lie under.
+    """Validate `values` as `model`; `where` is their key in params.yaml.
 
     Raises:
         DarkroomError: one sentence for each fault: the key, the value, what is allowed, the nearest valid name.

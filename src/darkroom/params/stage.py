@@ -1,4 +1,4 @@
-"""What params.yaml and dvc.yaml say to a stage: its own sections, validated, and nothing else.
+"""The parameters of a stage, from params.yaml and dvc.yaml: its own sections, validated, and nothing else.
 
 A stage is handed only the keys that its entry in dvc.yaml names under `params`, so it cannot read a value that DVC does
 not know it depends on. The section `run` is the exception: every stage sees it, because nothing in it changes a result.
@@ -38,7 +38,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise DarkroomError(f"{path} is not valid YAML: {error}.") from error
     if not isinstance(value, dict):
-        raise DarkroomError(f"{path} must hold sections, and holds {type(value).__name__}.")
+        raise DarkroomError(f"{path} must contain sections, but contains {type(value).__name__}.")
     return value
 
 
@@ -71,7 +71,7 @@ def stage_entry(dvc: Mapping[str, Any], stage: str) -> dict[str, Any]:
 
 
 def spread_over(dvc: Mapping[str, Any], stage: str) -> str | None:
-    """Return the key of params.yaml for each of whose entries a stage runs once (`foreach`); None: it runs once."""
+    """Return the key of params.yaml whose entries a stage runs once for (`foreach`); None: it runs once."""
     template = dvc["stages"][stage].get("foreach")
     return None if template is None else str(template).removeprefix("${").removesuffix("}").strip()
 
@@ -83,12 +83,12 @@ def items(params: Mapping[str, Any], dvc: Mapping[str, Any], stage: str) -> list
 
 
 def address(stage: str, item: str | None) -> str:
-    """Return the name that DVC has for a stage, or for one of its runs: STAGE@ITEM."""
+    """Return DVC's name of a stage, or of one of its runs: STAGE@ITEM."""
     return stage if item is None else f"{stage}@{item}"
 
 
 def file_name(stage: str, item: str | None) -> str:
-    """Return the same as the beginning of a file's name: STAGE-ITEM. A stage's own name holds no hyphen."""
+    """Return the name of a stage's run for file names: STAGE-ITEM. Names of stages contain no hyphen."""
     return address(stage, item).replace("@", "-")
 
 
@@ -109,14 +109,14 @@ def paths(entry: Mapping[str, Any], kinds: Iterable[str], names: Mapping[str, An
 
 
 def related(one: str, other: str) -> bool:
-    """Return whether two paths are the same, or one lies in the other."""
+    """Return whether two paths are the same, or one contains the other."""
     first, second = _inside(one), _inside(other)
     return first.startswith(second) or second.startswith(first)
 
 
 @cache
 def _inside(path: str) -> str:
-    """Return what every path in a folder begins with, and no other; texts, since tens of thousands are compared."""
+    """Return the common prefix of all paths in a folder; strings, since tens of thousands are compared."""
     plain = os.path.normpath(path)
     return "" if plain == "." else f"{plain.rstrip('/')}/"
 
@@ -160,7 +160,7 @@ def given(stage: str, item: str | None = None) -> dict[str, Any]:
 
 
 def differences(key: str, old: Any, new: Any) -> Iterator[str]:
-    """Yield a phrase for each parameter that differs between two nested mappings, with the value and the one before."""
+    """Yield a phrase for each parameter that differs between two nested mappings, with its new and old value."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in [*new, *(name for name in old if name not in new)]:
             yield from differences(f"{key}.{name}".lstrip("."), old.get(name, _ABSENT), new.get(name, _ABSENT))

@@ -1,7 +1,7 @@
-"""What every training has: how long, how fast, with which seed. Progress is counted in images.
+"""Settings of every training: its length, learning rate and seed. Progress is counted in images.
 
-The section `training` of params.yaml holds what all trainings share; each stage's own `training` goes before it, and
-that of a kind of tokenizer or of a U-Net before both. A stage's defaults, in a class of its own, go behind all three.
+The section `training` of params.yaml holds what all trainings share. Each stage's own `training` overrides it, and the
+one of a kind of tokenizer or of a U-Net overrides both. A stage's defaults, in a class of its own, come last.
 """
 
 import math
@@ -20,92 +20,92 @@ Optimizer = Literal["adamw", "muon"]
 
 
 class Milestone(Section):
-    """From a number of images on, the learning rate is this fraction of the highest."""
+    """A learning rate, as a fraction of the highest, that holds from a number of images on."""
 
     images: Positive
-    """Images from which the fraction holds."""
+    """Images seen from which the fraction holds."""
     rate: Annotated[float, Field(ge=0)]
     """Learning rate, as a fraction of the highest."""
 
 
 class Init(Section):
-    """Weights to begin with instead of random ones: fine-tuning."""
+    """Initial weights in place of random ones, for fine-tuning."""
 
     folder: str = NO_FILE
-    """A folder with weights, say models/tokenizer of another run; data/none: none."""
+    """A folder with weights, for example models/tokenizer of another run; data/none: none."""
     url: str | None = None
     """An fsspec URL of a weights file: https://…, hf://OWNER/NAME@REVISION/FILE, s3://…; null: none."""
     sha256: Sha256 | None = None
     """SHA-256 of the file behind the URL."""
     skip: list[str] = []
-    """Globs of weights that are initialised at random though the file has them."""
+    """Globs of weights to initialise at random even if the file has them."""
 
     def _misfits(self) -> Iterator[str]:
         if self.url is not None and self.folder != NO_FILE:
-            yield f"give a folder or a url, not both: without a folder it is {NO_FILE}"
+            yield f"set folder or url, not both: {NO_FILE} means no folder"
 
 
 class Training(Section):
     """The settings of the training loop, the same for every model."""
 
     seed: Seed = 0
-    """Seed of order, noise and initial weights."""
+    """Seed of the order of images, the noise and the initial weights."""
     threads: Positive = 1
-    """CPU threads of a process."""
+    """CPU threads per process."""
     processes: Positive = 1
-    """Processes that share each batch, one for each device."""
+    """Processes that share each batch, one per device."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """fp32, or autocast to bf16 or fp16, the latter with a loss scaler; with bf16 Muon orthogonalises in it, too."""
+    """fp32, or autocast to bf16, or to fp16 with a loss scaler; with bf16, Muon also orthogonalises in bf16."""
     tf32: bool = False
-    """On NVIDIA GPUs: multiply float32 with 10 bits of the mantissa instead of 23, in the passes that train."""
+    """On NVIDIA GPUs: multiply float32 with 10 mantissa bits instead of 23 in training passes."""
     compile: bool = False
     """torch.compile, with fixed shapes."""
     channels_last: bool = False
-    """The memory layout that convolutions on GPUs like best."""
+    """The memory layout that is fastest for convolutions on GPUs."""
     images: Positive
-    """Images seen in the whole training."""
+    """Length of the training, in images seen."""
     shuffle: bool = True
-    """Each epoch in an order of its own; false: always in the order of the shards."""
+    """Shuffle the images differently in each epoch; false: always in the order of the shards."""
     batch: Positive = 64
-    """Images in an optimizer step, of all processes together."""
+    """Images per optimizer step, over all processes."""
     learning_rate: Rate
     """Highest learning rate of the schedule."""
     schedule: Schedule = "one_cycle"
     """Learning rate schedule."""
     warmup: Warmup = 0
-    """Images until the learning rate is at its highest."""
+    """Images until the learning rate reaches its highest value."""
     final_rate: Fraction = 0.0
-    """linear, cosine, exponential, wsd: the last learning rate, as a fraction of the highest."""
+    """linear, cosine, exponential, wsd: final learning rate, as a fraction of the highest."""
     schedule_images: Positive | None = None
-    """linear, cosine, exponential, one_cycle: images after which the last learning rate holds; null: all images."""
+    """linear, cosine, exponential, one_cycle: images after which the final learning rate holds; null: all images."""
     milestones: list[Milestone] = []
-    """piecewise: `images: N, rate: FRACTION` each; from N images on this fraction of the highest rate."""
+    """piecewise: a list of `images: N, rate: FRACTION`; from N images on, this fraction of the highest rate."""
     decay_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """wsd: fraction of all images, at the end, in which the learning rate falls."""
+    """wsd: fraction of all images, at the end, over which the learning rate decays."""
     optimizer: Optimizer = "adamw"
-    """muon: Muon for weights of layers with 16 inputs and outputs at least, AdamW for the rest."""
+    """muon: Muon for weights of layers with at least 16 inputs and outputs, AdamW for the rest."""
     muon_chunks: bool = False
-    """muon: orthogonalise apart the matrices that a layer holds in one, as queries, keys and values."""
+    """muon: orthogonalise the matrices of a fused layer, such as queries, keys and values, separately."""
     betas: Betas = (0.9, 0.99)
     """Betas of AdamW."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    """Added to the root of AdamW's second moment."""
+    """Epsilon of AdamW, added to the root of the second moment."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled weight decay; not of norms, biases and embeddings."""
+    """Decoupled weight decay; not applied to norms, biases and embeddings."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest gradient norm; null: no clipping."""
     ema_decay: Fraction = 0.99
-    """Decay of the averaged weights in each optimizer step; 0: no average."""
+    """Decay of the averaged weights (EMA) per optimizer step; 0: no average."""
     ema_warmup: bool = True
-    """Begin with a smaller decay, (1 + n) / (10 + n); false: ema_decay from the first step, as DiT."""
+    """Start with a smaller decay, (1 + n) / (10 + n); false: ema_decay from the first step, as in DiT."""
     ema_start: Annotated[int, Field(ge=0)] = 0
-    """Images until which the averaged weights are the weights themselves."""
+    """Images seen before averaging starts; until then the averaged weights are the weights themselves."""
     ema_every: Positive = 1
-    """Optimizer steps from one update of the averaged weights to the next."""
+    """Optimizer steps between updates of the averaged weights."""
     save_every: Positive | None = None
-    """Images from one set of weights that is kept, raw and averaged, to the next; null: those of the end alone."""
+    """Images between sets of weights to keep, raw and averaged; null: only the final weights."""
     select: Literal["last", "best"] = "last"
-    """Averaged weights that leave the training: the last, or those of the lowest validation loss (best)."""
+    """Averaged weights to write: the last, or those with the lowest validation loss (best)."""
     init: Init = Init()
     """Fine-tuning: initial weights."""
     log_every: Positive = 640
@@ -123,7 +123,7 @@ class Training(Section):
 
     @property
     def decay_start(self) -> int:
-        """Images after which `wsd` lets the learning rate fall."""
+        """Images after which `wsd` decays the learning rate."""
         steps = self.images // self.batch
         return (steps - max(1, int(self.decay_fraction * steps))) * self.batch
 
@@ -158,41 +158,41 @@ class Training(Section):
                 f"the warmup ({self.warmup}) ends: shorten one of them"
             )
         if any(a.images >= b.images for a, b in pairwise(self.milestones)):
-            yield "milestones must rise in images"
+            yield "milestones must be in ascending order of images"
 
 
 class Evaluate(Section):
-    """Scores of the averaged weights while training; they decide nothing."""
+    """Scores of the averaged weights during training, for information only."""
 
     every: Annotated[int, Field(ge=0)] = 0
     """Images between evaluations; 0: none."""
     images: Annotated[int, Field(ge=4)] = 500
     """Images generated for each evaluation."""
     batch: Positive = 125
-    """Images in a forward pass."""
+    """Images per forward pass."""
     extractor: str = NO_FILE
     """models/extractor: the feature network of the scores; data/none: no evaluation."""
 
     def _misfits(self) -> Iterator[str]:
         if self.every and self.extractor == NO_FILE:
-            yield "every is above 0, so extractor must be named: models/extractor"
+            yield "every is above 0, so extractor must be set: models/extractor"
 
 
 class EvaluateGenerator(Evaluate):
-    """Scores of the averaged weights while training; they decide nothing."""
+    """Scores of the averaged weights during training, for information only."""
 
     seed: Seed = 2
-    """Seed of their noise."""
+    """Seed of the noise of the generated images."""
     reference: str = NO_FILE
     """data/reference: the statistics of the real images; data/none: no evaluation."""
 
     def _misfits(self) -> Iterator[str]:
         if self.every and self.reference == NO_FILE:
-            yield "every is above 0, so reference must be named: data/reference"
+            yield "every is above 0, so reference must be set: data/reference"
 
 
 def with_shared(shared: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section of a stage, its `training` completed by the section `training`, what all trainings share."""
+    """Return a stage's section with its `training` completed from the shared section `training`."""
     own = section.get("training") or {}
     return {**section, "training": {**shared, **own} if isinstance(own, Mapping) else own}
 
@@ -203,7 +203,7 @@ _shared: dict[str, Any] = {
     for name, field in Training.model_fields.items()
     if name != "init"
 }
-SharedTraining = create_model("SharedTraining", __base__=Section, __doc__="What all trainings share.", **_shared)
+SharedTraining = create_model("SharedTraining", __base__=Section, __doc__="Keys shared by all trainings.", **_shared)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def learning_rate(settings: Training, images: int) -> float:
     """Return the learning rate of the optimizer step after `images` images.
 
     Every schedule but one_cycle, which rises in its own way, is multiplied by a linear warm-up, images / warmup: 0 in
-    the first step. linear, cosine and exponential begin to fall where the warm-up ends, and end at `schedule_images`;
+    the first step. linear, cosine and exponential start to fall when the warm-up ends, and end at `schedule_images`;
     piecewise counts from the first image, wsd falls at the end.
     """
     rate = _scheduled(settings, images)

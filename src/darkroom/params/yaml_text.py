@@ -1,6 +1,6 @@
-"""YAML as DVC reads it, by the same parser: YAML 1.2, where `050` is fifty, `yes` a text, and no key stands twice.
+"""Parse YAML as DVC does: YAML 1.2, where `050` is fifty, `yes` is a string, and duplicate keys are errors.
 
-What is added are sentences that name the file and the line, where DVC refuses without one.
+Unlike DVC's, the error messages name the file and the line.
 """
 
 import pickle
@@ -19,7 +19,7 @@ _CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7})(?= |$)", re.MULTILINE)
 
 
 def conflict(text: str) -> int | None:
-    """Return the line, from 1, of the first marker that git left where two versions contradict each other."""
+    """Return the line, from 1, of the first merge conflict marker of git."""
     found = _CONFLICT.search(text)
     return text.count("\n", 0, found.start()) + 1 if found else None
 
@@ -38,7 +38,7 @@ def parse_plain(text: str) -> Any:
 
 
 def parse_yaml(text: str, file: object) -> Any:
-    """Return the value of one YAML document, as DVC would read it; sentences call it `file`.
+    """Return the value of one YAML document, as DVC would read it; messages call it `file`.
 
     Raises:
         DarkroomError: it is not valid YAML, a key stands twice in a mapping, or git left the markers of a merge; names
@@ -49,7 +49,7 @@ def parse_yaml(text: str, file: object) -> Any:
     except (YAMLError, *_UNREADABLE) as error:
         if line := conflict(text):
             raise DarkroomError(
-                f"{file}, line {line}: git left the marker of a merge there: keep one of the two versions below it."
+                f"{file}, line {line}: this is a merge conflict marker of git: keep one of the two versions below it."
             ) from None
         where, parts = "", [str(error)]
         if isinstance(error, MarkedYAMLError):

@@ -1,10 +1,10 @@
-"""Starts a training in several processes, and ends them together.
+"""Start a training in several processes, and end them together.
 
-A supervisor of our own and not torchrun, which kills its workers 30 s after a signal, also while they write a
-checkpoint, ends with 1 and not with 143 or 130, and leaves workers behind where it is killed itself (torch 2.15).
+It has its own supervisor instead of torchrun, which kills its workers 30 s after a signal, even while they write a
+checkpoint, exits with 1 instead of 143 or 130, and leaves workers behind if it is killed (torch 2.15).
 
-Each rank is given its place by the variables that torch.distributed and accelerate read (RANK, WORLD_SIZE and so on),
-so a training that a person started through `torchrun` or `accelerate launch` is a rank in the same way.
+Each rank gets its place from the variables that torch.distributed and accelerate read (RANK, WORLD_SIZE and so on),
+so a training started through `torchrun` or `accelerate launch` is a rank in the same way.
 """
 
 # No effect on any output: says which processes share a training, and which one this is
@@ -37,7 +37,7 @@ CONTINUES = "The same command continues from the last checkpoint."
 class Rank:
     """Which of the processes of a training this one is.
 
-    number: from 0. size: how many there are. supervisor: the process that started it, None where that is not Darkroom.
+    number: from 0. size: their number. supervisor: the process that started it; None if that is not Darkroom.
     """
 
     number: int
@@ -46,7 +46,7 @@ class Rank:
 
 
 def rank() -> Rank | None:
-    """Return this process's rank, as its environment says, or None where it is no one's rank."""
+    """Return this process's rank from its environment; None: it is not a rank."""
     supervisor = os.environ.get(SUPERVISOR)
     if supervisor is None and not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         return None
@@ -58,7 +58,7 @@ def take_device(device: str) -> None:
     """Give this rank the GPU of its number on this machine, or tell accelerate that the ranks share the CPU.
 
     Raises:
-        DarkroomError: there are GPUs, and fewer than ranks.
+        DarkroomError: there are GPUs, but fewer than ranks.
     """
     import torch
 
@@ -66,18 +66,18 @@ def take_device(device: str) -> None:
     gpus = torch.cuda.device_count() if device != "cpu" else 0
     if 0 < gpus < ranks:
         raise DarkroomError(
-            f"{ranks} processes need a GPU each, and there are {gpus}: lower `processes`, or take `run.device: cpu`."
+            f"{ranks} processes need one GPU each, but there are {gpus}: lower `processes`, or set `run.device: cpu`."
         )
     if gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     elif device == "auto" and torch.backends.mps.is_available():
-        raise DarkroomError(f"{ranks} processes cannot share the GPU of this machine: take `run.device: cpu`.")
+        raise DarkroomError(f"{ranks} processes cannot share the GPU of this machine: set `run.device: cpu`.")
     elif device == "auto":
         os.environ["ACCELERATE_USE_CPU"] = "true"  # without it, accelerate leaves each rank to train alone
 
 
 def write_status(kind: Literal["error", "traceback", "stop"], text: str) -> None:
-    """Write for the supervisor what ends this rank: a DarkroomError, another error, or the code of a stop."""
+    """Report why this rank ends to the supervisor: a DarkroomError, another error, or the code of a stop."""
     folder, number = Path(os.environ[STATUS]), os.environ.get("RANK", "0")
     with contextlib.suppress(OSError):  # the supervisor is gone
         (folder / f".{number}").write_text(json.dumps({"time": time.time(), "kind": kind, "text": text}))
@@ -86,13 +86,13 @@ def write_status(kind: Literal["error", "traceback", "stop"], text: str) -> None
 
 @contextlib.contextmanager
 def reporting_errors() -> Iterator[None]:
-    """Report what goes wrong inside the block to the supervisor, which prints it once for all ranks.
+    """Report errors inside the block to the supervisor, which prints them once for all ranks.
 
-    For torchrun, which accelerate starts, a rank that stops ends well: it would print a traceback, and kill after 30 s
-    the others, one of which may be writing the checkpoint.
+    For torchrun, which accelerate starts, a rank that stops exits with 0: otherwise it would print a traceback, and
+    after 30 s kill the others, one of which may be writing the checkpoint.
 
     Raises:
-        SystemExit: always where something went wrong.
+        SystemExit: always after an error.
     """
     try:
         yield
@@ -110,7 +110,7 @@ def reporting_errors() -> Iterator[None]:
 
 
 def environments(processes: int) -> list[dict[str, str]]:
-    """Return what the environment of each rank says besides this process's own: all on this machine."""
+    """Return the additional environment variables of each rank, all on this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -125,10 +125,10 @@ def environments(processes: int) -> list[dict[str, str]]:
 
 
 def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None:
-    """Run a stage in several processes, or through accelerate where a configuration file is given.
+    """Run a stage in several processes, or through accelerate if a configuration file is given.
 
     Raises:
-        DarkroomError: a rank failed; says which and how.
+        DarkroomError: a rank failed; names the rank and the error.
         SystemExit: 143 or 130 after SIGTERM or Ctrl-C.
     """
     if accelerate is None:
@@ -136,7 +136,7 @@ def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None
         supervise([(program, environment) for environment in environments(processes)], processes)
         return
     if not Path(accelerate).is_file():
-        raise DarkroomError(f"`run.accelerate` is {accelerate}, which is no file: write it with `accelerate config`.")
+        raise DarkroomError(f"`run.accelerate` is {accelerate}, which is no file: create it with `accelerate config`.")
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", accelerate]
     supervise(
         [([*launcher, "--num_processes", str(processes), "-m", "darkroom", *words], {LAUNCHER: "accelerate"})],
@@ -145,7 +145,7 @@ def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None
 
 
 class Ranks:
-    """The processes of some commands, started on entering the block; none is left after it.
+    """The processes of some commands, which start with the block and all end with it.
 
     Each runs in a session of its own, so that a terminal's Ctrl-C, which goes to the whole foreground group, reaches a
     child through its parent only, and once.
@@ -179,11 +179,11 @@ class Ranks:
 
     @property
     def codes(self) -> list[int]:
-        """Exit codes, as subprocess gives them; after `wait`."""
+        """Exit codes, as in subprocess; after `wait`."""
         return [child.returncode for child in self._children]
 
     def wait(self, signals: Sequence[int]) -> None:
-        """Wait until all children have ended, passing on what appears in `signals`; a second Ctrl-C kills."""
+        """Wait until all children have ended, and pass on `signals`; a second Ctrl-C kills them."""
         while None in [child.poll() for child in self._children]:
             if signals[1:] and signal.SIGINT in signals[1:]:
                 self.hurried = True
@@ -277,7 +277,7 @@ def _statuses(folder: Path) -> list[_Status]:
 
 
 def _raise_outcome(started: Ranks, statuses: Sequence[_Status], signals: Sequence[int], ranks: int) -> None:
-    """Raise what the end of the ranks means; return where all of them finished.
+    """Raise the error or stop of the ranks; return if all of them finished.
 
     A rank that a signal ended, or that said what is wrong, comes first: the others then failed for want of it.
     """
@@ -291,9 +291,9 @@ def _raise_outcome(started: Ranks, statuses: Sequence[_Status], signals: Sequenc
     for number, code in enumerate(codes):
         if code < 0 and -code != requested and (number, -code) not in started.sent:
             name = signal.Signals(-code).name
-            memory = " (the system does that where memory runs out)" if -code == signal.SIGKILL else ""
+            memory = " (the system does that if memory runs out)" if -code == signal.SIGKILL else ""
             who = f"rank {number} of {ranks}" if several else "the launcher"
-            raise DarkroomError(f"{who} was ended by {name}{memory}, and the others were stopped. {CONTINUES}")
+            raise DarkroomError(f"{who} was ended by {name}{memory}, so the others were stopped. {CONTINUES}")
     errors = [status for status in statuses if status.kind == "error"]
     if errors:
         alone = errors[0].rank != 0 and len({status.rank for status in errors if status.text == errors[0].text}) < ranks
@@ -303,9 +303,9 @@ def _raise_outcome(started: Ranks, statuses: Sequence[_Status], signals: Sequenc
         raise SystemExit(128 + requested)
     if failures:
         print(failures[0].text, file=sys.stderr)
-        raise DarkroomError(f"rank {failures[0].rank} of {ranks} failed, and the others were stopped. {CONTINUES}")
+        raise DarkroomError(f"rank {failures[0].rank} of {ranks} failed, so the others were stopped. {CONTINUES}")
     for number, code in enumerate(codes):
         if code not in (0, *Ranks.STOPPED) and (number, -code) not in started.sent:
             who = f"rank {number} of {ranks}" if several else "the launcher"
-            raise DarkroomError(f"{who} ended with {code}, and the others were stopped. {CONTINUES}")
+            raise DarkroomError(f"{who} exited with {code}, so the others were stopped. {CONTINUES}")
     raise SystemExit(max(codes) if requested is None else 128 + requested)

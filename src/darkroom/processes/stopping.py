@@ -1,6 +1,6 @@
-"""How a stage stops: on a signal, or because its engine or its supervisor is gone.
+"""Stop a stage on a signal, or if its engine or its supervisor has ended.
 
-A training takes SIGTERM and Ctrl-C by `interruptible`: the optimizer step ends, and a checkpoint is written.
+A training handles SIGTERM and Ctrl-C with `interruptible`: it ends the optimizer step and writes a checkpoint.
 """
 
 # No effect on any output: says when a stage must stop, and stops it
@@ -50,7 +50,7 @@ def _goes_on(process: psutil.Process) -> bool:
 
 
 def watch(supervisor: int | None = None) -> None:
-    """Send SIGTERM to this process once one is gone that it works for: DVC leaves its command behind when it is killed.
+    """Send SIGTERM to this process when its engine or supervisor ends; a killed DVC leaves its command running.
 
     A `supervisor` (`launch`), the number of the process that started this one, watches the engine itself.
     """
@@ -71,7 +71,7 @@ def watch(supervisor: int | None = None) -> None:
 
 @contextlib.contextmanager
 def handling(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
-    """Handle signals in other ways inside the block."""
+    """Replace signal handlers inside the block."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
@@ -82,7 +82,7 @@ def handling(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stoppable(supervised: bool) -> Iterator[None]:
-    """End with 143 or 130, and clean up, on a signal inside the block that no training takes.
+    """Exit with 143 or 130, and clean up, on a signal inside the block that no training handles.
 
     A terminal that is closed counts as SIGTERM, so that a training writes a checkpoint, unless it runs under nohup. A
     process that is supervised ends by the signal itself, so that its supervisor knows that it was not training.

@@ -1,1 +1,1 @@
-"""The stages: artifacts in, a call of the library, artifacts out. One file a stage, named as in dvc.yaml."""
+"""The bodies of the stages: read artifacts, call the library, write artifacts. One file per stage in dvc.yaml."""

@@ -1,4 +1,4 @@
-"""Stage `catalog`: numbers the classes, counts the images, and finds duplicates across parts."""
+"""Stage `catalog`: number the classes, count the images, and find duplicates across parts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,8 +32,8 @@ def run(params: CatalogParams) -> None:
 def _require_captions(manifest: Mapping[str, Any]) -> None:
     if not manifest["captions"]["train"]:
         raise DarkroomError(
-            "`train_generator.dit.model.condition` is caption, and no image of the train split has one: give the "
-            "source captions (`parts` and the source's section in params.yaml), or set the former to class or none and "
+            "`train_generator.dit.model.condition` is caption, but no image of the train split has one. Add captions "
+            "(`parts` and the source's section in params.yaml), or set the condition to class or none and "
             f"`train_generator.captions` to {NO_FILE}."
         )
 
@@ -46,8 +46,8 @@ def summary(manifest: Mapping[str, Any]) -> str:
     unlabelled, duplicates = sum(manifest["unlabelled"].values()), manifest["duplicates"]
     if unlabelled:
         text += (
-            f"\n{unlabelled:,} images have no label, and train_extractor and train_generator need one of each: "
-            "name `ingest.default_label`, or leave them out by `ingest.rules.label_missing`"
+            f"\n{unlabelled:,} images have no label, but train_extractor and train_generator need one for each: "
+            "set `ingest.default_label`, or leave the images out with `ingest.rules.label_missing`"
         )
     for line in class_warnings(manifest["counts"]):
         text += f"\nwarning: {line}"
@@ -56,7 +56,7 @@ def summary(manifest: Mapping[str, Any]) -> str:
         text += f"\nleft out, see `darkroom data`: {reasons}"
     if duplicates["images"]:
         text += (
-            f"\n{duplicates['images']:,} images are copies of another, {duplicates['across_splits']:,} of one in "
+            f"\n{duplicates['images']:,} images are duplicates, {duplicates['across_splits']:,} of an image in "
             f"another split; the first: {', '.join(duplicates['first'][0])}"
         )
     return text

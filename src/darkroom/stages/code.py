@@ -1,4 +1,4 @@
-"""Stage `code`: the source in, `build/code/` out, a fingerprint of the code that each stage runs."""
+"""Stage `code`: write `build/code/`, a fingerprint of the code that each stage runs."""
 
 from darkroom.dag.fingerprint.stages import STAGE, undeclared, write_code
 from darkroom.dag.stages import STAGES
@@ -11,7 +11,7 @@ def run(params: CodeParams) -> None:
     """Write the fingerprints that the other stages depend on.
 
     Raises:
-        DarkroomError: dvc.yaml does not name one that a stage needs.
+        DarkroomError: dvc.yaml does not list one that a stage needs.
     """
     stages = [stage for stage in STAGES if stage != STAGE]
     if missing := undeclared(stages, read_yaml(DVC)):

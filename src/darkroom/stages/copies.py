@@ -1,8 +1,8 @@
-"""What the stages that score generated images do to find copies: `samples/nearest/NAME/` out, and further scores.
+"""Find copies of training images among generated ones: write `samples/nearest/NAME/` and additional scores.
 
-`real.png` and `neighbours.png` there show real images beside generated ones, for people. Both have a class a column, as
-the grid of samples; of fewer than two classes, as many images in a row. Beside images of stored captions stand those
-that the captions are of.
+`real.png` and `neighbours.png` there show real images next to generated ones. Both have one class per column, like
+the grid of samples; with fewer than two classes, the same number of images per row. Images of stored captions are
+shown with the images of these captions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,12 +41,12 @@ _COLUMNS = ("set", "key", *(f"{space}_{what}" for space in SPACES for what in ("
 
 @dataclass(frozen=True)
 class Copies:
-    """Looks for the samples in `folder` among the training images, and writes the closest pairs.
+    """Search the training images for the samples in `folder`, and write the closest pairs.
 
     folder: of the samples.
-    manifest: theirs.
+    manifest: of the samples.
     settings: of the stage that scores them.
-    held_out: the split of real images that no training saw.
+    held_out: the split of unseen real images.
     """
 
     folder: Path
@@ -56,7 +56,7 @@ class Copies:
     scores, needs = MEMORISATION, ("classifier",)
 
     def measure(self, samples: Samples, reference: object) -> Measurement:
-        """Return the scores of `MEMORISATION`, and write `samples/nearest/NAME/`; without `copies.images` no score."""
+        """Write `samples/nearest/NAME/` and return the scores of `MEMORISATION`; none if `copies.images` is 0."""
         made, classes = ImageShards.open_folder(self.folder, "samples"), load_catalog().classes
         train, columns = self._split(TRAIN), columns_of(made.labels, classes)
         with atomic_folder(NEAREST / self.folder.name) as out:
@@ -81,7 +81,7 @@ class Copies:
 
     @property
     def _of_held_out(self) -> bool:
-        """Whether the samples were made of held-out images: they are then near to these, and gaps say nothing."""
+        """Whether the samples were made from held-out images: they are then close to these, so gaps mean nothing."""
         return self.manifest.get("condition", "class") not in ("class", "none") or "split" in self.manifest
 
     def _panel(
@@ -256,7 +256,7 @@ def draw_neighbours(path: Path, made: ImageShards, near: Near, train: ImageShard
 
 
 def _images(shards: ImageShards, rows: Sequence[int | None]) -> NDArray[np.uint8]:
-    """Return the images of rows, uint8 (N, C, H, W); white, and opaque, where there is none."""
+    """Return the images of rows, uint8 (N, C, H, W); opaque white for missing ones."""
     found = np.full((len(rows), *shards.image_shape), 255, dtype=np.uint8)
     there = [place for place, row in enumerate(rows) if row is not None]
     if there:

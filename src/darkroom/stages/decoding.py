@@ -1,4 +1,4 @@
-"""What the stages that decode share: the decoder, the conditions of each image, and how images are written."""
+"""Shared code of the stages that decode: the decoder, the conditions of each image, and writing images."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.d
 
 
 def sampler_of(decoder: Decoder, section: Decoding, leaving_out: set[str]) -> dict[str, Any]:
-    """Return what a manifest says of how the decoder draws: the section, with the U-Nets that draw."""
+    """Return the manifest's entry on how the decoder samples: the section, with the U-Nets in use."""
     said = section.model_dump(exclude=leaving_out)
     drawing = {stage.name for stage in decoder.cascade.stages}
     said["unets"] = {name: values for name, values in said["unets"].items() if name in drawing}
@@ -45,10 +45,10 @@ def sampler_of(decoder: Decoder, section: Decoding, leaving_out: set[str]) -> di
 
 
 def conditioned_by(decoder: Decoder, parts: list[str], split: str, images: ImageShards) -> Condition:
-    """Return what reads the embeddings and encodings of images.
+    """Return a function that reads the embeddings and encodings of images.
 
     Raises:
-        ArtifactError: they come from another CLIP than the decoder was trained with, or are of other lengths.
+        ArtifactError: they come from another CLIP than the decoder's, or have other lengths.
     """
     names = [name for name in TOLD if decoder.cascade.conditioned_on(name)]
     if not names:
@@ -66,9 +66,9 @@ def conditioned_by(decoder: Decoder, parts: list[str], split: str, images: Image
 
 
 def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Condition) -> Iterator[Tensor]:
-    """Yield what the decoder makes of some rows, in batches, uint8 (n, C, H, W).
+    """Yield decoded images of some rows in batches, uint8 (n, C, H, W).
 
-    What it is told is read a batch at a time, so that any number of images takes the memory of one.
+    Conditions are read one batch at a time, so memory does not grow with the number of images.
     """
     for start in range(0, len(rows), decoder.batch):
         batch = rows[start : start + decoder.batch]
@@ -79,9 +79,9 @@ def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Co
 def samples(
     batches: Iterable[Tensor], images: ImageShards, rows: list[int], kept: dict[int, NDArray[np.uint8]]
 ) -> Iterator[Sample]:
-    """Yield decoded images as samples with key, label and caption of those they were made of.
+    """Yield decoded images as samples with the key, label and caption of their originals.
 
-    Those that `write_pairs` shows are kept, by their row.
+    The images that `write_pairs` shows are stored in `kept` by row.
     """
     keys, labels, captions = images.keys, images.labels, images.captions
     shown = {rows[at] for at in evenly_spaced(_GROUPS * _ROWS, len(rows))}
@@ -106,10 +106,10 @@ def write_decoded(
     pictures: Callable[[Path], None] = lambda folder: None,
     **metadata: Any,
 ) -> None:
-    """Write what the decoder makes of some rows as shards of PNG, a grid beside the originals, and a manifest.
+    """Write decoded images of some rows as shards of PNG, with a grid of pairs and a manifest.
 
-    `rows` are of the originals, `images`, of which it is told `told`; `pictures` writes further pictures into the
-    folder, and `metadata` are further entries of the manifest.
+    `rows` are rows of the originals, `images`, and `told` reads their conditions; `pictures` writes additional pictures
+    into the folder, and `metadata` are additional entries of the manifest.
     """
     kept: dict[int, NDArray[np.uint8]] = {}
     with atomic_folder(out) as folder:
@@ -133,7 +133,7 @@ def write_decoded(
 
 
 def write_pairs(path: Path, images: ImageShards, kept: Mapping[int, NDArray[np.uint8]]) -> None:
-    """Write a grid of originals beside what was made of them, captions below."""
+    """Write a grid of originals next to their decoded images, with captions below."""
     captions = images.captions
     groups = [np.stack([images[row], made]) for row, made in kept.items()]
     words = [captions[row] or images.keys_of([row])[0] for row in kept]

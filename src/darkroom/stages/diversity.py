@@ -1,6 +1,6 @@
-"""Diversity: how different two samples of one class are, in a perceptual distance d, beside that of held-out images.
+"""Measure diversity: the mean perceptual distance d between samples of one class, and between held-out images.
 
-Mean of d(xᵢ, xⱼ) over pairs i ≠ j of one class, drawn by a seed; each image is in one pair at most, so pairs are
+Mean of d(xᵢ, xⱼ) over pairs i ≠ j of one class, drawn by a seed; each image is in at most one pair, so pairs are
 independent. Source: Zhu et al., "Toward multimodal image-to-image translation", 2017, arXiv 1711.11586; d is LPIPS.
 Neither higher nor lower is better by itself, but far below real images a model repeats itself, and far above them its
 images are spoiled, for noise differs too.
@@ -36,10 +36,10 @@ Pairs = NDArray[np.int64]
 
 
 def pairs(labels: Labels, most: int, seed: int = SEED) -> Pairs:
-    """Return drawn pairs (P, 2) of different images of one class, P at most `most`, no image in two pairs.
+    """Draw pairs (P, 2) of different images of one class, with P at most `most` and no image in two pairs.
 
-    Images of no class (None) pair with each other. Each class has pairs in proportion to its images; without a class of
-    two images there is no pair.
+    Images without a class (None) pair with each other. Each class has pairs in proportion to its images; if no class
+    has two images, there are no pairs.
     """
     mixed = generator(seed, "diversity").permutation(len(labels))
     waiting: dict[str | None, int] = {}
@@ -56,13 +56,13 @@ def pairs(labels: Labels, most: int, seed: int = SEED) -> Pairs:
 
 
 def alike_pairs(labels: Labels, wanted: Labels, seed: int = SEED) -> tuple[Pairs, Tensor]:
-    """Return pairs of real images with the classes of other pairs, and what each pair counts.
+    """Draw pairs of real images with the classes of other pairs, and return them with weights.
 
-    From the class of each real image, (H,), and of each of the other pairs, (P,).
+    Takes the class of each real image, (H,), and of each of the other pairs, (P,).
 
     Returns:
-        pairs (M, 2), of a class as many as are wanted or as there are; weights (M,) float64 of sum 1: each class counts
-        as often as it is wanted, and a class without a pair is left out.
+        pairs (M, 2), for each class as many as in `wanted` or as available; weights (M,) float64 of sum 1: each class
+        has its weight in `wanted`, and classes without a pair are left out.
     """
     asked, taken = Counter(wanted), Counter[str | None]()
     kept = []
@@ -85,7 +85,7 @@ OWN, LPIPS = "diversity", "lpips_diversity"
 
 
 class Vgg16(NamedTuple):
-    """A file with torchvision's weights of VGG16, or `data/none`, and the key of params.yaml that names it."""
+    """A file with torchvision's weights of VGG16, or `data/none`, and its key in params.yaml."""
 
     weights: Path
     key: str
@@ -93,12 +93,12 @@ class Vgg16(NamedTuple):
 
 @dataclass(frozen=True)
 class Diversity:
-    """Measures how different samples of one class are, and held-out images of the same classes.
+    """Measure how much samples of one class differ, and held-out images of the same classes.
 
     made: the samples.
     settings: of the stage that scores them; with 0 `diversity.pairs` there is no score.
-    lpips: for LPIPS too; None: without.
-    held_out: the split of real images that no training saw.
+    lpips: weights for LPIPS; None: without LPIPS.
+    held_out: the split of unseen real images.
     """
 
     made: ImageShards

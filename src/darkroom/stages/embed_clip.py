@@ -1,4 +1,4 @@
-"""Stage `embed_clip@PART`: reads the shards of a part and the CLIP, and writes `data/embeddings/PART/`."""
+"""Stage `embed_clip@PART`: embed the shards of a part with the CLIP, and write `data/embeddings/PART/`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ def run(params: EmbedParams, part: str) -> None:
     splits = {split: ImageShards.open_parts([part], split) for split in ("train", "val", "test")}
     if read_manifest(CLIP_FOLDER, CLIP)["weights"] is None:
         write_embeddings(OUT / part, part, splits, lambda *_: {}, [], clip="", normalised=True, dim=0, store=[])
-        print("there is no CLIP (`train_clip.source` is none): no embeddings")
+        print("no embeddings: there is no CLIP (`train_clip.source` is none)")
         return
     _embed(params, part, splits)
 
@@ -69,4 +69,4 @@ def _embed(params: EmbedParams, part: str, splits: Mapping[str, ImageShards]) ->
         store=settings.store,
         source={"layout": "dalle2" if joined else None},
     )
-    print(f"{done:,} images to embeddings of {clip.embed_dim}{f', {joined.summary()}' if joined else ''}")
+    print(f"{done:,} images to embeddings of length {clip.embed_dim}{f', {joined.summary()}' if joined else ''}")

@@ -1,4 +1,4 @@
-"""What sampling and scoring stages write where there is nothing to sample or to score. It needs no torch."""
+"""Write the outputs of sampling and scoring stages that have nothing to sample or score. Needs no torch."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ NEAREST = Path("samples/nearest")  # of samples and training images, the closest
 
 
 def write_no_pairs(folder: Path, reason: str) -> None:
-    """Write that no copies were looked for."""
+    """Write empty results of the search for copies."""
     with atomic_folder(folder) as temporary:
         write_manifest(temporary, "nearest", images=0, reason=reason, files={})
 
@@ -22,7 +22,7 @@ def write_no_samples(folder: Path, reason: str) -> None:
 
 
 def unscored(samples: Path, metrics: Path, card: Path) -> bool:
-    """Return whether `samples` holds no image; then it has written empty metrics, an empty card and no pairs."""
+    """Return whether `samples` holds no image; if so, write empty metrics, an empty card and no pairs."""
     for path in (metrics, card, NEAREST / samples.name):
         require_writable(path)
     if read_manifest(samples, "samples")["images"]:

@@ -1,4 +1,4 @@
-"""Stage `encode_latents@PART`: reads the shards of a part and the tokenizer, and writes `data/latents/PART/`."""
+"""Stage `encode_latents@PART`: encode the shards of a part with the tokenizer, and write `data/latents/PART/`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,12 +31,12 @@ def encoder(
     The codebook, float32 (K, C), is None for latents that are not codes.
 
     Raises:
-        DarkroomError: codes are requested, and the tokenizer has none.
+        DarkroomError: codes are requested, but the tokenizer has none.
     """
     if settings.latents == "codes":
         if not isinstance(tokenizer, Codes):
             raise DarkroomError(
-                "`encode_latents.latents` is codes, and the tokenizer in models/tokenizer has none: make it continuous."
+                "`encode_latents.latents` is codes, but the tokenizer in models/tokenizer has none: use continuous."
             )
         discrete: Codes = tokenizer
 
@@ -56,7 +56,7 @@ def encoder(
 def run(params: EncodeParams, part: str) -> None:
     """Encode every split of a part; row i of a shard is row i of the image shard's index.
 
-    Mirror images are encoded too, where the manifest of the part allows them.
+    Mirror images are also encoded if the manifest of the part allows them.
     """
     settings = params.encode_latents
     require_writable(OUT / part)

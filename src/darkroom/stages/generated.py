@@ -1,4 +1,4 @@
-"""What the stages that generate images write: shards with classes, a grid, and a manifest."""
+"""Write the outputs of stages that generate images: shards with classes, a grid, and a manifest."""
 
 import math
 from collections import Counter
@@ -29,9 +29,9 @@ Images = NDArray[np.uint8]  # (N, C, H, W)
 
 
 class _Shown:
-    """The images of the grid: the first ones of the first classes, a class a column; of fewer than two the first ones.
+    """The images of the grid: the first ones of the first classes, one class per column.
 
-    With captions, which are written below them, they stand in no column.
+    With fewer than two classes, or with captions, which are written below, they are the first images.
     """
 
     def __init__(self, labels: NDArray[np.int64] | None, captions: Sequence[str] | None = None) -> None:
@@ -43,13 +43,13 @@ class _Shown:
         self._columns: dict[int | None, list[Images]] = {label: [] for label in found}
 
     def add(self, image: Images, label: int | None) -> None:
-        """Keep the next image, (C, H, W), if it is shown."""
+        """Store the next image, (C, H, W), if the grid shows it."""
         column = self._columns.get(None if None in self._columns else label)
         if column is not None and len(column) < self._most:
             column.append(image.copy())  # else the batch that it lies in would stay in memory
 
     def save(self, path: Path) -> None:
-        """Write the grid; where a class has fewer images than others its column ends in white."""
+        """Write the grid; columns of classes with fewer images end in white."""
         columns = list(self._columns.values())
         if self._captions is not None:
             save_captioned(path, columns[0], self._captions)
@@ -107,12 +107,12 @@ def write_generated(
         batches: the images, uint8 (n, C, H, W).
         classes: the names of the classes.
         shard_size: images in a shard.
-        images: N, how many there are.
+        images: N, their number.
         image_shape: (C, H, W) of each.
         labels: the class number of each image, (N,); None: they have no classes.
-        captions: what each image was made of, also below those in the grid; None: no texts.
-        npz: whether they are also written as one `.npz` file.
-        metadata: further entries of the manifest.
+        captions: the caption of each image, also shown in the grid; None: no captions.
+        npz: whether to also write the images as one `.npz` file.
+        metadata: additional entries of the manifest.
     """
     channels, height, width = image_shape
     shown = _Shown(labels, captions)
@@ -141,7 +141,7 @@ def write_generated(
 
 
 def _by_class(classes: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
-    """Return counts by the names of the classes; of a name that several have, with the number of the class behind it.
+    """Return counts by class name; if several classes share a name, it is followed by the class number.
 
     ImageNet has two classes called crane.
     """

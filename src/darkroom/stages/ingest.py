@@ -1,4 +1,4 @@
-"""Stage `ingest@PART`: reads a source and writes `data/shards/PART/`."""
+"""Stage `ingest@PART`: read a source and write `data/shards/PART/`."""
 
 import shutil
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Stage `reference_stats`: shards and extractor in, `data/reference/` out: real images, and what real images score."""
+"""Stage `reference_stats`: write `data/reference/`, statistics of real images and the scores of real images."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
 def halves(seen: Views, name: str, blocks: int) -> dict[str, float]:
-    """Return the distances between two disjoint halves of N real images, drawn."""
+    """Return the distances between two random disjoint halves of N real images."""
     mixed = drawn(len(seen))
     one, other = seen.take(mixed[::2]), seen.take(mixed[1::2])
     return distances(other, build_reference(name, "", [one], len(one), len(one)), blocks)

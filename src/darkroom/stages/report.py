@@ -1,4 +1,4 @@
-"""Stage `report`: reads scores, cards, curves and pictures, and writes `reports/index.html`."""
+"""Stage `report`: read scores, cards, curves and pictures, and write `reports/index.html`."""
 
 from pathlib import Path
 

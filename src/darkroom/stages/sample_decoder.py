@@ -1,4 +1,4 @@
-"""Stage `sample_decoder`: the cascade and a split's embeddings in, `samples/decoder/` out."""
+"""Stage `sample_decoder`: decode a split's embeddings with the cascade, and write `samples/decoder/`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _pictures(
     asked = section.pictures
     image, text = told(rows[: max(asked.variations, 2 * asked.interpolations, asked.inpainted)])
     if image is None:
-        print("no U-Net is conditioned on an image embedding: nothing to vary, no further pictures")
+        print("no U-Net is conditioned on an image embedding, so there are no additional pictures")
         return
     for name, count, columns, make in (
         ("variations", asked.variations, 1 + COLUMNS, variations),
@@ -46,7 +46,7 @@ def _pictures(
 
 
 def run(params: SampleParams) -> None:
-    """Decode the embeddings of images drawn of a split, and write them beside their originals."""
+    """Decode the embeddings of random images of a split, and write the results next to their originals."""
     require_writable(OUT)
     if not trained(list(params.train_decoder.unets)):
         write_no_samples(OUT, "no U-Net is trained")

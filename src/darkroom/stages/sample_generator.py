@@ -1,4 +1,4 @@
-"""Stage `sample_generator`: models in, `samples/generator/` out; without a generator an empty one."""
+"""Stage `sample_generator`: sample the generator, and write `samples/generator/`; empty without a generator."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _REMOVED = ("sigma_rel", "average_images", "weaker_sigma_rel", "weaker_images")
 
 
 def run(params: Params) -> None:
-    """Generate images of the classes that `labels` says, and a grid with one class a column; or of stored conditions.
+    """Generate images of the classes in `labels`, or of stored conditions, and a grid with one class per column.
 
-    Batches are kept in the state folder until the stage is done: after a kill it goes on with the next one. Of several
-    processes each makes its part of them, and the first writes all.
+    Batches are kept in the state folder until the stage is done, so after a kill it continues with the next one. With
+    several processes each makes its part of the batches, and the first writes all.
     """
     require_writable(OUT)
     found = read_manifest(MODEL, GENERATOR)
@@ -82,7 +82,7 @@ def _generate(params: Params) -> None:
             if not processes.first:
                 return
         if missing := batches.missing():
-            raise DarkroomError(f"{folder} has lost the batch of image {missing[0]:,}: run the same command again.")
+            raise DarkroomError(f"{folder} is missing the batch of image {missing[0]:,}: run the same command again.")
         numbers = np.arange(settings.images)
         labels = None if asked.label is None else asked.label(numbers)
         write_generated(
@@ -122,7 +122,7 @@ def _distribution(
 
 
 def _seen(manifest: Mapping[str, Any], distilled: Path | None) -> int | None:
-    """Return the images that the network has seen in its training, and in that of the distillation."""
+    """Return the images that the network has seen in its training and its distillation."""
     seen = manifest.get("images_seen")
     return seen if seen is None or distilled is None else seen + read_manifest(distilled, DISTILLED)["images_seen"]
 
@@ -134,7 +134,7 @@ def _name(device: torch.device) -> str:
 
 
 def _asked(manifest: Mapping[str, Any], settings: Common) -> ConditionSource:
-    """Return what each image is asked to show: a class, nothing, or what is stored of a split."""
+    """Return the condition of each image: a class, none, or the stored conditions of a split."""
     from darkroom.data.embeddings import EMBEDDING_PARTS
     from darkroom.models.generators.conditions import NOTHING, asked_classes, asked_stored, class_rule, open_stored
 
@@ -169,7 +169,7 @@ def _sample(
     starts = batches.missing(rank, processes)
     total = len(range(0, settings.images, settings.batch)[rank::processes])
     if len(starts) < total:
-        print(f"{total - len(starts):,} of {total:,} batches are there: continues with the others")
+        print(f"{total - len(starts):,} of {total:,} batches are done: continuing with the others")
     made = generate(sampler, settings, sampling, starts, asked)
     images_left = sum(min(settings.batch, settings.images - start) for start in starts)
     for start, images in zip(starts, with_progress(made, images_left, "sampled"), strict=True):

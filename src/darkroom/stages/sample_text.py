@@ -1,4 +1,4 @@
-"""Stage `sample_text`: prior, cascade and a split's captions in, `samples/text/` out."""
+"""Stage `sample_text`: make images of a split's captions with prior and cascade, and write `samples/text/`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUT = Path("samples/text")
 
 
 def open_imagination(params: SampleParams, device: torch.device, clip: str, where: str) -> TextToImage:
-    """Return prior and decoder on a device, sampled as the sections say, for texts of a CLIP from `where`.
+    """Return the prior and decoder on a device, with the settings of the sections, for texts of a CLIP from `where`.
 
     Raises:
         ArtifactError: one is missing, or was trained with another CLIP.
@@ -39,7 +39,7 @@ def open_imagination(params: SampleParams, device: torch.device, clip: str, wher
 
 
 def run(params: SampleParams) -> None:
-    """Make images of captions drawn of a split, and write them beside the originals."""
+    """Make images of random captions of a split, and write them next to the originals."""
     require_writable(OUT)
     if not read_manifest(PRIOR_FOLDER, PRIOR)["trained"]:
         write_no_samples(OUT, "there is no prior")

@@ -1,4 +1,4 @@
-"""Stage `sample_tokenizer`: a tokenizer that generates in, `samples/tokenizer/` out; of any other, an empty one."""
+"""Stage `sample_tokenizer`: sample a tokenizer that generates, and write `samples/tokenizer/`; empty for others."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ OUT, MODEL = Path("samples/tokenizer"), Path("models/tokenizer")
 
 
 def run(params: SampleParams) -> None:
-    """Generate images, with classes i modulo their number, and a grid; or say that this tokenizer does not generate."""
+    """Generate images, with class i modulo their number, and a grid; write none if the tokenizer does not generate."""
     require_writable(OUT)
     manifest = read_manifest(MODEL, "tokenizer")
     kind = manifest["tokenizer_kind"]

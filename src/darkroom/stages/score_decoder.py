@@ -1,4 +1,4 @@
-"""Stage `score_decoder`: samples, their originals and the reference in, `metrics/decoder.json` and its card out."""
+"""Stage `score_decoder`: score the decoder's samples, and write `metrics/decoder.json` and its card."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ PATHS = SAMPLES, METRICS, CARD = Path("samples/decoder"), Path("metrics/decoder.
 
 
 def run(params: ScoreParams) -> None:
-    """Score what was made of the embeddings of test images, and write how it was done."""
+    """Score images decoded from embeddings of test images, and write how they were scored."""
     if unscored(*PATHS):
         return
     from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need

@@ -1,4 +1,4 @@
-"""Stage `score_generator`: samples and reference in, `metrics/generator.json`, its card and `curves/bits/` out."""
+"""Stage `score_generator`: score the generator, and write `metrics/generator.json`, its card and `curves/bits/`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _COLUMNS = ("timestep", "bits", "bits_se", "x0_mse", "eps_mse")
 
 
 def run(params: ScoreParams) -> None:
-    """Score the samples through every extractor of the reference, and write how it was done.
+    """Score the samples with every extractor of the reference, and write how they were scored.
 
-    The bits per dim of stored latents, where they are asked for, come with a table of their terms by timestep; the
-    table of others, and where there are no samples, has no row.
+    The bits per dim of stored latents, if enabled, have a table of their terms by timestep; otherwise, and without
+    samples, the table has no rows.
     """
     require_writable(BITS)
     if unscored(*PATHS):

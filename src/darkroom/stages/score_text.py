@@ -1,4 +1,4 @@
-"""Stage `score_text`: samples, their originals and the reference in, `metrics/text.json` and its card out."""
+"""Stage `score_text`: score images of captions, and write `metrics/text.json` and its card."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ PATHS = SAMPLES, METRICS, CARD = Path("samples/text"), Path("metrics/text.json")
 
 
 def run(params: ScoreParams) -> None:
-    """Score what was made of the captions of test images, by the evaluators of `score_decoder`."""
+    """Score images made from captions of test images, with the evaluators of `score_decoder`."""
     if unscored(*PATHS):
         return
     from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need

@@ -1,4 +1,4 @@
-"""Stage `score_tokenizer`: shards and tokenizer in, `metrics/tokenizer.json`, its card and a grid out."""
+"""Stage `score_tokenizer`: score reconstructions, and write `metrics/tokenizer.json`, its card and a grid."""
 
 from collections.abc import Iterator
 from math import prod
@@ -32,7 +32,7 @@ _COLUMNS = 8  # of the grid: they fit the page where an image is drawn at about 
 
 
 def run(params: ScoreParams) -> None:
-    """Reconstruct a split as the tokenizer does, compare with the originals, and count its codes if it has any."""
+    """Reconstruct a split with the tokenizer, compare it with the originals, and count its codes if it has any."""
     settings, batch = params.score_tokenizer, params.score_tokenizer.batch
     for path in (METRICS, CARD, GRID):
         require_writable(path)

@@ -1,4 +1,4 @@
-"""Stage `score_tokenizer_samples`: what a tokenizer generated, scored like the DiT's images; empty without any."""
+"""Stage `score_tokenizer_samples`: score the tokenizer's samples like the DiT's images; empty without samples."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ PATHS = SAMPLES, METRICS, CARD
 
 
 def run(params: ScoreSamplesParams) -> None:
-    """Score the samples and write how it was done; without samples, write that there is nothing to tell."""
+    """Score the samples and write how they were scored; without samples, write empty results."""
     if unscored(*PATHS):
         return
     from darkroom.metrics.measure import Measurement

@@ -1,4 +1,4 @@
-"""What the stages that score generated images do: samples and reference in, metrics and their card out."""
+"""Score generated images against the reference, and write metrics and their card."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -38,7 +38,7 @@ Measured = Callable[[ImageShards, Mapping[str, Any], torch.device], Measurement]
 
 
 class Compared(NamedTuple):
-    """What samples score in the features of one extractor, and what the card says of it."""
+    """The scores of samples in the features of one extractor, and their entries on the card."""
 
     real: Reference
     found: Measurement  # scores and notes
@@ -49,10 +49,10 @@ class Compared(NamedTuple):
 def score(
     paths: Paths, settings: ScoreGenerator, networks: Networks, device: str, lpips: Vgg16 | None, measured: Measured
 ) -> None:
-    """Score samples through every extractor of the reference, and write how it was done.
+    """Score samples with every extractor of the reference, and write how they were scored.
 
-    Samples that were not asked to be of a class have no label accuracy. `measured` gives scores beside these, `lpips`
-    the network of LPIPS, for diversity.
+    Samples without a requested class have no label accuracy. `measured` returns additional scores, `lpips` names the
+    network of LPIPS, for diversity.
     """
     folder, metrics, card = paths
     where, batch = set_up_device(settings.threads, device), settings.batch
@@ -98,7 +98,7 @@ def score(
 
 
 def _together(found: Measurement, through: Mapping[str, Compared], of_own: Measurement, count: int) -> Measurement:
-    """Return all that was found of `count` samples, with the noise floors, and each note once."""
+    """Join the results of `count` samples, with the noise floors, and each note once."""
     for each in through.values():
         found |= each.found
     scores = found.scores | of_own.scores | {"n": count}
@@ -112,7 +112,7 @@ def _judge(images: ImageShards) -> tuple[Evaluator, dict[str, Any]]:
     """Return the in-domain extractor, and the manifest of the reference that it made.
 
     Raises:
-        ArtifactError: the extractor does not know the classes of the images, or another made the reference.
+        ArtifactError: the extractor has other classes than the images, or another extractor made the reference.
     """
     judge = open_evaluator(EXTRACTOR, images.image_shape)
     if any(label is not None for label in images.labels):
@@ -120,13 +120,13 @@ def _judge(images: ImageShards) -> tuple[Evaluator, dict[str, Any]]:
     reference = open_artifact(REFERENCE, "reference")
     if reference["extractor"] != judge.fingerprint:
         raise ArtifactError(
-            f"{REFERENCE} was made with another extractor than {EXTRACTOR} holds: make it again (`dvc repro`)."
+            f"{REFERENCE} was made with another extractor than the one in {EXTRACTOR}: run `dvc repro`."
         )
     return judge, reference
 
 
 def _compare(samples: Samples, extractor: Extractor, manifest: Mapping[str, Any], split: str) -> Compared:
-    """Compare samples with the reference, and with the held-out images `split` where they are enough."""
+    """Compare samples with the reference, and with the held-out images `split` if there are enough."""
     name, blocks, distribution = samples.extractor, samples.blocks, manifest.get("distribution", FREQUENCY)
     whole = Reference.load(REFERENCE, name, extractor.sha256)
     numbers = class_numbers(samples.labels, whole.classes)
@@ -143,5 +143,5 @@ def _compare(samples: Samples, extractor: Extractor, manifest: Mapping[str, Any]
     facts = {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": len(real.kid_features)}
     facts |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen), "resize": extractor.resize}
     notes = notes_on_classes(whole, distribution, len(samples.seen), floors["held_out"], split)
-    print(f"{name}: {len(samples.seen):,} samples against {real.n:,} real images")
+    print(f"{name}: comparing {len(samples.seen):,} samples with {real.n:,} real images")
     return Compared(real, Measurement(scores, notes=notes), floors, facts)

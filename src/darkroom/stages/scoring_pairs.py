@@ -1,4 +1,4 @@
-"""What `score_decoder` and `score_text` do: `scoring`, and each image against its original and its caption."""
+"""Score images as in `scoring`, and also compare each with its original and its caption."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ MODEL, READER = Path("models/clip"), Path("models/scene_reader")
 
 @dataclass(frozen=True)
 class Pairs:
-    """Samples with the rows of their originals, read so many at once, and where networks work."""
+    """Samples with the rows of their originals, the batch size, and the device."""
 
     samples: ImageShards
     originals: ImageShards
@@ -48,11 +48,11 @@ class Pairs:
     device: torch.device
 
     def made(self, what: str) -> Iterator[NDArray[np.uint8]]:
-        """Yield the samples, uint8 (n, C, H, W); `what` is done with them, for the person who waits."""
+        """Yield the samples, uint8 (n, C, H, W); `what` is done with them, for the progress line."""
         return with_progress(self.samples.batches(self.batch), len(self.samples), what)
 
     def real(self, what: str) -> Iterator[NDArray[np.uint8]]:
-        """Yield the original of each sample, likewise."""
+        """Yield the original of each sample in the same way."""
         groups = (self.rows[at : at + self.batch] for at in range(0, len(self.rows), self.batch))
         return with_progress((self.originals.__getitems__(group) for group in groups), len(self.rows), what)
 
@@ -67,14 +67,14 @@ def _captions(pairs: Pairs, where: Path) -> list[str] | None:
     if captions and len(captions) < len(pairs.samples):
         key = pairs.samples.keys[pairs.samples.captions.index(None)]
         raise ArtifactError(
-            f"{where}: {key} has no caption, and others have one: set `ingest.rules.caption_missing` to quarantine, or "
-            "measure no similarity (`score_decoder.clip: data/none`)."
+            f"{where}: {key} has no caption, but others have one: set `ingest.rules.caption_missing` to quarantine, or "
+            "disable CLIP similarities (`score_decoder.clip: data/none`)."
         )
     return captions or None
 
 
 def _clip(path: str) -> Clip | None:
-    """Return the CLIP of `score_decoder.clip`; None where there is none, or where `train_clip` made none."""
+    """Return the CLIP of `score_decoder.clip`; None if none is set, or if `train_clip` made none."""
     if path == NO_FILE or (Path(path) == MODEL and read_manifest(MODEL, CLIP)["weights"] is None):
         return None
     return open_clip(Path(path), "score_decoder.clip")
@@ -140,6 +140,6 @@ def measure_pairs(
 
 
 def score_pairs(paths: Paths, settings: ScoreGenerator, judges: Evaluators, networks: Networks, device: str) -> None:
-    """Score samples, also against their originals and captions, and write how it was done."""
+    """Score samples, also against their originals and captions, and write how they were scored."""
     lpips = Vgg16(Path(judges.vgg16), VGG16) if judges.lpips == "lpips" else None
     score(paths, settings, networks, device, lpips, partial(measure_pairs, judges, settings.batch, paths[0]))

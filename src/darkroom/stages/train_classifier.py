@@ -1,6 +1,6 @@
-"""Stage `train_classifier`: latents in, `models/classifier/` and its curves out. It never scores.
+"""Stage `train_classifier`: train the classifier of noisy latents, and write `models/classifier/` and its curves.
 
-Where no samples are guided by it, it is not trained: the folder says why.
+It never scores. If it guides no samples, it is not trained, and the folder says why.
 """
 
 from __future__ import annotations

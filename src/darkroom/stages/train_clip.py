@@ -1,4 +1,4 @@
-"""Stage `train_clip`: shards in, `models/clip/`, its curves and its scores out."""
+"""Stage `train_clip`: train or import the CLIP, and write `models/clip/`, its curves and its scores."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _write_none() -> None:
 
 
 def run(params: Params, train: Train | None = None) -> None:
-    """Train the CLIP, or take a published one, write it with its averaged weights, and score it."""
+    """Train the CLIP or import a published one, write its averaged weights, and score it."""
     for path in (OUT, CURVES, METRICS, CARD):
         require_writable(path)
     if params.train_clip.source == "none":
@@ -119,7 +119,7 @@ def _open(params: Params, device: torch.device) -> Job:
         recipe = ClipRecipe(network, equal, images, val_set, scorer if scorer.count else None, merge)
         trained = {"name": None}
         parameters = sum(p.numel() for p in network.parameters())
-        print(f"{parameters:,} parameters, {len(images):,} images, {len(images.texts):,} captions that differ")
+        print(f"{parameters:,} parameters, {len(images):,} images, {len(images.texts):,} distinct captions")
     return Job(
         lambda folder: save_clip(folder, network),
         {"source": settings.source, "long_captions": settings.long_captions, "prompts": prompts, **trained},
@@ -133,7 +133,7 @@ def _published(params: Params, catalog: Catalog) -> CLIP | OpenClip:
     """Return the published CLIP that params.yaml names.
 
     Raises:
-        DarkroomError: its images are much larger than those of the catalog; a file that cannot be read.
+        DarkroomError: its images are much larger than those of the catalog, or a file cannot be read.
     """
     from darkroom.models.clip.load import read_pretrained
     from darkroom.models.clip.openclip import read_open_clip

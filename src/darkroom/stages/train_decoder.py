@@ -1,4 +1,4 @@
-"""Stage `train_decoder@UNET`: shards and embeddings in, `models/decoder/UNET/` and its curves out."""
+"""Stage `train_decoder@UNET`: train one U-Net of the decoder, and write `models/decoder/UNET/` and its curves."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def build(params: Params, name: str, opened: DecoderData, evaluation: UNetEvalua
 
 
 def run(params: Params, name: str, train: Train | None = None) -> None:
-    """Train one U-Net of the cascade, and write averaged weights, and raw ones in `raw/`.
+    """Train one U-Net of the cascade, and write its averaged weights, with raw ones in `raw/`.
 
-    One that is not to be trained is written with those that `weights` names, or with none.
+    An untrained one is written with the weights that `weights` names, or without weights.
     """
     catalog = load_catalog(shards=None)
     idle, left_out = _idle(params.train_decoder.unets[name], [*catalog.parts]), "this U-Net is left out of the cascade"

@@ -1,6 +1,6 @@
-"""Stage `train_distilled`: a trained generator in, `models/distilled/` and its curves out.
+"""Stage `train_distilled`: distil a trained generator, and write `models/distilled/` and its curves.
 
-Where nothing is to be distilled, nothing is trained: the folder says why.
+If distillation is off, nothing is trained, and the folder says why.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEPT = (
 
 
 def run(params: DistilledParams, train: Train | None = None) -> None:
-    """Distil the generator, as `sample_generator.dit` draws with it, and write averaged weights."""
+    """Distil the generator as sampled by `sample_generator.dit`, and write averaged weights."""
     settings, opened = params.train_distilled, partial(_open, params)
     consequence = "the generator draws with all of its calls"
     run_training(
@@ -58,7 +58,7 @@ def _open(params: DistilledParams, device: torch.device) -> Job:
         )
     teacher, sampling = open_generator(MODEL, manifest, params.sample_generator, Common(), device)
     if not isinstance(teacher, DiTSampler) or not isinstance(teacher.objective, Flow):
-        raise DarkroomError(f"{MODEL} holds no flow, which alone is distilled: set `train_distilled.kind` to none.")
+        raise DarkroomError(f"{MODEL} holds no flow, but only flows are distilled: set `train_distilled.kind` to none.")
     data = GeneratorData.open(
         manifest.get("condition", "class"),
         Path(conditions.embeddings),
@@ -72,7 +72,7 @@ def _open(params: DistilledParams, device: torch.device) -> Job:
     recipe = DistilledRecipe(teacher, sampling, settings.calls, training, data)
     if data.embeddings is not None and data.metadata() | manifest != manifest:
         raise DarkroomError(
-            f"data/embeddings was made by another CLIP than {MODEL} was trained with, or with others of "
+            f"data/embeddings was made by another CLIP than {MODEL} was trained with, or with another "
             "`embed_clip.normalise`: train it again (`dvc repro train_generator`)."
         )
     steps, calls = sum(len(way) - 1 for way in recipe.ways), f"{settings.calls} call{'s' * (settings.calls > 1)}"

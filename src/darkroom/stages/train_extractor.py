@@ -1,4 +1,4 @@
-"""Stage `train_extractor`: shards in, `models/extractor/` and its curves out. The evaluator of the scores."""
+"""Stage `train_extractor`: train the feature network of the scores, and write `models/extractor/` and its curves."""
 
 from functools import partial
 

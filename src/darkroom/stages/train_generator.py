@@ -1,6 +1,6 @@
-"""Stage `train_generator`: latents or codes in, `models/generator/` and its curves out.
+"""Stage `train_generator`: train the generator, and write `models/generator/` and its curves.
 
-Of the kind `none` nothing is trained: the folder says why.
+For the kind `none` nothing is trained, and the folder says why.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def run(params: Params, train: Train | None = None) -> None:
-    """Train the generator that `kind` names, or import it, and write it: averaged weights, the raw ones in `raw/`."""
+    """Train or import the generator that `kind` names, and write averaged weights, with raw ones in `raw/`."""
     settings, opened = params.train_generator, partial(_open, params)
     idle = None if settings.generates else NO_GENERATOR
     run_training(
@@ -91,7 +91,7 @@ def _open(params: Params, device: torch.device) -> Job:
     }
 
     def write_initial(state: Path) -> None:
-        """Write the network for `darkroom sample --weights CHECKPOINT`, until models/generator is there."""
+        """Write the network for `darkroom sample --weights CHECKPOINT`, until models/generator exists."""
         with atomic_folder(state / UNTRAINED) as folder:
             recipe.save(folder)
             write_manifest(folder, GENERATOR, **metadata, images_seen=0, files=file_hashes(folder))

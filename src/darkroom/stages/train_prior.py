@@ -1,4 +1,4 @@
-"""Stage `train_prior`: embeddings in, `models/prior/` and its curves out."""
+"""Stage `train_prior`: train the prior on embeddings, and write `models/prior/` and its curves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGITS = 6  # of a score in the manifest
 
 
 def run(params: Params, train: Train | None = None) -> None:
-    """Train the prior, write it, averaged weights and the raw ones in `raw/`, and score it."""
+    """Train the prior, write averaged weights, with raw ones in `raw/`, and score it."""
     catalog = load_catalog(shards=None)
     idle, parts = _learnt_from(list(catalog.parts))
     training, opened = params.train_prior.training, partial(_open, params, catalog, parts)

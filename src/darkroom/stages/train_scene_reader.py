@@ -1,6 +1,6 @@
-"""Stage `train_scene_reader`: renders of its own in, `models/scene_reader/` and its curves out. It never teaches.
+"""Stage `train_scene_reader`: train the scene reader on renders, and write `models/scene_reader/` and its curves.
 
-Where no score asks for it, it is not trained: the folder says why.
+It never trains other networks. If no score needs it, it is not trained, and the folder says why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def renders(params: SceneReaderParams, split: str) -> Renders:
-    """Return the renders of a split: in the train split as many as the training sees, so that none comes twice."""
+    """Return the renders of a split; the train split has one per image of the training, so that none repeats."""
     from darkroom.models.evaluators.scene_reader import Renders
 
     settings = params.train_scene_reader
@@ -27,7 +27,7 @@ def renders(params: SceneReaderParams, split: str) -> Renders:
 
 
 def run(params: SceneReaderParams, train: Train | None = None) -> None:
-    """Train the reader, and write it with its averaged weights and what it reads right of renders it has not seen."""
+    """Train the reader, and write its averaged weights and its accuracy on unseen renders."""
     settings, opened = params.train_scene_reader, partial(_open, params)
     consequence = "no scene reader is trained"
     run_training(

@@ -1,6 +1,6 @@
-"""Stage `train_teacher`: the tokenizer's parts' shards in, `models/teacher/` and its curves out. It never scores.
+"""Stage `train_teacher`: train the teacher on the tokenizer's parts, and write `models/teacher/` and its curves.
 
-Where no loss of the tokenizer asks for it, it is not trained: the folder says why.
+It never scores. If no loss of the tokenizer needs it, it is not trained, and the folder says why.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(params: TeacherParams, train: Train | None = None) -> None:
-    """Train the teacher on what the tokenizer is trained on, and write it with its averaged weights."""
+    """Train the teacher on the tokenizer's training images, and write it with its averaged weights."""
     settings, opened = params.train_teacher, partial(_open, params)
     run_training(
         TrainingSpec("train_teacher", settings.training, params.run, opened, params.idle, "no teacher is trained"),

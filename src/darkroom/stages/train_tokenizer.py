@@ -1,4 +1,4 @@
-"""Stage `train_tokenizer`: the chosen parts' shards in, `models/tokenizer/` and its curves out."""
+"""Stage `train_tokenizer`: train the tokenizer on the chosen parts, and write `models/tokenizer/` and its curves."""
 
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ def build(
 
 
 def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Module | None:
-    """Return the frozen network of the chosen kind's perceptual loss with its weights; None where it has none."""
+    """Return the frozen network of the chosen kind's perceptual loss with its weights; None: it has none."""
     settings = params.train_tokenizer
     if settings.untrained or settings.perceptual is None or settings.perceptual.network == "none":
         return None
@@ -46,7 +46,7 @@ def perceptual_of(params: Params, image_shape: tuple[int, int, int]) -> nn.Modul
 
 
 def run(params: Params, train: Train | None = None) -> None:
-    """Train the tokenizer that `kind` names, or take given weights as they are; write its averaged weights."""
+    """Train the tokenizer that `kind` names, or import given weights; write its averaged weights."""
     training, opened = params.train_tokenizer.own_training, partial(_open, params)
     run_training(TrainingSpec("train_tokenizer", training, params.run, opened), train)
 

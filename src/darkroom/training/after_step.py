@@ -1,8 +1,8 @@
-"""What follows an optimizer step and changes no weight: log lines, pictures, trackers.
+"""Log, track and draw after an optimizer step, without changing any weight.
 
-The strip shows a training: the same few images, from the same noise, at each doubling of the images seen. A declared
-output beside the curves, so it follows from parameters alone, not from `run.grid_every`; doublings need no end that is
-known beforehand. What is drawn already lies in the checkpoints: a killed training continues the strip.
+The strip shows a training: the same few images, from the same noise, at each doubling of the images seen. It is a
+declared output like the curves, so it depends on parameters alone, not on `run.grid_every`; doublings do not depend on
+the length of the training. Checkpoints hold the images drawn so far, so a killed training continues the strip.
 """
 
 from pathlib import Path
@@ -27,10 +27,10 @@ _SIDE = 128  # pixels to which larger images are reduced: they lie in every chec
 
 
 def after_step(state: TrainState, logs: Path, journal: Journal | None, before: int, entry: Record | None) -> None:
-    """Log, track and draw what is due; a grid, strip or histogram that fails is printed and does not stop a training.
+    """Log, track and draw what is due; failures of grids, strips and histograms are printed, not raised.
 
-    `before` images were seen before the step; `entry` is its record, or None where none was due; histograms and grids
-    go to `logs`. Another process has the journal where it is None.
+    `before` images were seen before the step; `entry` is its record, or None if none was due; histograms and grids
+    are written to `logs`. `journal` is None if another process has it.
     """
     processes, images, end = state.processes, state.images, state.settings.images
     if entry is not None:
@@ -56,7 +56,7 @@ def _write_histograms(state: TrainState, logs: Path) -> None:
         try:
             write_bytes(path, ("\n".join(lines) + "\n").encode())
         except OSError as error:
-            print(f"no histogram at image {state.images:,}: {error}")
+            print(f"cannot write the histogram at image {state.images:,}: {error}")
         log_histogram(state.processes.accelerator, f"eval/{name}", counts, state.images)
 
 
@@ -73,7 +73,7 @@ def write_grids(state: TrainState, logs: Path) -> list[Path]:
                 save_png(path, contact_sheet(np.asarray(pixels), state.recipe.columns))
                 written.append(path)
         except (RuntimeError, OSError, DarkroomError) as error:
-            print(f"no grid at image {state.images:,}: {error}")
+            print(f"cannot write the grid at image {state.images:,}: {error}")
     return written
 
 
@@ -83,7 +83,7 @@ def strip_is_due(before: int, images: int, end: int) -> bool:
 
 
 def points_of_strip(end: int) -> int:
-    """Return how often a training of so many images adds to its strip."""
+    """Return how many points the strip of a training of so many images has."""
     return (end // FIRST).bit_length() + (_last_doubling(end) != end)
 
 
@@ -94,7 +94,7 @@ def _last_doubling(images: int) -> int:
 
 @torch.no_grad()
 def add_to_strip(state: TrainState) -> None:
-    """Draw the images of the averaged weights as they are, and drop the oldest ones; a recipe without any draws none.
+    """Draw images by the current averaged weights, and drop the oldest ones; recipes without images draw none.
 
     With sharded weights every process must call it; otherwise the first one.
     """
@@ -102,7 +102,7 @@ def add_to_strip(state: TrainState) -> None:
         with evaluating(state):
             pixels = state.recipe.strip()
     except (RuntimeError, DarkroomError) as error:
-        print(f"nothing in the strip at image {state.images:,}: {error}")
+        print(f"cannot draw the strip at image {state.images:,}: {error}")
         return
     if pixels is not None and state.processes.first:
         state.strip[state.images] = reduced(np.asarray(pixels))
@@ -111,7 +111,7 @@ def add_to_strip(state: TrainState) -> None:
 
 
 def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return images (N, C, H, W), by whole factors reduced to at most 128 pixels a side: means, rounded down."""
+    """Return images (N, C, H, W) reduced by whole factors to at most 128 pixels a side: means, rounded down."""
     factor = -(-max(images.shape[2:]) // _SIDE)
     if factor == 1:
         return images.copy()
@@ -123,7 +123,7 @@ def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def write_strip(folder: Path, drawn: dict[int, NDArray[np.uint8]], recipe: Recipe) -> None:
-    """Write the strip: a row for each point, above them the originals where there are some; nothing without images."""
+    """Write the strip: a row for each point, below the originals if there are any; write nothing without images."""
     if not drawn:
         return
     points = sorted(drawn)

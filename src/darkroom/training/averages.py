@@ -1,4 +1,4 @@
-"""The averaged weights of a training, and the weights that it keeps on the way."""
+"""The averaged weights of a training, and the weights that it keeps while it runs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after optimizer step `step`, counted from 0."""
+        """Update the averages with the weights after optimizer step `step`, counted from 0."""
         if (decay := self._decay(step)) < 1:
             torch._foreach_lerp_(self._averages, self._weights, 1 - decay)
         for name, keys in self._copied.items():
@@ -48,12 +48,12 @@ class Average:
                 self.state[name][key].copy_(self._modules[name].get_buffer(key))
 
     def copy(self) -> State:
-        """Return the averages of this moment."""
+        """Return the current averages."""
         return {name: {key: value.clone() for key, value in state.items()} for name, state in self.state.items()}
 
     @contextmanager
     def applied(self, other: State | None = None) -> Iterator[None]:
-        """Give the modules the averaged weights, or others, inside the block, and their own back after it."""
+        """Give the modules the averaged weights, or others, inside the block; restore their own after it."""
         own = state_of(self._modules)
         self._load(self.state if other is None else other)
         try:
@@ -106,14 +106,14 @@ def _kept(state_folder: Path, images: int) -> Path:
 
 
 def kept_folder(model: Path, images: int) -> Path:
-    """Return where a model's folder has the weights of so many images seen, raw ones in `raw/` there."""
+    """Return the folder of a model's weights after so many images seen, with raw ones in `raw/`."""
     return model / "checkpoints" / f"images-{images:012d}"
 
 
 def write_kept(state_folder: Path, images: int, weights: Mapping[str, State]) -> None:
-    """Write a set, whole or not at all: RAW_OR_AVERAGED/MODULE.safetensors.
+    """Write a set of weights atomically: RAW_OR_AVERAGED/MODULE.safetensors.
 
-    To be called before the checkpoint of the same image is saved: a training that is killed between the two repeats the
+    Call this before the checkpoint of the same image is saved: a training that is killed between the two repeats the
     step and writes the same bytes again.
     """
     with atomic_folder(_kept(state_folder, images)) as temporary:
@@ -129,7 +129,7 @@ def read_kept(state_folder: Path, images: int) -> dict[str, State]:
     """Return what `write_kept` wrote, on the CPU.
 
     Raises:
-        DarkroomError: it is missing or damaged, and cannot be made again without its part of the training.
+        DarkroomError: it is missing or damaged, and only training again makes it.
     """
     folder = _kept(state_folder, images)
     try:

@@ -1,9 +1,9 @@
-"""What becomes of the checkpoints of a training when the code has changed since they were written.
+"""Decide what to do with checkpoints when the code has changed since they were written.
 
-A training's state is found by its parameters and inputs alone, so that an edit never makes a checkpoint unfindable.
-Each checkpoint holds the fingerprint of the code that led to it. Where that differs from the code that runs now,
-`run.changed_code` decides: `restart` begins anew and sets the checkpoints aside, in `STATE/code-DIGEST/`, where the
-same code finds them again; `resume` continues from the furthest one, and the manifest says at which image.
+A training's state is found by its parameters and inputs alone, so an edit never hides a checkpoint.
+Each checkpoint holds the fingerprint of the code that led to it. If it differs from the code that runs now,
+`run.changed_code` decides: `restart` starts from image 0 and moves the checkpoints to `STATE/code-DIGEST/`, where the
+same code finds them again; `resume` continues from the furthest one, and the manifest records at which image.
 """
 
 # No effect on any output: decides from which checkpoint a training continues
@@ -28,10 +28,10 @@ def code_of(folder: Path) -> Fingerprint:
 
 
 def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> tuple[Path | None, bool]:
-    """Return the checkpoint from which a training continues, None: from image 0; and whether other code wrote it.
+    """Return the checkpoint to continue from (None: start from image 0), and whether other code wrote it.
 
-    Moves it to where it belongs in the state folder, and prints what was decided and why. `code` is the fingerprint of
-    the code that runs now, `choice` `run.changed_code`.
+    Moves it to its place in the state folder, and prints the decision and the reason. `code` is the fingerprint of the
+    code that runs now, `choice` is `run.changed_code`.
     """
     from darkroom.training import checkpoint  # loads torch
 
@@ -46,27 +46,27 @@ def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> tu
     if here is not None and (best is None or code_of(best) != code_of(here)):
         aside = _set_aside(state, code_of(here))
         print(
-            f"`run.changed_code` is {choice}: the {_images(here):,} images trained before are left in {aside}. "
+            f"`run.changed_code` is {choice}: the checkpoints of {_images(here):,} images are kept in {aside}. "
             "To continue from them, undo the change, or stop and set `run.changed_code` to resume."
         )
     if best is None:
         return None, False
     if best.parent != state:
         _move(best.parent, state)
-        print(f"the checkpoints of {best.parent.name} are taken up again.")
+        print(f"continuing from the checkpoints of {best.parent.name}.")
     if changed:
-        print(f"`run.changed_code` is resume: continues from image {_images(best):,} with the changed code.")
+        print(f"`run.changed_code` is resume: continuing from image {_images(best):,} with the changed code.")
     return state / best.name, changed
 
 
 def choose(checkpoints: Sequence[Path], code: Fingerprint, choice: ChangedCode) -> Path | None:
-    """Return the checkpoint to continue from: the furthest one of the same code, or where `resume` is chosen of all."""
+    """Return the checkpoint to continue from: the furthest one of the same code, or of any code for `resume`."""
     fitting = [folder for folder in checkpoints if choice == "resume" or code_of(folder) == code]
     return max(fitting, key=_images, default=None)
 
 
 def work_name(state: Path, code: Fingerprint) -> str:
-    """Return what a training is called elsewhere: STAGE-KEY-CODE, so that other code never meets its checkpoints."""
+    """Return a training's name in remote stores: STAGE-KEY-CODE, so that other code never finds its checkpoints."""
     return f"{state.name}-{_digest(code)[:8]}" if code else state.name
 
 
@@ -87,9 +87,9 @@ def _set_aside(state: Path, code: Fingerprint) -> Path:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move what a state holds of the same code; the checkpoints last, since they count on the others.
+    """Move the files of the same code in a state; the checkpoints last, since they depend on the others.
 
-    What is in the target already is the same bytes: a move that was killed is taken up.
+    Files already in the target have the same bytes, so a killed move is simply continued.
     """
     target.mkdir(exist_ok=True)
     for name in ("kept/images-*", "images-*"):

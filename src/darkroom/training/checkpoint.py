@@ -1,6 +1,6 @@
 """Checkpoints: folders of tensors by group and name, and of JSON values. What they hold: `TrainState.state_dict`.
 
-It is written to a temporary folder, flushed, hashed and renamed; then, and only then, older ones are removed.
+A checkpoint is written to a temporary folder, flushed, hashed and renamed; then, and only then, older ones are removed.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def fill(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """
     if targets.keys() != values.keys():
         names = sorted(targets.keys() ^ values.keys())
-        raise DarkroomError(f"the checkpoint is of another model; names that differ: {', '.join(names[:8])}.")
+        raise DarkroomError(f"the checkpoint is for another model; tensor names that differ: {', '.join(names[:8])}.")
     for key, target in targets.items():
         put(target, values[key])
 
@@ -62,7 +62,7 @@ def folders(state: Path) -> list[Path]:
 
 
 def averaged_file(folder: Path) -> Path:
-    """Return the file of a checkpoint with the averaged weights that leave the training (`select`)."""
+    """Return the file of a checkpoint with the averaged weights to write (`select`)."""
     best = folder / "best.safetensors"
     return best if best.is_file() else folder / "ema.safetensors"
 
@@ -73,9 +73,9 @@ def size(groups: Mapping[str, Tensors]) -> int:
 
 
 def copied(groups: Mapping[str, Tensors], before: Mapping[str, Tensors]) -> dict[str, Tensors]:
-    """Return the groups on the CPU, which the training no longer changes.
+    """Copy the groups to the CPU, so that the training no longer changes them.
 
-    They take the memory of the copy before where they fit: fresh memory takes several times as long.
+    They reuse the memory of the previous copy if they fit: fresh memory takes several times as long.
     """
     copies: dict[str, Tensors] = {}
     for name, tensors in groups.items():
@@ -92,7 +92,7 @@ def write_tensors(path: Path, tensors: Tensors) -> str:
 
     The format: 8 bytes with the length of a JSON header, the header with dtype, shape and offsets of each tensor, the
     values. The library's own writer holds the file in memory twice, refuses weights with two names, and hides a full
-    disk behind an error of its own. Hashed on the way, so that the hash is of what was meant.
+    disk behind an error of its own. The hash is computed while writing, from the intended bytes.
     """
     header: dict[str, Any] = {}
     at = 0
@@ -113,7 +113,7 @@ def write_tensors(path: Path, tensors: Tensors) -> str:
 
 
 def _bytes(value: Tensor) -> Any:
-    """Return a tensor's values as a buffer, without a copy where it lies on the CPU in one piece."""
+    """Return a tensor's values as a buffer, without a copy if it is contiguous on the CPU."""
     return memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
@@ -163,10 +163,10 @@ def read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
 
 
 def newest(state: Path) -> Path | None:
-    """Return the newest checkpoint that is whole, or None where there is none.
+    """Return the newest complete checkpoint, or None if there is none.
 
-    What a killed writer left is swept: a folder, or the file by which it tried whether it may write. A damaged
-    checkpoint is set aside with a message, and the one before it is taken.
+    Removes what a killed writer left: a folder, or the file that tests write access. A damaged checkpoint is renamed
+    with a message, and the one before it is used.
     """
     for stump in state.glob(".images-*.tmp-*"):
         if stump.is_dir():
@@ -180,7 +180,7 @@ def newest(state: Path) -> Path | None:
             aside = folder.with_name(f"damaged-{folder.name}")
             shutil.rmtree(aside, ignore_errors=True)
             folder.rename(aside)
-            print(f"checkpoint {folder.name} is damaged and set aside as {aside}: {error}")
+            print(f"checkpoint {folder.name} is damaged and was renamed to {aside}: {error}")
         else:
             return folder
     return None

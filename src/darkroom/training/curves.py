@@ -12,10 +12,10 @@ Record = dict[str, Any]  # images seen under `images`, and numbers by name
 def write_curves(folder: Path, records: Sequence[Record], also: Callable[[Path], None] | None = None) -> None:
     """Write the records of a training as DVCLive curves (`FOLDER/plots/metrics/NAME.tsv`, step = images seen).
 
-    `also` writes something beside them.
+    `also` writes additional files to the folder.
 
-    The curves are a declared output: they hold results, nothing of time or machine, and appear whole, when the training
-    is done. While it runs, the journal holds the same.
+    The curves are a declared output: they hold results, no times or machines, and are written atomically when the
+    training is done. While it runs, the journal holds the same values.
     """
     with atomic_folder(folder) as temporary:
         if not records:
@@ -24,7 +24,7 @@ def write_curves(folder: Path, records: Sequence[Record], also: Callable[[Path],
         from dvclive import Live
 
         class Files(Live):
-            """Live that writes files alone: without a look at git, which may have no commit, and without DVC Studio."""
+            """Live that only writes files, without reading git, which may have no commit, and without DVC Studio."""
 
             def _init_dvc(self) -> None:
                 pass

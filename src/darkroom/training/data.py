@@ -25,13 +25,13 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of some parts alone, so that other parts change no number."""
+    """The classes of some parts only, so that other parts do not change the class numbers."""
 
     classes: tuple[str, ...]
 
     @classmethod
     def of(cls, columns: Iterable[pa.ChunkedArray]) -> "Classes":
-        """Return the classes that some columns of labels hold, in the order of their names."""
+        """Return the classes in some label columns, in the order of their names."""
         names = {name for column in columns for name in column.unique().to_pylist()}
         return cls(tuple(sorted(name for name in names if name is not None)))
 
@@ -52,15 +52,15 @@ def label_numbers(
     `keys_of` gives the keys of some rows; these, `who` needs the labels and what to do `instead` are for messages.
 
     Raises:
-        DarkroomError: an image has no label, or one that the catalog has not.
+        DarkroomError: an image has no label, or one that is not in the catalog.
     """
     column = labels if isinstance(labels, pa.ChunkedArray) else pa.chunked_array([pa.array(labels, pa.string())])
     if column.null_count:
         row = column.is_null().index(True).as_py()
         first = keys_of([row])[0] if keys_of else f"row {row}"
         raise DarkroomError(
-            f"{column.null_count:,} of {len(column):,} images have no label, the first is {first}, and {who} needs "
-            f"labels: {instead and instead + ', '}give labels, or set `ingest.rules.label_missing` to quarantine."
+            f"{column.null_count:,} of {len(column):,} images have no label (the first is {first}), but {who} needs "
+            f"labels: {instead and instead + ', '}add labels, or set `ingest.rules.label_missing` to quarantine."
         )
     # A label is looked up once, however many images have it.
     encoded = column.combine_chunks().dictionary_encode()
@@ -70,9 +70,9 @@ def label_numbers(
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How images are changed in training; what is drawn follows from the training's seed and the image's position.
+    """Augmentation of training images; it depends on the training's seed and the image's position.
 
-    mirror: probability of the mirror image, of any image; None: 0.5 of those whose mirror image is as true.
+    mirror: probability of mirroring any image; None: 0.5 for those whose mirror image is equally valid.
     scale: smallest and largest area of a random resized crop, as fractions of the image's; None: whole images.
     ratio: smallest and largest width / height of the crop.
     """
@@ -89,14 +89,14 @@ def mirrored(
     positions: Positions | None,
     probability: float | None = None,
 ) -> NDArray[np.bool_]:
-    """Return which images are seen mirrored, (N,), by seed and position.
+    """Return which images are mirrored, (N,), by seed and position.
 
     Args:
         seed: of the training.
-        mirrors: for every row, whether its mirror image is as true.
+        mirrors: for every row, whether its mirror image is equally valid.
         rows: the rows that are read.
-        positions: where they stand in the training sequence; None: nothing is mirrored.
-        probability: of the mirror image of any image; None: 0.5 of those whose mirror image is as true.
+        positions: their places in the training sequence; None: nothing is mirrored.
+        probability: of mirroring any image; None: 0.5 for those whose mirror image is equally valid.
     """
     chosen = mirrors[list(rows)] if probability is None else np.full(len(rows), probability > 0)
     if positions is None or not chosen.any():
@@ -110,10 +110,10 @@ _TRIES = 10  # crops drawn of an image before the middle is taken
 def random_crop(
     image: NDArray[np.uint8], scale: tuple[float, float], ratio: tuple[float, float], uniform: NDArray[np.float64]
 ) -> NDArray[np.uint8]:
-    """Return a random part of an image at the image's own size, uint8 (C, H, W): Inception's crop.
+    """Return a random crop of an image, resized to the image's size, uint8 (C, H, W): Inception's crop.
 
-    The area is drawn evenly and the ratio in its logarithm, until the part fits in; after ten tries it is the largest
-    part of the middle whose ratio is allowed (Szegedy et al., "Going deeper with convolutions", 2015, section 6;
+    The area and the logarithm of the ratio are drawn uniformly until the crop fits; after ten tries it is the largest
+    central crop with an allowed ratio (Szegedy et al., "Going deeper with convolutions", 2015, section 6;
     torchvision's RandomResizedCrop). Resized bilinearly, with antialiasing.
 
     Args:
@@ -144,7 +144,7 @@ def random_crop(
 class Images:
     """Stored images: `images` uint8 (N, C, H, W). `seed` is the training's: how images are augmented follows from it.
 
-    Where shards lie behind URLs, they are read a few at a time (`StreamingOrder`), and fetched before they are needed.
+    Shards behind URLs are read a few at a time (`StreamingOrder`), and fetched before they are needed.
     """
 
     def __init__(self, shards: ImageShards, seed: int = 0, augmentation: Augmentation = Augmentation()) -> None:
@@ -174,22 +174,22 @@ class Images:
         return order(seed, len(self), positions)
 
     def prefetch(self, seed: int, position: int) -> None:
-        """Begin to fetch the shards of the window at a position and of the one after it."""
+        """Start to fetch the shards of the window at a position and of the next one."""
         if self._streaming is not None and (numbers := self._streaming.upcoming(seed, position)) != self._fetched:
             self._fetched = numbers
             self.shards.prefetch([self.shards.shards[number] for number in numbers])
 
     def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows, by which a person finds the images."""
+        """Return the keys of some rows, which identify the images in messages."""
         return self.shards.keys_of(rows)
 
 
 class StoredLatents:
     """Stored latents.
 
-    They are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16, as stored: they are widened on
-    the device, where z is sampled; or `codes` int32 (N, H, W), see `with_means`. Of the rows whose mirror image was
-    encoded too, half are its latents in training, where `mirror` allows it. `seed` is the training's.
+    They are `mean` and `logvar` (N, C, H, W), or `mean` alone, float32 or bfloat16 as stored, and are widened on the
+    device, where z is sampled; or `codes` int32 (N, H, W), see `with_means`. If `mirror` allows it, half of the rows
+    whose mirror image was also encoded return its latents in training. `seed` is the training's.
     """
 
     def __init__(self, shards: LatentShards, seed: int = 0, mirror: bool = True) -> None:
@@ -206,11 +206,11 @@ class StoredLatents:
 
     @property
     def codebook(self) -> NDArray[np.float32] | None:
-        """The vectors of the codes, (K, C); None: latents are no codes."""
+        """The vectors of the codes, (K, C); None: the latents are not codes."""
         return self.shards.codebook
 
     def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows, by which a person finds the images."""
+        """Return the keys of some rows, which identify the images in messages."""
         return self.shards.keys_of(rows)
 
 

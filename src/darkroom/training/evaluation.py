@@ -1,4 +1,4 @@
-"""What is recorded of a training: means of its losses, validation losses and scores of its averaged weights."""
+"""The records of a training: mean losses, validation losses and scores of its averaged weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,7 +26,7 @@ def is_due(state: TrainState, before: int) -> bool:
 
 
 def record(state: TrainState, before: int) -> Record:
-    """Return the means since the last record, with validation losses and scores where they are due.
+    """Return the means since the last record, with validation losses and scores if they are due.
 
     Starts a new window. Every process must call it.
     """
@@ -72,7 +72,7 @@ def validate(state: TrainState) -> Record:
 
 @torch.no_grad()
 def evaluate(state: TrainState, scores: Evaluate) -> Record:
-    """Return what one of the recipe's evaluations says of the averaged weights."""
+    """Return the results of one of the recipe's evaluations for the averaged weights."""
     processes = state.processes
     with evaluating(state):
         values = scores(*processes.division, processes.rows)
@@ -81,7 +81,7 @@ def evaluate(state: TrainState, scores: Evaluate) -> Record:
 
 @contextmanager
 def evaluating(state: TrainState, averaged: bool = True) -> Iterator[None]:
-    """Give the modules the averaged weights and switch dropout off inside the block; nothing else changes."""
+    """Use the averaged weights without dropout inside the block; nothing else changes."""
     # Compiled for the shapes of training alone.
     eager = torch.compiler.set_stance("force_eager") if state.settings.compile else nullcontext()
     with state.ema.applied() if averaged else nullcontext(), eager:

@@ -1,4 +1,4 @@
-"""What stops a training before it is lost, with a sentence that says what to do."""
+"""Checks that stop a training before it is lost, with messages that say what to do."""
 
 # No effect on any output: stops a training with a sentence
 
@@ -22,24 +22,24 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def out_of_memory(pass_size: int, state_bytes: int, device: torch.device, run: Run, whole: bool) -> DarkroomError:
-    """Return the error of a forward and backward pass of `pass_size` images that did not fit.
+    """Return the out-of-memory error of a forward and backward pass of `pass_size` images.
 
-    `state_bytes` are what weights, gradients, optimizer and averages take; `whole`: `run.micro_batch` cuts no batch.
+    `state_bytes`: size of weights, gradients, optimizer and averages; `whole`: `run.micro_batch` cannot split batches.
     """
     peak = f" (peak {torch.cuda.max_memory_allocated() / 1e9:.1f} GB)" if device.type == "cuda" else ""
     cures = [] if whole else [f"set `run.micro_batch` to {max(1, pass_size // 2)}"]
     cures += [] if run.activation_checkpointing else ["set `run.activation_checkpointing` to true"]
-    cures += [] if cures else ["raise `processes`, where there are more devices"]
+    cures += [] if cures else ["raise `processes`, if there are more devices"]
     return DarkroomError(
         f"out of memory on {device}{peak} in a pass of {pass_size} images: weights, gradients, optimizer and averages "
-        f"take {state_bytes / 1e9:.2f} GB, the rest is activations, which grow with the pass. In params.yaml "
-        f"{', or '.join(cures)}: the result stays the same to rounding, and the same command continues from the last "
-        "checkpoint."
+        f"take {state_bytes / 1e9:.2f} GB; activations take the rest and grow with the pass. In params.yaml, "
+        f"{', or '.join(cures)}. The result stays the same up to rounding, and the same command continues from the "
+        "last checkpoint."
     )
 
 
 def free_memory() -> int:
-    """Return the bytes of memory that are free for this process: of the machine, or of its control group if less."""
+    """Return the free memory for this process in bytes: the machine's, or its control group's if that is less."""
     free = psutil.virtual_memory().available
     group = Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError, ValueError):  # no such group, or no limit (`max`)
@@ -49,7 +49,7 @@ def free_memory() -> int:
 
 
 def require_disk(folder: Path, needed: int, what: str) -> None:
-    """Check that a disk has room for `needed` bytes.
+    """Check that a disk has `needed` free bytes.
 
     Raises:
         OSError: ENOSPC, with the folder, where it does not.
@@ -57,7 +57,7 @@ def require_disk(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + _SPARE:
         raise OSError(
-            errno.ENOSPC, f"{what} needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free", str(folder)
+            errno.ENOSPC, f"{what} needs {needed / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB are free", str(folder)
         )
 
 

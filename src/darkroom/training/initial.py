@@ -1,8 +1,8 @@
-"""The initial weights of a training, where they are not random: fine-tuning.
+"""Load the initial weights of a training for fine-tuning.
 
-Files behind a URL are fetched by fsspec and kept once by their content, `.darkroom/downloads/SHA256.safetensors`: what
-stands in params.yaml is the hash, so a file that was fetched once is found again without a network, and another file
-behind the same URL is never read.
+Files behind a URL are fetched by fsspec and stored once by content, `.darkroom/downloads/SHA256.safetensors`.
+params.yaml holds the hash, so a file that was fetched once is found again without a network, and another file behind
+the same URL is never read.
 """
 
 import tempfile
@@ -30,11 +30,11 @@ _LISTED = 30  # tensors that do not fit
 
 
 def _published(modules: Mapping[str, nn.Module], path: Path) -> Tensors | None:
-    """Return what a file or folder of a format that only the first module knows holds, as MODULE/KEY; None: another.
+    """Return the tensors of a format that only the first module can read, as MODULE/KEY; None: another format.
 
-    Such a module has a method `own_weights(path)`; `pickles` are the endings of files that it opens behind URLs, by an
-    unpickler that calls nothing. What the file holds of other modules is named MODULE/KEY, and left out where there is
-    no such module.
+    Such a module has a method `own_weights(path)`; `pickles` are the extensions of files behind URLs that it opens with
+    an unpickler that calls nothing. Tensors of other modules are named MODULE/KEY, and dropped if there is no such
+    module.
     """
     first = next(iter(modules))
     read = getattr(modules[first], "own_weights", None)
@@ -46,9 +46,9 @@ def _published(modules: Mapping[str, nn.Module], path: Path) -> Tensors | None:
 
 
 def _given(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tensors:
-    """Return what the files hold, as MODULE/KEY.
+    """Return the tensors of the files, as MODULE/KEY.
 
-    A file whose names already begin with modules' names, as in a checkpoint, is taken as it is. A module whose
+    A file whose names already start with module names, as in a checkpoint, is used unchanged. A module whose
     `save_pretrained` writes other names than its own has a method `own_names` that maps them back.
     """
     given: Tensors = {}
@@ -63,7 +63,7 @@ def _given(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tenso
 
 
 def _compare(own: Tensors, given: Tensors, skip: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the names that fit, those that begin at random, and what is wrong with the others."""
+    """Return the names that fit, those initialised at random, and what is wrong with the others."""
     fits, random, wrong, unused = list[str](), list[str](), list[str](), set(skip)
     for key in sorted(own.keys() | given.keys()):
         matching = {glob for glob in skip if fnmatchcase(key, glob)}
@@ -80,20 +80,20 @@ def _compare(own: Tensors, given: Tensors, skip: list[str]) -> tuple[list[str], 
             wrong.append(f"type: {key} is {own[key].dtype} here and {given[key].dtype} in the file")
         else:
             fits.append(key)
-    return fits, random, wrong + [f"nothing is called {glob}, which `init.skip` names" for glob in sorted(unused)]
+    return fits, random, wrong + [f"no weight matches {glob}, which `init.skip` names" for glob in sorted(unused)]
 
 
 @torch.no_grad()
 def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
-    """Give fresh modules the weights that `init` names, in place; without a folder or URL they stay as they are.
+    """Load the weights that `init` names into fresh modules, in place; without a folder or URL, do nothing.
 
-    Modules are compared with the files as a whole before the first weight is copied. A tensor keeps the module's own
+    All modules are compared with the files before the first weight is copied. A tensor keeps the module's own
     dtype and device: float16 weights of the Hub become float32 parameters.
 
     Args:
         modules: as the recipe names them, before anything is wrapped around them; the first is the one that
             `save_pretrained` writes.
-        init: where the weights are, and which begin at random all the same.
+        init: where the weights are, and which ones to initialise at random.
 
     Raises:
         DarkroomError: no weights there, a pickle, a hash that is wrong or not given, or weights that do not fit: the
@@ -118,10 +118,10 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
     if wrong:
         more = len(wrong) - _LISTED
         raise DarkroomError(
-            f"the weights of {source} do not fit:\n  "
+            f"the weights of {source} do not fit the model:\n  "
             + "\n  ".join([*wrong[:_LISTED], *([f"and {more:,} more"] if more > 0 else [])])
-            + "\nChange the model's parameters, or name under `init.skip` in params.yaml, as globs over MODULE/KEY, "
-            "what is to begin at random."
+            + "\nChange the model's parameters, or list the weights to initialise at random under `init.skip` in "
+            "params.yaml, as globs over MODULE/KEY."
         )
     for key in fits:
         own[key].copy_(given[key])
@@ -131,19 +131,19 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
 
 
 def initial_manifest(folder: str, kind: str) -> Mapping[str, Any]:
-    """Return the manifest of a folder of weights; nothing where there is no folder, or it holds those of others."""
+    """Return the manifest of a folder of weights; empty if there is no folder, or if Darkroom did not write it."""
     there = folder != NO_FILE and (Path(folder) / MANIFEST).is_file()
     return read_manifest(Path(folder), kind) if there else {}
 
 
 def require_same(key: str, begun: Mapping[str, Any], metadata: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Check that the initial weights of a training, which `key` of params.yaml names, come of the same inputs.
+    """Check that the initial weights of a training, which `key` of params.yaml names, come from the same inputs.
 
-    `begun` is their manifest, or nothing; of `names` it must say what `metadata` says of what is trained. None of a
-    CLIP is no condition, which the shapes show.
+    `begun` is their manifest, or empty; its entries `names` must equal those in `metadata` of the training. None for a
+    CLIP means no condition, which the shapes show.
 
     Raises:
-        DarkroomError: one is not; names it.
+        DarkroomError: an input differs; names it.
     """
     for name in names:
         if name not in begun or name not in metadata:
@@ -151,8 +151,8 @@ def require_same(key: str, begun: Mapping[str, Any], metadata: Mapping[str, Any]
         ours, theirs = metadata[name], begun[name]
         if ours != theirs and (name == "tokenizer" or None not in (ours, theirs)):
             raise DarkroomError(
-                f"the weights under `{key}` were trained with another {name} ({theirs}, and here {ours}): take others, "
-                f"or {NO_FILE} to begin anew."
+                f"the weights under `{key}` were trained with another {name} ({theirs}, here it is {ours}): use "
+                f"other weights, or {NO_FILE} to start from random ones."
             )
 
 
@@ -166,7 +166,7 @@ def _suffix(url: str) -> str:
 
 
 def _kept(url: str, sha256: str) -> Path:
-    """Return where the file behind a URL lies here. The ending of a pickle stays, by which readers know it."""
+    """Return the local path of the file behind a URL. Pickles keep their extension, so that readers recognise them."""
     suffix = _suffix(url)
     return downloads() / f"{sha256}{suffix if suffix in PICKLES else '.safetensors'}"
 
@@ -179,9 +179,9 @@ def _blocks(url: str) -> Iterator[bytes]:
 
 
 def _download(url: str) -> tuple[Path, str]:
-    """Fetch a URL, and return where it lies and its SHA-256, under which it lies."""
+    """Fetch a URL, and return its local path and its SHA-256, which names the file."""
     downloads().mkdir(parents=True, exist_ok=True)
-    print(f"downloads {url}")
+    print(f"downloading {url}")
     with tempfile.TemporaryDirectory(prefix=".part-", dir=downloads()) as folder:
         part = Path(folder) / "part"
         with part.open("wb") as file:
@@ -191,15 +191,15 @@ def _download(url: str) -> tuple[Path, str]:
 
 
 def fetched(url: str, sha256: str | None, key: str = "`init.sha256`") -> Path:
-    """Return the file behind `url`, downloaded unless it is here already.
+    """Return the file behind `url`, downloading it unless it is already here.
 
     Args:
         url: anything fsspec opens; `hf://OWNER/NAME@REVISION/FILE` is the Hub.
-        sha256: of the file. None is refused, after the download, with the hash to write down.
+        sha256: of the file. None is an error, after the download, that reports the hash to write down.
         key: of params.yaml that holds it, for messages.
 
     Raises:
-        DarkroomError: the URL cannot be read or holds a password, no hash is given, or the file has another one.
+        DarkroomError: the URL cannot be read or holds a password, no hash is given, or the hash of the file differs.
     """
     require_no_password(url, "init.url")
     if sha256 is not None:
@@ -209,12 +209,12 @@ def fetched(url: str, sha256: str | None, key: str = "`init.sha256`") -> Path:
     path, found = _download(url)
     if sha256 is None:
         raise DarkroomError(
-            f"{url} has the sha256 {found}: write it to {key} in params.yaml, since a URL alone does not say "
-            "which weights a training began with. The file is kept and will not be downloaded again."
+            f"{url} has the sha256 {found}: set {key} to it in params.yaml, since a URL alone does not "
+            "identify the initial weights of a training. The file is kept and will not be downloaded again."
         )
     if found != sha256:
         raise DarkroomError(
-            f"{url} has the sha256 {found}, and {key} in params.yaml is {sha256}: the file behind the URL is "
-            "another one now. Nothing was read from it; find the right file, or name its hash if you trust it."
+            f"{url} has the sha256 {found}, but {key} in params.yaml is {sha256}: the file behind the URL has "
+            "changed. Nothing was read from it. Find the right file, or set the new hash if you trust this one."
         )
     return path

@@ -1,6 +1,6 @@
-"""The log of a training: JSON lines in a file, and a line for the person with each.
+"""The log of a training: JSON lines in a file, and a printed line for each.
 
-Nothing here changes a byte of an output, and no stage reads what it writes.
+The log changes no output, and no stage reads it.
 """
 
 # No effect on any output: logs how far a training is
@@ -21,15 +21,15 @@ SHOWN = {"train/loss": ("loss", "#.4g"), "val/loss": ("val", "#.4g"), "learning_
 
 
 def summary(record: Record) -> str:
-    """Return the numbers of a record that a person follows; what it does not hold is left out."""
+    """Return the main numbers of a record as text; missing ones are left out."""
     return "  ".join(f"{word} {record[name]:{form}}" for name, (word, form) in SHOWN.items() if name in record)
 
 
 def kept(path: Path, images: int, records: Sequence[Record] | None = None) -> list[Record]:
-    """Return the lines of a journal that a training resumed at `images` images goes on from.
+    """Return the lines of a journal that a training resumed at `images` images keeps.
 
-    Lines beyond it will be written again. The end of a line that a kill left behind goes, and so does, where `records`
-    are given, what is not among them: another training wrote here in between.
+    Later lines will be written again. Partial lines of a killed training are dropped, and so are, if `records` are
+    given, lines that are not among them: another training wrote them.
     """
     known = {record["images"]: record.items() for record in records or []}
     lines: list[Record] = []
@@ -42,12 +42,12 @@ def kept(path: Path, images: int, records: Sequence[Record] | None = None) -> li
 
 
 class Journal:
-    """JSON lines, and a line for the person with each.
+    """JSON lines, and a printed line for each.
 
     Each line of the file is a record with `seconds` (of training up to here, all starts of it together),
-    `images_per_second` (of late, validations and checkpoints included), `mean_images_per_second` (since this start) and
+    `images_per_second` (recent, validations and checkpoints included), `mean_images_per_second` (since this start) and
     `seconds_left`. A training that resumes continues the file after the last of `records`, those of its checkpoint;
-    other lines go.
+    other lines are removed.
 
     Raises:
         DarkroomError: the file cannot be written.
@@ -64,7 +64,7 @@ class Journal:
         self._seen = deque([self._start])
 
     def _speed(self, moment: tuple[float, int]) -> float:
-        """Return the images a second from a moment to the last record."""
+        """Return the images per second from a moment to the last record."""
         (began, images), (now, reached) = moment, self._seen[-1]
         return (reached - images) / max(now - began, 1e-9)
 

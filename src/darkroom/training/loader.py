@@ -1,4 +1,4 @@
-"""Batches in the order that (seed, images seen) gives, read by this process or by workers."""
+"""Load batches in the order given by (seed, images seen), in this process or in workers."""
 
 import signal
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,14 +33,14 @@ def rows_at(rows: IndexedDataset, seed: int, positions: Positions, shuffle: bool
 
 
 class _Draw(NamedTuple):
-    """What a batch is made of: the rows, and where they stand in training."""
+    """The rows of a batch, and their positions in the training sequence."""
 
     rows: list[int]
     positions: Positions | None
 
 
 class _Fetch(Dataset):
-    """A data set in torch's terms: rows in, tensors out."""
+    """A data set for torch's loader: rows in, tensors out."""
 
     def __init__(self, rows: IndexedDataset, seed: int, shuffle: bool) -> None:
         self._rows, self._seed, self._shuffle = rows, seed, shuffle
@@ -69,15 +69,15 @@ def _to(data: Mapping[str, Tensor], device: torch.device, codebook: Tensor | Non
 
 
 def _codebook(rows: IndexedDataset, device: torch.device) -> Tensor | None:
-    """Return the codebook of stored codes on the device; None: the rows hold no codes."""
+    """Return the codebook of stored codes on the device; None: the rows are not codes."""
     codebook = getattr(rows, "codebook", None)
     return None if codebook is None else to_device(codebook, device)
 
 
 def _leave_signals(worker: int) -> None:
-    """Let a signal that reaches every process end a worker with the training and not before it.
+    """Make a worker ignore signals that reach every process, so that it ends with the training, not before.
 
-    Ctrl-C on a terminal and a scheduler's SIGTERM do. A worker that nobody ends goes by itself a while after.
+    Ctrl-C on a terminal and a scheduler's SIGTERM reach all. A worker that is never ended exits by itself later.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -112,7 +112,7 @@ def training_batches(
 ) -> Iterator[Batch]:
     """Yield the batches of images `start` to `stop` of the endless sequence over `rows`, shuffled or in their order.
 
-    Of each batch, process `rank` of `count` gets its part of consecutive images: which image stands where does not
+    Process `rank` of `count` gets its slice of consecutive images of each batch, so the position of an image does not
     depend on the number of processes.
     """
     codebook, share = _codebook(rows, device), batch // count

@@ -36,16 +36,16 @@ from darkroom.training.train_state import TrainState
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's global generator inside the block, in which a model draws its initial weights."""
+    """Seed torch's global generator inside the block, where a model draws its initial weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
-    """Train `recipe` to its last image, from the newest checkpoint where there is one, and write its curves.
+    """Train `recipe` to its last image, from the newest checkpoint if there is one, and write its curves.
 
-    With several processes, only the first returns; the others end here, since one writes the outputs.
+    With several processes, only the first returns, since it writes the outputs; the others exit here.
 
     Raises:
         DarkroomError: nothing to train or to validate on, a loss that is not finite, out of memory, a full disk.
@@ -59,7 +59,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> 
         start_trackers(accelerator, run.trackers, places.logs.parent / "trackers", stage, work, state.images)
         log_parameters(accelerator, left(places.state, PARAMETERS))
         if first and recipe.whole_batch and run.micro_batch:
-            print("`run.micro_batch` is not used here: a loss is of the batch as a whole.")
+            print("`run.micro_batch` is ignored: a loss needs the whole batch.")
         journal = None
         if first:
             journal = Journal(places.logs / "train.jsonl", state.images, state.settings.images, state.records)
@@ -72,7 +72,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> 
             saver.finish()
             if not (good := checkpoint.folders(places.state)):
                 raise DarkroomError(f"{error} There is no checkpoint yet in {places.state}.") from None
-            again = "the same command continues from there, so change something first"
+            again = "the same command continues from there, so change a setting first"
             raise DarkroomError(f"{error} The last good checkpoint is {good[-1]}: {again}.") from None
         except Exception:
             saver.finish()  # what was being saved when it went wrong is good
@@ -130,7 +130,7 @@ def _run_steps(
             if first:
                 saver.close()
                 folder = checkpoint.folders(places.state)[-1]
-                print(f"stopped at image {state.images:,}; {folder} is kept: the same command continues from it.")
+                print(f"stopped at image {state.images:,}; {folder} is kept. The same command continues from it.")
             state.processes.collect(None)  # torchrun ends the others soon after the first has gone
             raise SystemExit(128 + stop)
     if saved != state.images:
@@ -161,10 +161,10 @@ def _unshard(state: TrainState) -> None:
 
 def _require_images(recipe: Recipe, settings: Training) -> None:
     if not len(recipe.train):
-        raise DarkroomError("there are no training images: look at `ingest.splits` and `parts` in params.yaml.")
+        raise DarkroomError("there are no training images: check `ingest.splits` and `parts` in params.yaml.")
     if settings.select == "best" and not len(recipe.val):
         raise DarkroomError(
-            "`select: best` needs validation images: give `ingest.splits.val` a fraction, or take `select: last`."
+            "`select: best` needs validation images: set `ingest.splits.val` above 0, or use `select: last`."
         )
 
 

@@ -1,7 +1,7 @@
 """Muon: the momentum of a hidden layer's weight matrix, orthogonalised. All other parameters move by AdamW.
 
 Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024,
-kellerjordan.github.io/posts/muon; for the factor by which a learning rate of AdamW's serves both, Liu et al., "Muon is
+kellerjordan.github.io/posts/muon; for the factor that lets both use AdamW's learning rate, Liu et al., "Muon is
 scalable for LLM training", 2025, arXiv 2502.16982, section 2.2; for the polynomials, Amsel et al., "The Polar Express",
 2025, arXiv 2505.16932, algorithm 1.
 """
@@ -31,11 +31,11 @@ _SCALE = 0.2  # root mean square of AdamW's usual step, in units of the learning
 
 
 def hidden_weights(module: nn.Module) -> dict[Tensor, int]:
-    """Return the weights of a module that Muon may move, and how many matrices each of them is, one below the other.
+    """Return the weights of a module that Muon can update, and the number of matrices stacked in each.
 
-    They are weights of linear layers, convolutions and attention whose first two dimensions are 16 at least. Tables,
-    embeddings and codebooks are none, even where they are matrices or tied to a layer, nor is what
-    `torch.nn.utils.parametrize` holds. A layer of several has `chunks` (`darkroom.models.fused`).
+    They are weights of linear layers, convolutions and attention whose first two dimensions are at least 16. Tables,
+    embeddings and codebooks are excluded, even if they are matrices or tied to a layer, and so are weights under
+    `torch.nn.utils.parametrize`. A layer with several matrices has `chunks` (`darkroom.models.fused`).
     """
     owned: dict[bool, dict[Tensor, int]] = {True: {}, False: {}}
     for found in module.modules():
@@ -52,12 +52,12 @@ def hidden_weights(module: nn.Module) -> dict[Tensor, int]:
 def orthogonalised(matrices: Tensor, bfloat16: bool = False) -> Tensor:
     """Return roughly U V' of each matrix U S V', by four steps of a Newton-Schulz iteration.
 
-    It begins with X over the root of the Frobenius norm of X X', which no singular value exceeds, and which is nearer
+    It starts with X over the root of the Frobenius norm of X X', which no singular value exceeds, and which is nearer
     to the largest one than the Frobenius norm of X.
 
     Args:
         matrices: (count, rows, columns) float32.
-        bfloat16: compute in it. Rounding then leaves something in directions that a matrix of low rank has not.
+        bfloat16: compute in it. Rounding then adds components in directions that a low-rank matrix lacks.
 
     Returns:
         (count, rows, columns) float32. Singular values that were 0.003 of that root or more lie between 0.76 and 1.2,
@@ -81,10 +81,10 @@ def orthogonalised(matrices: Tensor, bfloat16: bool = False) -> Tensor:
 
 
 def _polynomial(gram: Tensor) -> Tensor:
-    """Return P, for which P X is X after all steps, from X X' alone: small matrices, where X is long.
+    """Return P such that P X is X after all steps, from X X' alone: a small matrix if X is long.
 
-    A step makes F X of X and F G F of G = X X', with F = a + b G + c G^2. Rounding in G is enlarged by each step: of
-    matrices with singular values down to 1e-5 float32 leaves three digits, bfloat16 would leave none.
+    A step makes F X of X and F G F of G = X X', with F = a + b G + c G^2. Each step amplifies rounding in G: for
+    singular values down to 1e-5, float32 leaves three digits, and bfloat16 would leave none.
     """
     whole = factor = _factor(gram, _QUINTICS[0])
     for quintic in _QUINTICS[1:]:
@@ -107,7 +107,7 @@ def _even(gram: Tensor, quintic: tuple[float, float, float]) -> Tensor:
 
 
 def _stacks(weights: list[Tensor]) -> list[list[Tensor]]:
-    """Return the weights that have a gradient, those of one shape together, in stacks of a good size."""
+    """Return the weights that have a gradient, grouped by shape, in stacks of a suitable size."""
     alike: dict[torch.Size, list[Tensor]] = {}
     for weight in weights:
         if weight.grad is not None:
@@ -121,20 +121,20 @@ def _stacks(weights: list[Tensor]) -> list[list[Tensor]]:
 
 
 class Muon(torch.optim.AdamW):
-    """Muon for the groups that say `muon`, AdamW for the others, in one optimizer with one state.
+    """Muon for the groups that set `muon`, AdamW for the others, in one optimizer with one state.
 
     A weight W with gradient G, as a matrix of its first dimension by all else, at learning rate r:
 
         M <- 0.95 M + 0.05 G,   W <- (1 - r decay) W - 0.2 r sqrt(max(rows, columns)) orthogonalised(0.05 G + 0.95 M)
 
     so that the step has the root mean square that AdamW's usually has at the same rate. The state of such a weight is
-    M, `momentum_buffer`. Of a weight that is cut into several matrices, as queries, keys and values, each moves as
-    one of its own (arXiv 2608.02502, 2026).
+    M, `momentum_buffer`. If a weight is cut into several matrices, such as queries, keys and values, each is updated
+    separately (arXiv 2608.02502, 2026).
 
     Args:
-        groups: as of any optimizer of torch, each with a key `muon`: into how many matrices, one below the other, each
-            of its parameters is cut, or 0: AdamW moves them.
-        bfloat16: orthogonalise in it, as GPUs always do.
+        groups: parameter groups as for any torch optimizer, each with a key `muon`: the number of stacked matrices that
+            each parameter is cut into, or 0: AdamW updates them.
+        bfloat16: orthogonalise in bfloat16, as GPUs always do.
         settings: of AdamW.
     """
 
@@ -146,9 +146,9 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take a step. The gradients of what Muon moves are gone afterwards; a closure is not supported."""
+        """Take a step. It consumes the gradients of Muon's weights; closures are not supported."""
         if closure is not None:
-            raise ValueError("Muon takes no closure: call backward before the step")
+            raise ValueError("Muon does not support closures: call backward before the step")
         for group in self.param_groups:
             for weights in _stacks(group["params"]) if group["muon"] else ():
                 self._move(weights, group["muon"], group["lr"], group["weight_decay"])

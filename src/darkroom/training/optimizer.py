@@ -23,8 +23,8 @@ def parameter_groups(module: nn.Module, settings: Training) -> list[dict[str, An
     """Return a module's trained parameters in the groups of an optimizer.
 
     Weight decay acts on tensors with two dimensions or more that are neither embeddings nor of a norm, and not on
-    biases. Each group carries `muon`, into how many matrices Muon cuts each weight, or 0: AdamW moves it. The groups
-    follow from the settings and the names alone, so an optimizer that is built again has the same ones.
+    biases. Each group carries `muon`, the number of matrices that Muon cuts each weight into, or 0: AdamW updates
+    it. The groups depend on the settings and the names alone, so a rebuilt optimizer has the same ones.
     """
     undecayed = {
         id(parameter)
@@ -45,9 +45,9 @@ def parameter_groups(module: nn.Module, settings: Training) -> list[dict[str, An
 def build_optimizer(
     module: nn.Module, settings: Training, betas: tuple[float, float] | None = None
 ) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameter groups, or Muon where it moves one of them.
+    """Return AdamW (Loshchilov and Hutter, 2019) over a module's parameter groups, or Muon if it updates one of them.
 
-    Muon computes in bfloat16 where `precision` is bf16. `betas` of AdamW: None are the settings'.
+    Muon computes in bfloat16 if `precision` is bf16. `betas` are AdamW's; None: those of the settings.
     """
     groups = parameter_groups(module, settings)
     adamw: dict[str, Any] = {"lr": settings.learning_rate, "betas": betas or settings.betas, "eps": settings.eps}
@@ -77,7 +77,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, s
 def load_optimizer(
     optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Give an optimizer the state that `optimizer_tensors` returned."""
+    """Load the state that `optimizer_tensors` returned into an optimizer."""
     parameters = {name: parameter for parameter, name in names.items()}
     for path, value in tensors.items():
         name, _, key = path.rpartition("/")

@@ -1,4 +1,4 @@
-"""Numbers in training: autocast, loss scaler, TF32, layout, compilation; losses and gradients that are not finite."""
+"""Precision of a training: autocast, loss scaler, TF32, memory layout, compilation, and checks for finite values."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -31,13 +31,13 @@ def seed_rng(seed: int, device: torch.device) -> None:
 
 
 def allow_tf32(allowed: bool) -> None:
-    """Let NVIDIA GPUs multiply float32 with 10 bits of the mantissa, or not."""
+    """Set whether NVIDIA GPUs multiply float32 with 10 mantissa bits."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
 
 
 @contextmanager
 def tf32(settings: Training) -> Iterator[None]:
-    """Multiply as `tf32` says inside the block; what is scored beside a training, or leaves it, stays exact."""
+    """Multiply as `tf32` says inside the block; scores and outputs of a training stay exact."""
     allow_tf32(settings.tf32)
     try:
         yield
@@ -46,7 +46,7 @@ def tf32(settings: Training) -> Iterator[None]:
 
 
 def set_memory_format(module: nn.Module, settings: Training) -> None:
-    """Give a module the memory layout and the compilation of its training's settings, in place: names stay."""
+    """Apply the memory layout and the compilation of the training's settings to a module, in place: names stay."""
     if settings.channels_last:
         module.to(memory_format=torch.channels_last)
     if settings.compile:
@@ -57,12 +57,12 @@ def set_memory_format(module: nn.Module, settings: Training) -> None:
 
 
 def run_in(module: nn.Module, precision: str, compiled: bool, device: torch.device) -> None:
-    """Make a network compute by autocast and be compiled, in place, where it is sampled and not trained.
+    """Use autocast and compilation in a network for sampling, in place.
 
     Args:
         module: returns one tensor, which is float32 again.
         precision: `fp32` or `bf16`.
-        compiled: whether torch compiles it, for shapes that stay.
+        compiled: whether torch compiles it, for fixed shapes.
         device: where it runs.
     """
     if precision != "fp32":
@@ -79,12 +79,12 @@ def run_in(module: nn.Module, precision: str, compiled: bool, device: torch.devi
 
 
 def checkpoint_activations(blocks: Iterable[nn.Module]) -> None:
-    """Make blocks keep their inputs alone and compute the rest again in the backward pass: the same bits.
+    """Make blocks keep only their inputs and recompute the rest in the backward pass: the same bits.
 
     Source: Chen et al., "Training deep nets with sublinear memory cost", 2016, arXiv 1604.06174.
 
     Raises:
-        DarkroomError: the recipe names no blocks.
+        DarkroomError: the recipe has no blocks.
     """
     found = list(blocks)
     if not found:
@@ -98,20 +98,20 @@ def checkpoint_activations(blocks: Iterable[nn.Module]) -> None:
 
 
 class NotFiniteError(DarkroomError):
-    """A loss or a gradient is not finite: the weights may be lost, the checkpoints are not."""
+    """A loss or a gradient is not finite. The weights may be unusable; the checkpoints are not affected."""
 
 
 def _fault(module: str, finite: Tensor) -> str | None:
-    """Return what is not finite, by (2,) bool of loss and gradient, or None."""
+    """Return the name of the value that is not finite, from (2,) bool of loss and gradient, or None."""
     loss, gradient = finite.tolist()
     return "the loss" if not loss else None if gradient else f"the gradient of {module}"
 
 
 class Finite:
-    """Stops a training whose loss or gradient is not finite, at the same step in all processes.
+    """Stop a training whose loss or gradient is not finite, at the same step in all processes.
 
-    On a GPU the result is read one step later, so that nothing waits for it: what came after an error is then thrown
-    away, and never saved. `keys` returns the keys of the images of the step after a number of images.
+    On a GPU the result is read one step later, so that nothing waits for it: steps after an error are discarded and
+    never saved. `keys` returns the keys of the images in the step after a number of images.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class Finite:
     def check(self, images: int, module: str, loss: Tensor, norm: Tensor, scaler: torch.amp.GradScaler) -> None:
         """Check the loss and the gradient's norm of one phase of the step after `images`, before it is taken.
 
-        A loss scaler of fp16 skips steps that overflowed by itself, and lowers its scale: they are allowed, until the
-        scale is below 1.
+        The loss scaler of fp16 skips steps that overflow, and lowers its scale: they are allowed until the scale is
+        below 1.
 
         Raises:
             NotFiniteError: one is not finite.
@@ -164,6 +164,6 @@ class Finite:
         shown = ", ".join(keys[:8]) + (f" and {len(keys) - 8} more" if len(keys) > 8 else "")
         return NotFiniteError(
             f"{error} is not finite in the optimizer step of images {images:,} to {images + batch:,} (step "
-            f"{images // batch + 1:,}; {shown}). Try a lower learning_rate or clip_norm, a longer warmup, precision "
-            "fp32 or bf16; or look at these images."
+            f"{images // batch + 1:,}; {shown}). Try a lower learning_rate or clip_norm, a longer warmup, or precision "
+            "fp32 or bf16; or inspect these images."
         )

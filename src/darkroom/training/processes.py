@@ -1,7 +1,7 @@
-"""The processes that share a training: which part is whose, what they agree on, and how modules are wrapped.
+"""The processes that share a training: how they split batches, exchange values, and wrap modules.
 
 Accelerate starts the process group, wraps modules (DDP, or FSDP by a configuration file) and feeds the trackers. Order,
-noise and times follow from positions, so nothing about them is negotiated: a process takes its slice of each batch.
+noise and times depend on positions, so processes need not exchange them: each takes its slice of each batch.
 """
 
 import warnings
@@ -27,7 +27,7 @@ class Processes:
     """One process among those that share a training.
 
     Raises:
-        DarkroomError: another number of processes was started, or a way to share the work that is not supported.
+        DarkroomError: the number of processes is wrong, or the kind of parallelism is not supported.
     """
 
     def __init__(self, expected: int) -> None:
@@ -50,7 +50,7 @@ class Processes:
         kind = self.accelerator.distributed_type
         if self.count != expected:
             raise DarkroomError(
-                f"params.yaml says {expected} processes, and {self.count} were started: let the stage start them."
+                f"params.yaml sets {expected} processes, but {self.count} were started: let the stage start them."
             )
         if kind in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise DarkroomError(
@@ -64,16 +64,16 @@ class Processes:
 
     @property
     def division(self) -> tuple[int, int]:
-        """Rank and count for work that each process can do alone: of shards, each does all, in step with the others."""
+        """Rank and count for work that processes can split; with sharded weights, each does all of it, in step."""
         return (0, 1) if self.sharded else (self.rank, self.count)
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and speaks to the person."""
+        """Whether this process writes files and prints messages."""
         return self.rank == 0
 
     def prepare(self, module: nn.Module, optimizer: torch.optim.Optimizer | None) -> nn.Module:
-        """Return what a loss calls in place of the module: the module itself, or a wrapper that shares gradients."""
+        """Return what losses call in place of the module: the module itself, or a wrapper that reduces gradients."""
         if self.sharded:
             prepared = self.accelerator.prepare(module, *([optimizer] if optimizer else []))
             return prepared[0] if optimizer else prepared
@@ -81,7 +81,7 @@ class Processes:
 
     @contextmanager
     def apart(self, modules: Sequence[nn.Module]) -> Iterator[None]:
-        """Add up gradients inside the block without sharing them: for all micro-batches of a batch but the last."""
+        """Accumulate gradients without synchronising them inside the block: for all micro-batches but the last."""
         with ExitStack() as stack:
             for module in modules if self.count > 1 else ():
                 stack.enter_context(self.accelerator.no_sync(module))
@@ -111,7 +111,7 @@ class Processes:
 
 
 def whole(value: Tensor) -> Tensor:
-    """Return a tensor with all of its shards, on the CPU, the same on every process; each must call it."""
+    """Gather a tensor from its shards, on the CPU, the same on every process; each must call it."""
     return value.full_tensor().cpu() if isinstance(value, DTensor) else value
 
 
@@ -125,7 +125,7 @@ def put(target: Tensor, value: Tensor) -> None:
 
 
 def unshard(module: nn.Module) -> None:
-    """Give a module whole parameters in place of shards, on the CPU, at the end of a training: to be saved."""
+    """Replace a module's shards by whole parameters on the CPU, to save them at the end of a training."""
     for owner in module.modules():
         for name, parameter in list(owner.named_parameters(recurse=False)):
             if isinstance(parameter, DTensor):

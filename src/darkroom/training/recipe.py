@@ -1,4 +1,4 @@
-"""What a model brings to the loop."""
+"""The interface of a model to the training loop: its data, losses and modules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 @dataclass
 class Batch:
-    """Images of one forward and backward pass.
+    """The images of one forward and backward pass.
 
     positions: place of each image in the endless training sequence, (N,) int64; noise and times follow from it.
-    data: what the data set returned for their rows, tensors with N rows, on the training device.
-    whole: the batch of this process that it is a micro-batch of; None: it is that batch.
-    outputs: what the losses of one phase leave for the phases after it in the same optimizer step and for
-        `Phase.after`, tensors with N rows and no gradient.
+    data: the data set's tensors for their rows, with N rows, on the training device.
+    whole: the batch of this process that contains this micro-batch; None: it is the whole batch.
+    outputs: tensors that the losses of one phase pass to later phases in the same optimizer step and to
+        `Phase.after`, with N rows and no gradient.
     """
 
     positions: NDArray[np.int64]
@@ -30,12 +30,12 @@ class Batch:
         return len(self.positions)
 
     def join_outputs(self, pieces: Sequence["Batch"]) -> None:
-        """Take over the outputs of its micro-batches, in their order."""
+        """Join the outputs of its micro-batches, in their order."""
         if pieces[0] is not self:
             self.outputs = {name: torch.cat([piece.outputs[name] for piece in pieces]) for name in pieces[0].outputs}
 
     def split(self, size: int) -> list["Batch"]:
-        """Return the batch in micro-batches of at most `size` images; itself where it has no more."""
+        """Split the batch into micro-batches of at most `size` images; return itself if it is small enough."""
         if size >= len(self):
             return [self]
         return [
@@ -47,37 +47,37 @@ class Batch:
 
 
 class IndexedDataset(Protocol):
-    """A dataset that is read by row numbers, the sample indices."""
+    """A data set that is read by row numbers, the sample indices."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
         ...
 
     def __getitems__(self, rows: Sequence[int], positions: NDArray[np.int64] | None = None) -> Mapping[str, Any]:
-        """Return arrays or tensors with one entry a row: images, latents, labels.
+        """Return arrays or tensors with one entry per row: images, latents, labels.
 
         Args:
             rows: their numbers.
-            positions: the place of each in the endless training sequence, which augmentation follows from; None:
-                nothing is augmented, as in validation.
+            positions: the place of each in the endless training sequence, which determines augmentation; None:
+                no augmentation, as in validation.
         """
         ...
 
     def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows, by which a person finds the images."""
+        """Return the keys of some rows, which identify the images in messages."""
         ...
 
 
 @runtime_checkable
 class Ordered(Protocol):
-    """A data set with an order of its own: shards that lie elsewhere are read a few at a time."""
+    """A data set with its own order: remote shards are read a few at a time."""
 
     def order(self, seed: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which row stands at each position of the endless sequence, in each epoch every row once or oftener."""
+        """Return which row stands at each position of the endless sequence, in each epoch every row at least once."""
         ...
 
     def prefetch(self, seed: int, position: int) -> None:
-        """Begin to fetch what this position and those after it need; called before each batch is read."""
+        """Start to fetch the data for this position and those after it; called before each batch is read."""
         ...
 
 
@@ -93,16 +93,16 @@ Evaluate = Callable[[int, int, Gather], dict[str, float]]
 
 @dataclass(frozen=True)
 class Phase:
-    """A loss and the module whose parameters it trains, in an optimizer step. A GAN has two phases, others one.
+    """A loss and the module that it trains, in an optimizer step. A GAN has two phases, other models one.
 
     module: its name in the recipe.
     loss: of a batch, or of a micro-batch where `run.micro_batch` sets their size.
     rate: factor of the training's learning rate.
-    betas: of what AdamW moves of it; None: the training's.
+    betas: of its AdamW; None: the training's.
     clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
     start: images seen before the phase is first taken.
-    after: called with the whole batch and its outputs after the step, also after one that a loss scaler left out for
-        an overflow: for what no gradient moves, as a codebook.
+    after: called with the whole batch and its outputs after the step, also if the loss scaler skipped the step after
+        an overflow: for values without gradients, such as a codebook.
     """
 
     module: str
@@ -115,21 +115,21 @@ class Phase:
 
 
 class Recipe:
-    """A model in training: its modules, its data, its losses. A base with the least that a recipe can say.
+    """A model in training: its modules, data and losses. This base class has the defaults.
 
-    modules: what is trained, by the names under which it is saved; the loop puts the wrapped modules of several
-        processes in their place, so a loss calls `self.modules[name]`.
+    modules: the trained modules, by the names under which they are saved; with several processes the loop replaces
+        them by their wrappers, so losses call `self.modules[name]`.
     phases: of an optimizer step, in order.
-    train, val: what is trained and validated on.
-    blocks: the modules whose activations are computed again in the backward pass with `run.activation_checkpointing`.
-    evaluations: what scores the modules as they are, each with the images between two times.
-    generated: those of these that score images which they make, as many whatever the data.
-    whole_batch: whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut.
+    train, val: the data sets for training and validation.
+    blocks: the modules whose activations `run.activation_checkpointing` recomputes in the backward pass.
+    evaluations: functions that score the current modules, each with the images between evaluations.
+    generated: the evaluations that score generated images, whose number does not depend on the data.
+    whole_batch: whether a loss needs the whole batch, so that `run.micro_batch` does not split it.
     columns: images in a row of `preview`.
-    knows_length: whether more than the learning rate depends on how long the training will be.
+    knows_length: whether more than the learning rate depends on the length of the training.
     by_class: whether image i of `strip` is one of class i.
-    captions: what the images of `strip` were made of; empty: of no texts.
-    histograms: what the last evaluations have counted, by name: counts of the values 0, 1, …, int64.
+    captions: the captions of the images of `strip`; empty: they have none.
+    histograms: counts of the last evaluations by name, for the values 0, 1, …, int64.
     """
 
     modules: dict[str, nn.Module]
@@ -147,20 +147,20 @@ class Recipe:
     histograms: Mapping[str, NDArray[np.int64]] = {}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the losses of validation images, one value an image, (N,); of some images only where a name says so.
+        """Return the losses of validation images, one value per image, (N,); a name may restrict them to some images.
 
-        Nothing is dropped, and the noise is the same each time.
+        There is no dropout, and the noise is the same each time.
         """
         raise NotImplementedError
 
     def preview(self) -> NDArray[np.uint8] | None:
-        """Return images made by the modules as they are, uint8 (N, C, H, W), or None for a model that makes none."""
+        """Return images made by the current modules, uint8 (N, C, H, W); None: the model makes none."""
         return None
 
     def strip(self) -> NDArray[np.uint8] | None:
-        """Return a few of the images of `preview`, (N, C, H, W), which follow from the weights alone; None: none."""
+        """Return a few images of `preview`, (N, C, H, W), that depend on the weights alone; None: none."""
         return None
 
     def originals(self) -> NDArray[np.uint8] | None:
-        """Return the real image of each image of `strip`, (N, C, H, W); None where they are of no real image."""
+        """Return the real image of each image of `strip`, (N, C, H, W); None: they have none."""
         return None

@@ -1,8 +1,8 @@
-"""Checkpoints elsewhere: what is pushed to a folder, a URL, a wandb artifact or the Hub, and what is taken from there.
+"""Copy checkpoints to and from a folder, a URL, a wandb artifact or the Hub.
 
-A training is known by STAGE-KEY-CODE, where KEY is a hash of its parameters and inputs, and CODE one of its code:
-another training, or the same with other code, never finds its checkpoints. What leaves the machine is the checkpoint
-folder, and the names STAGE-KEY-CODE and images-N; none of them holds a path or a host. Secrets come from the
+A training is identified by STAGE-KEY-CODE, where KEY is a hash of its parameters and inputs, and CODE one of its code:
+another training, or the same one with other code, never finds its checkpoints. Only the checkpoint folder and the
+names STAGE-KEY-CODE and images-N leave the machine; none of them contains a path or a host. Secrets come from the
 environment (HF_TOKEN, WANDB_API_KEY) or from the login of each program, never from params.yaml.
 """
 
@@ -32,17 +32,17 @@ _CHECKPOINT = re.compile(r"images-\d+")
 class Place:
     """The checkpoints of one training in a place that params.yaml names.
 
-    Of a checkpoint in a store a reader sees all or nothing, also when its writer is killed at any instant.
+    Readers of a store see a checkpoint completely or not at all, even if its writer is killed.
     """
 
     def __init__(self, store: "Files | Hub | WandbArtifacts", text: str, keep: int) -> None:
         self._store, self._text, self._keep = store, text, max(2, keep)
 
     def push(self, checkpoint: Path) -> None:
-        """Copy a checkpoint folder there, then, and only then, remove older ones.
+        """Copy a checkpoint folder to the store, and only then remove older ones.
 
         Raises:
-            DarkroomError: the place cannot be written; the checkpoints before stay. The training can go on.
+            DarkroomError: the store cannot be written; older checkpoints stay. The training can continue.
         """
         with telling(f"cannot copy {checkpoint.name} to {self._text} (`run.checkpoints_to`)"):
             self._store.upload(checkpoint)
@@ -50,15 +50,15 @@ class Place:
                 self._store.remove(old)
 
     def fetch(self, state: Path) -> Path | None:
-        """Write the newest whole checkpoint into the folder `state`, and return where; None where there is none.
+        """Fetch the newest complete checkpoint into the folder `state`, and return its path; None: there is none.
 
-        A damaged one is skipped with a message and the one before it taken. Each file is checked against the manifest
+        A damaged one is skipped with a message, and the one before it is used. Files are checked against the manifest
         before the checkpoint appears under its name.
 
         Raises:
-            DarkroomError: the place cannot be read: better no training than one that begins anew in silence.
+            DarkroomError: the store cannot be read; otherwise the training would silently start from image 0.
         """
-        what = f"cannot look for checkpoints in {self._text} (`run.checkpoints_from`; empty: train without looking)"
+        what = f"cannot look for checkpoints in {self._text} (`run.checkpoints_from`; leave it empty to skip this)"
         with telling(what):
             names = self._store.names()
         for name in reversed(names):
@@ -68,35 +68,35 @@ class Place:
                         self._store.download(name, temporary)
                     _verify(temporary, name)
             except ArtifactError as error:
-                print(f"checkpoint {name} in {self._text} is damaged and left alone: {error}")
+                print(f"checkpoint {name} in {self._text} is damaged and was skipped: {error}")
             else:
                 print(f"fetched checkpoint {name} from {self._text}")
                 return state / name
-        print(f"no checkpoint of {state.name} to begin with in {self._text}")
+        print(f"found no checkpoint of {state.name} in {self._text}")
         return None
 
 
 def open_place(text: str | None, key: str, keep: int) -> Place | None:
-    """Return the place that `text` names for one training's checkpoints, or None where it names none.
+    """Return the store that `text` names for one training's checkpoints; None: it names none.
 
-    Nothing is read, written or asked over a network yet. `key` is the name of the training, STAGE-KEY-CODE.
+    This makes no network requests, reads or writes. `key` is the name of the training, STAGE-KEY-CODE.
 
     Raises:
-        DarkroomError: `text` names no such place, holds a password, or needs a package that is not installed.
+        DarkroomError: `text` names no store, holds a password, or needs a package that is not installed.
     """
     if text is None:
         return None
     kind, _, name = text.partition(":")
     if kind == "hub":
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-            raise DarkroomError(f"{text!r} names no repository of the Hub: write hub:OWNER/NAME.")
+            raise DarkroomError(f"{text!r} is not a repository of the Hub: write hub:OWNER/NAME.")
         return Place(Hub(name, key), text, keep)
     if kind == "wandb":
         if not re.fullmatch(r"([\w.-]+/)?[\w.-]+", name):
-            raise DarkroomError(f"{text!r} names no project of wandb: write wandb:PROJECT or wandb:ENTITY/PROJECT.")
+            raise DarkroomError(f"{text!r} is not a project of wandb: write wandb:PROJECT or wandb:ENTITY/PROJECT.")
         return Place(WandbArtifacts(name, key), text, keep)
     require_no_password(text, "run.checkpoints_to` or `run.checkpoints_from")
-    with telling(f"{text} is no place for checkpoints"):
+    with telling(f"{text} cannot be used for checkpoints"):
         return Place(Files(text, key), text, keep)
 
 
@@ -104,7 +104,7 @@ def _manifest_files(data: bytes) -> list[str]:
     """Return the names of the files that a checkpoint's manifest lists.
 
     Raises:
-        ArtifactError: it lists none, or one that lies outside of the checkpoint: whoever wrote to the place wrote it.
+        ArtifactError: it lists none, or one outside of the checkpoint; the store may hold anyone's files.
     """
     try:
         names = sorted(json.loads(data)["files"])
@@ -112,7 +112,7 @@ def _manifest_files(data: bytes) -> list[str]:
         raise ArtifactError(f"its {NAME} lists no files ({error})") from error
     for name in names:
         if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
-            raise ArtifactError(f"its {NAME} names {name!r}, which is no file of a checkpoint")
+            raise ArtifactError(f"its {NAME} names {name!r}, which is not a file of a checkpoint")
     return names
 
 
@@ -121,13 +121,13 @@ def _verify(folder: Path, name: str) -> None:
     images = verify(folder)["images"]
     _manifest_files((folder / NAME).read_bytes())
     if images != int(name.removeprefix("images-")):
-        raise ArtifactError(f"its {NAME} is that of image {images}")
+        raise ArtifactError(f"its {NAME} is for image {images}")
 
 
 class Files:
     """A store in any file system that fsspec knows: PLACE/KEY/images-N/, the manifest written last.
 
-    A checkpoint without its manifest is not there. A relative folder is one of the main checkout, also in a queued
+    A checkpoint without its manifest does not count. A relative folder is in the main checkout, also for a queued
     experiment, whose own copy is removed afterwards.
     """
 
@@ -144,7 +144,7 @@ class Files:
         except FileNotFoundError:
             if isinstance(self._fs, LocalFileSystem) and not self._fs.isdir(self._base):
                 # Perhaps a disk that is not mounted: then a training would begin anew where it should go on.
-                raise DarkroomError(f"the folder {self._base} does not exist: mount it, or make it.") from None
+                raise DarkroomError(f"the folder {self._base} does not exist: mount it, or create it.") from None
             return []
         names = [path.rstrip("/").rpartition("/")[2] for path in paths]
         return sorted(name for name in names if _CHECKPOINT.fullmatch(name))
@@ -154,7 +154,7 @@ class Files:
         return [name for name in self._folders() if self._fs.exists(f"{self._root}/{name}/{NAME}")]
 
     def upload(self, checkpoint: Path) -> None:
-        """Copy the files, then the manifest, and remove what killed copies left behind of older ones."""
+        """Copy the files, then the manifest, and remove partial copies of older checkpoints."""
         target = f"{self._root}/{checkpoint.name}"
         self.remove(checkpoint.name)
         files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path != checkpoint / NAME)
@@ -176,7 +176,7 @@ class Files:
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 self._fs.get_file(f"{self._root}/{name}/{file}", str(folder / file))
         except FileNotFoundError as error:
-            raise ArtifactError(f"a file of it is missing ({error})") from error
+            raise ArtifactError(f"one of its files is missing ({error})") from error
 
     def remove(self, name: str) -> None:
         """Remove the manifest, then the rest."""
@@ -190,7 +190,7 @@ class Files:
 class Hub:
     """A store in a model repository of the Hugging Face Hub, OWNER/NAME: KEY/images-N/, one commit each.
 
-    The repository is made where it is not there, and then private.
+    A missing repository is created as a private one.
     """
 
     def __init__(self, repository: str, key: str) -> None:
@@ -207,7 +207,7 @@ class Hub:
             files = set(self._api.list_repo_files(self._repository))
         except RepositoryNotFoundError as error:
             raise DarkroomError(
-                f"the Hub shows no repository {self._repository}: make it (`hf repos create {self._repository} "
+                f"the Hub has no visible repository {self._repository}: create it (`hf repos create {self._repository} "
                 "--private`), or give a token that may read it (HF_TOKEN, or `hf auth login`)."
             ) from error
         prefix = f"{self._key}/"
@@ -215,7 +215,7 @@ class Hub:
         return sorted(n for n in names if _CHECKPOINT.fullmatch(n) and f"{prefix}{n}/{NAME}" in files)
 
     def upload(self, checkpoint: Path) -> None:
-        """Add the folder in one commit: all of it is seen, or nothing."""
+        """Add the folder in one commit, so readers see all of it or nothing."""
         if not self._made:
             self._api.create_repo(self._repository, private=True, exist_ok=True)
             self._made = True
@@ -225,11 +225,11 @@ class Hub:
         )
 
     def download(self, name: str, folder: Path) -> None:
-        """Fetch the folder, past the Hub's own cache, which would keep a second copy."""
+        """Fetch the folder without the Hub's cache, which would keep a second copy."""
         beside, path = folder / ".download", f"{self._key}/{name}"
         self._api.snapshot_download(self._repository, allow_patterns=[f"{path}/*"], local_dir=beside)
         if not (beside / path).is_dir():
-            raise ArtifactError("its files are gone")
+            raise ArtifactError("its files are missing")
         for file in list((beside / path).iterdir()):
             file.rename(folder / file.name)
         shutil.rmtree(beside)
@@ -257,7 +257,7 @@ _PRIVATE = {  # wandb sends with each run what it finds of the machine: host, us
 
 
 class WandbArtifacts:
-    """A store in a project of Weights & Biases: versions of one artifact, named KEY; their metadata say which is which.
+    """A store in a project of Weights & Biases: versions of one artifact, named KEY, identified by metadata.
 
     The project is PROJECT, or ENTITY/PROJECT.
     """
@@ -268,7 +268,7 @@ class WandbArtifacts:
         self._project, self._key = project, key
 
     def _versions(self) -> list[tuple[str, Any]]:
-        """Return (name, artifact) of all versions that are whole on the server, oldest first."""
+        """Return (name, artifact) of all versions that are complete on the server, oldest first."""
         import wandb
 
         api, path = wandb.Api(), f"{self._project}/{self._key}"
@@ -279,7 +279,7 @@ class WandbArtifacts:
         return sorted(named, key=lambda pair: (pair[0], int(pair[1].version.removeprefix("v"))))
 
     def names(self) -> list[str]:
-        """Return the checkpoints that have a whole version, oldest first."""
+        """Return the checkpoints that have a complete version, oldest first."""
         return sorted({name for name, _ in self._versions()})
 
     def upload(self, checkpoint: Path) -> None:

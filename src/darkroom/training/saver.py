@@ -1,4 +1,4 @@
-"""When checkpoints are written, and by whom: a thread beside the training, as often as it costs next to nothing."""
+"""Write checkpoints in a thread next to the training, as often as the cost stays negligible."""
 
 # No effect on any output: says when a checkpoint is written, and not what
 
@@ -21,12 +21,12 @@ _GUESS = 2e9  # bytes a second that a first checkpoint is taken to cost
 
 
 class Saver:
-    """Writes the checkpoints of a training in a thread of its own, so that the training waits for a copy alone.
+    """Write the checkpoints of a training in a thread, so that the training only waits for a copy in memory.
 
-    The cadence adapts: a checkpoint costs the training's wait for the copy and the thread's CPU time, and the next one
-    comes when that is `SHARE` of the time since; but never so late that a kill could cost more than
-    `run.max_lost_seconds`, the writing included. `after` copies a checkpoint elsewhere, in a thread of its own: as many
-    as it manages, the last one in any case. What it raises is printed and stops nothing.
+    The interval adapts: a checkpoint costs the training's wait for the copy and the thread's CPU time, and the next one
+    is due when that is the fraction `SHARE` of the time since; but never so late that a kill could cost more than
+    `run.max_lost_seconds`, writing included. `after` copies checkpoints elsewhere in another thread: as many as it can,
+    and always the last one. Its errors are printed and stop nothing.
     """
 
     def __init__(self, state: Path, run: Run, size: int, after: Callable[[Path], None] | None = None) -> None:
@@ -48,16 +48,16 @@ class Saver:
         return min(cheap, max(self._run.max_lost_seconds - self._written, self._run.max_lost_seconds / 2))
 
     def due(self) -> bool:
-        """Return whether it is time for a checkpoint; a busy writer puts it off while little is at risk."""
+        """Return whether a checkpoint is due; a busy writer postpones it while little is at risk."""
         waited = time.monotonic() - self._at
         if waited < self.interval:
             return False
         return not self._busy() or waited >= self._run.max_lost_seconds
 
     def save(self, images: int, groups: Mapping[str, Tensors], metadata: Mapping[str, Any], wait: bool) -> None:
-        """Write a checkpoint: beside the training, or at once where `wait` is true.
+        """Write a checkpoint: in the background, or at once if `wait` is true.
 
-        A full disk is reported and tried again later while the training goes on; the checkpoints before stay.
+        A full disk is reported and retried later while the training goes on; older checkpoints stay.
 
         Raises:
             OSError: the disk is full, and `wait` is true.
@@ -103,10 +103,10 @@ class Saver:
         try:
             after(folder)
         except DarkroomError as error:
-            print(f"{folder.name} is written here, and could not be copied: {error}")
+            print(f"{folder.name} was written here, but could not be copied: {error}")
 
     def close(self) -> None:
-        """Let the newest checkpoint be copied elsewhere, too, and wait for it, but not for ever."""
+        """Copy the newest checkpoint elsewhere, too, and wait for it for a limited time."""
         self.finish()
         if self._after is None:
             return
@@ -114,7 +114,7 @@ class Saver:
         if self._copying is not None:
             self._copying.join(_PATIENCE)
             if self._copying.is_alive():
-                print(f"a checkpoint is still being copied after {_PATIENCE} s, and stays behind unfinished")
+                print(f"the copy of a checkpoint is not finished after {_PATIENCE} s and is left incomplete")
                 return
         if newest and newest[0] != self._held:
             self._copying = threading.Thread(target=self._copy, args=(newest[0], self._after), daemon=True)
@@ -122,10 +122,10 @@ class Saver:
             self._copying.join(_PATIENCE)
 
     def finish(self, raises: bool = False) -> None:
-        """Wait until the thread has written what it is writing.
+        """Wait until the thread has finished writing.
 
         Raises:
-            Exception: what went wrong in the thread; a full disk only where `raises` is true.
+            Exception: the error of the thread; for a full disk only if `raises` is true.
         """
         if self._thread is None:
             return
@@ -137,7 +137,7 @@ class Saver:
         if raises or not is_disk_full(error):
             raise error
         print(
-            f"no checkpoint of image {self.saved:,}: the disk is full ({error}). The training goes on and tries again; "
-            f"the checkpoints before stay in {self._state}. Free some space."
+            f"cannot write the checkpoint of image {self.saved:,}: the disk is full ({error}). Free some space. The "
+            f"training goes on and tries again; older checkpoints stay in {self._state}."
         )
         self.saved = -1

@@ -1,4 +1,4 @@
-"""What the `train_*` stages share: open the inputs, train, and write a model with its manifest and its curves."""
+"""Shared code of the `train_*` stages: open inputs, train, and write a model with its manifest and curves."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ NOT_TRAINED = {"images_seen": 0, "selected": "last", "best_validation": None}  #
 class Job:
     """A model with its inputs open, before it is trained.
 
-    save: writes the model as it is to a folder; what it returns joins the manifest.
-    metadata: of the manifest, besides what every training says of itself.
-    recipe: what is trained; None: the weights are written as they are, and the curves have no point.
-    raw: whether the weights that were not averaged are written too, to `raw/`.
-    kept: whether the weights of `save_every` are written too.
+    save: writes the current model to a folder; returns entries for the manifest.
+    metadata: of the manifest, in addition to the entries of every training.
+    recipe: what is trained; None: the weights are written untrained, and the curves have no point.
+    raw: whether the raw weights are also written, to `raw/`.
+    kept: whether the weights of `save_every` are also written.
     prepare: called with the state folder before the training.
-    measure: called while the model has its averaged weights; what it returns joins the manifest.
+    measure: called while the model has its averaged weights; returns entries for the manifest.
     finish: called when the model is written.
     """
 
@@ -54,14 +54,14 @@ class Job:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """What one training stage trains. `train_X` writes models/X, a manifest of the kind X, and curves/X.
+    """The specification of a training stage. `train_X` writes models/X, a manifest of the kind X, and curves/X.
 
     stage: its name.
     training, run: the settings.
     open: opens the inputs, given the device of the training.
-    idle: why nothing is trained; None: something is.
-    consequence: what follows from that, for the person.
-    item: the U-Net of a stage that runs once for each, of which there is a folder in the two; None: it runs once.
+    idle: why nothing is trained; None: something is trained.
+    consequence: what follows from that, for the message.
+    item: the U-Net of a stage that runs once for each, with its own subfolders; None: it runs once.
     """
 
     stage: str
@@ -144,10 +144,10 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
 
 
 def save_weights(state: TrainState, place: Path, folder: Path, job: Job) -> Mapping[str, Any]:
-    """Write what a training with the state folder `place` leaves to the folder of a model.
+    """Write the weights of a training with the state folder `place` to the folder of a model.
 
-    That is averaged weights; with `job.raw` raw ones, to `raw/`; and with `job.kept` those that `save_every` kept, to
-    `checkpoints/images-N/`, raw ones to `raw/` there. Returns what `job.save` says of the averaged weights.
+    These are the averaged weights; with `job.raw` also raw ones, to `raw/`; and with `job.kept` also those of
+    `save_every`, to `checkpoints/images-N/` and its `raw/`. Returns what `job.save` returned for the averaged weights.
 
     Raises:
         DarkroomError: weights that `save_every` kept are missing or damaged.

@@ -1,4 +1,4 @@
-"""The start of a training: from which checkpoint it continues, its first weights, and how its modules are wrapped."""
+"""Start a training: choose its checkpoint, initialise its weights, and wrap its modules."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,17 +31,17 @@ class OutputPaths:
 
 
 def open_training(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
-    """Return a training at its first image, or where its newest checkpoint left it.
+    """Return a training at its first image, or at its newest checkpoint.
 
     Raises:
-        DarkroomError: settings that do not fit the model or the processes, a checkpoint of another model, initial
-            weights or a place of checkpoints that cannot be read.
+        DarkroomError: settings do not fit the model or the processes, a checkpoint is of another model, or initial
+            weights or stored checkpoints cannot be read.
     """
     processes = Processes(settings.processes)
     if run.activation_checkpointing:
         checkpoint_activations(recipe.blocks)
     if processes.sharded and settings.save_every:
-        raise DarkroomError("FSDP shards what `save_every` writes: leave it empty.")
+        raise DarkroomError("`save_every` does not work with FSDP, which shards the weights: leave it empty.")
     code = left(places.state, CODE) if processes.first else {}
     folder, changed = processes.collect(_checkpoint(recipe, settings, run, places.state, code, processes.first))[0]
     modules = dict(recipe.modules)
@@ -57,7 +57,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: OutputPa
         state.code_changed_at += [images] * changed
         if processes.first:
             resumed = folder.parent == places.state
-            begins = "resumes" if resumed else "a shorter training's learning rate had not fallen yet: begins"
+            begins = "resumes" if resumed else "continues a shorter training from before its decay:"
             print(f"{begins} at image {state.images:,} of {state.settings.images:,}")
     return state
 
@@ -65,7 +65,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: OutputPa
 def _checkpoint(
     recipe: Recipe, settings: Training, run: Run, state: Path, code: dict[str, dict[str, str]], first: bool
 ) -> tuple[Path | None, bool]:
-    """Return the checkpoint to begin with, and whether other code wrote it; asked of the first process alone.
+    """Return the checkpoint to start from, and whether other code wrote it; only for the first process.
 
     It is the newest here, of `run.checkpoints_from`, or of a shorter training.
     """
@@ -77,7 +77,7 @@ def _checkpoint(
     place = open_place(run.checkpoints_from, work_name(state, code), run.keep)
     if place is not None and settings.save_every:
         raise DarkroomError(
-            "`save_every` leaves weights beside the checkpoints, which are not copied elsewhere: "
+            "the weights that `save_every` writes next to the checkpoints are not copied elsewhere: "
             f"copy {state} by hand, or train without `run.checkpoints_from`."
         )
     folder = place.fetch(state) if place is not None else None
@@ -94,6 +94,6 @@ def _wrap(recipe: Recipe, settings: Training, processes: Processes) -> dict[str,
         if name in betas:
             optimizers[name] = build_optimizer(module, settings, betas[name])
             if processes.sharded and isinstance(optimizers[name], Muon):
-                raise DarkroomError("`optimizer: muon` needs whole matrices, which FSDP shards: take adamw.")
+                raise DarkroomError("`optimizer: muon` needs whole matrices, which FSDP shards: use adamw.")
         recipe.modules[name] = processes.prepare(module, optimizers.get(name))
     return optimizers

@@ -1,9 +1,9 @@
-"""Where a training keeps its state: outside the declared outputs, which both engines delete when a stage is killed.
+"""The state folders of trainings, outside the declared outputs, which both engines delete when a stage is killed.
 
-So does `sample_generator`, with the images that are done.
+`sample_generator` keeps its finished images in the same way.
 
 `$DVC_ROOT/.darkroom/state/STAGE-KEY/`, or STAGE-ITEM-KEY for a stage that runs once for each of several items. KEY is a
-hash of the parameters and the inputs, and not of `run`: the same work continues where it stopped, also with a smaller
+hash of the parameters and the inputs, without `run`: the same work continues where it stopped, even with a smaller
 micro-batch, and other work never finds it. The fingerprint of the code lies inside (`training/changed_code.py`).
 """
 
@@ -56,12 +56,12 @@ _IGNORED = re.compile(r"\.snakemake_timestamp$|\..*\.tmp-")  # in .dvcignore
 
 
 def root() -> Path:
-    """Return the folder of all states: in the main checkout, also from a queued experiment's copy of it."""
+    """Return the folder of all states, in the main checkout even for a queued experiment's copy of it."""
     return Path(os.environ.get("DVC_ROOT", ".")) / ".darkroom" / "state"
 
 
 def _content(path: Path) -> Any:
-    """Return what stands for a dependency: the hash of a file, or of a folder's manifests, or of all its files."""
+    """Return the hash of a dependency: of a file, of a folder's manifests, or of all its files."""
     if path.is_file():
         return sha256_file(path)
     manifests = sorted(path.rglob(NAME))
@@ -77,17 +77,17 @@ def key(who: Mapping[str, Any]) -> str:
 
 
 def lengthless_key(who: Mapping[str, Any]) -> str:
-    """Return the short hash of what a training and a longer one of the schedule `wsd` share until the decay begins."""
+    """Return the short hash of what a training of the schedule `wsd` and a longer one share until the decay starts."""
     return key({**who, "params": _without(who["params"], _LENGTH, "training")})
 
 
 def stable_folder(stage: str, item: str | None, who: Mapping[str, Any]) -> Path:
-    """Return where a training leaves the checkpoint at the beginning of its decay, see `wsd_checkpoint.py`."""
+    """Return the folder of the checkpoint at the start of a training's decay, see `wsd_checkpoint.py`."""
     return stable_root() / f"{file_name(stage, item)}-{lengthless_key(who)}"
 
 
 def stable_root() -> Path:
-    """Return the folder of all checkpoints that longer trainings begin with."""
+    """Return the folder of all checkpoints that longer trainings can start from."""
     return root().parent / "stable"
 
 
@@ -101,7 +101,7 @@ def _without(values: Mapping[str, Any], names: Container[str], section: str | No
 
 
 def identity(stage: str, item: str | None = None, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what makes the work of a stage this work: its parameters but for `run`, its inputs but for its code.
+    """Return the identity of a stage's work: its parameters except `run`, and its inputs except its code.
 
     values: its parameters as they were read; None: read now.
     """
@@ -134,10 +134,10 @@ def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
 
 
 def changed_since(stage: str, item: str | None) -> list[str]:
-    """Return what changed in the code of a stage since the stage `code` hashed it; nothing where it never did.
+    """Return what changed in the code of a stage since the stage `code` hashed it; empty if it never did.
 
-    An engine hashes the code when it starts. A stage that begins hours later would run an edit of the time between, and
-    be recorded with the code before it.
+    An engine hashes the code when it starts. A stage that starts hours later could run code that was edited since, and
+    be recorded with the earlier code.
     """
     files = [Path(dep) for dep in declared(stage, item, ["deps"]) if is_code(dep)]
     if not files or not all(file.is_file() for file in files):
@@ -150,13 +150,13 @@ def changed_since(stage: str, item: str | None) -> list[str]:
 
 
 def left(folder: Path, name: str) -> dict[str, Any]:
-    """Return what `open_state` left in a state's folder under CODE, PARAMETERS or STABLE; empty where nobody did."""
+    """Return what `open_state` wrote to a state's folder under CODE, PARAMETERS or STABLE; empty if it is missing."""
     path = folder / name
     return dict(json.loads(path.read_text())) if path.is_file() else {}
 
 
 def folder_of(stage: str, item: str | None = None) -> Path:
-    """Return the folder of a training's state, which follows from its parameters and inputs."""
+    """Return the folder of a training's state, which depends on its parameters and inputs."""
     return root() / f"{file_name(stage, item)}-{key(identity(stage, item))}"
 
 
@@ -175,7 +175,7 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
     Of several processes that share a training, the first holds the lock for all.
 
     Raises:
-        DarkroomError: another process holds it, or params.yaml or an input is not what the runner has read (STARTED).
+        DarkroomError: another process holds it, or params.yaml or an input changed since the runner read it (STARTED).
     """
     who = identity(stage, item)
     folder, name = root() / f"{file_name(stage, item)}-{key(who)}", address(stage, item)
@@ -190,7 +190,7 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
         if not _take(lock):
             done = "trained" if stage.startswith("train_") else "run"
             raise DarkroomError(
-                f"{name} is already being {done} by another process (it holds {folder / LOCK}): wait or stop it."
+                f"{name} is already being {done} by another process, which holds {folder / LOCK}: wait or stop it."
             )
         write_json(folder / CODE, fingerprint(stage, item))
         write_json(folder / PARAMETERS, given(stage, item))
@@ -213,7 +213,7 @@ def file_hashes(path: Path) -> dict[str, str]:
 
 
 def dvc_md5(path: Path, hashes: Mapping[str, str] | None = None) -> str:
-    """Return the hash under which DVC records an output: of a file its MD5, of a folder that of its list of files."""
+    """Return DVC's hash of an output: the MD5 of a file, or for a folder the MD5 of its list of files."""
     hashes = file_hashes(path) if hashes is None else hashes
     if not path.is_dir():
         return hashes["."]
@@ -222,7 +222,7 @@ def dvc_md5(path: Path, hashes: Mapping[str, str] | None = None) -> str:
 
 
 def _recorded(stage: str, outs: Mapping[str, str]) -> bool:
-    """Return whether dvc.lock holds these very outputs of a stage, and DVC's cache those that it should."""
+    """Return whether dvc.lock records these outputs of a stage, and DVC's cache holds the cached ones."""
     entry = recorded().get(stage, {})
     found = {out["path"]: out.get("md5") for out in entry.get("outs", [])}
     held = bool(outs) and all(found.get(path) == md5 for path, md5 in outs.items())
@@ -231,9 +231,9 @@ def _recorded(stage: str, outs: Mapping[str, str]) -> bool:
 
 
 def sweep() -> None:
-    """Remove the states of finished trainings whose results dvc.lock and DVC's cache hold; every stage calls it first.
+    """Remove the states of finished trainings whose results are in dvc.lock and DVC's cache; every stage calls it.
 
-    Housekeeping: what cannot be read now, because another stage or DVC is writing it, is left for the next time.
+    Files that cannot be read now, because another stage or DVC is writing them, are left for the next time.
     """
     for marker in root().glob(f"*/{FINISHED}"):
         with contextlib.suppress(OSError, ValueError, AttributeError, KeyError, TypeError, DarkroomError):
@@ -255,7 +255,7 @@ _UNHASHED = re.compile(
 
 
 class Inputs:
-    """What a stage is given when it starts: `values` of params.yaml, which the caller has read, and its dependencies.
+    """The inputs of a stage at its start: `values` of params.yaml, which the caller has read, and its dependencies.
 
     Raises:
         DarkroomError: dvc.yaml is not valid.
@@ -266,10 +266,10 @@ class Inputs:
         self._files = {dep: _content_now(Path(dep)) for dep in declared(stage, item, ["deps"])}
 
     def require_same(self) -> None:
-        """Check that parameters, inputs and code are still what they were.
+        """Check that parameters, inputs and code have not changed.
 
         Raises:
-            DarkroomError: they are not, or params.yaml is not valid now; names what changed.
+            DarkroomError: they changed, or params.yaml is no longer valid; names the changes.
         """
         changes = list(differences("", self._params, _without_run(given(self._stage, self._item))))
         changes += [f"{path} has changed" for path, state in self._files.items() if _content_now(Path(path)) != state]
@@ -277,8 +277,8 @@ class Inputs:
         if changes:
             name = address(self._stage, self._item)
             raise DarkroomError(
-                f"edited while {name} ran: {'; '.join(changes[:4])}. The result is not recorded. Run the same command "
-                "again for the new values, or undo the edit first; the state of a training is kept for both."
+                f"inputs of {name} changed while it ran: {'; '.join(changes[:4])}. The result is not recorded. Run "
+                "the same command again, or undo the change first; the state of a training is kept for both."
             )
 
 

@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases, through accelerate. Nothing leaves the machine unasked, and no output changes."""
+"""Log to TensorBoard and Weights & Biases through accelerate. By default nothing leaves the machine."""
 
 # No effect on any output: copies records to TensorBoard and Weights & Biases
 
@@ -26,18 +26,18 @@ def start_trackers(
 ) -> None:
     """Open the trackers that `run.trackers` names.
 
-    They write to `folder`. `work` names this training and no other, also after a restart; what an earlier start logged
-    beyond `images` is shown once.
+    They write to `folder`. `work` identifies this training, also after a restart; records of an earlier start
+    beyond `images` are not shown twice.
 
     Weights & Biases stays offline unless WANDB_MODE says otherwise: `wandb sync` sends a run afterwards. Each start of
-    a training leaves a run folder there; they have one id, so that they meet in one run.
+    a training writes its own run folder; they share one id, so they form one run.
 
     Raises:
         DarkroomError: a tracker is not installed.
     """
     for name in trackers:
         if importlib.util.find_spec(name) is None:
-            raise DarkroomError(f"`run.trackers` names {name}: install it with `pip install {name}`, or take it out.")
+            raise DarkroomError(f"`run.trackers` names {name}: install it with `pip install {name}`, or remove it.")
     if not trackers:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,13 +61,13 @@ def _each(accelerator: Accelerator, write: Callable[[GeneralTracker], None]) -> 
             write(tracker)
         except Exception as error:
             accelerator.trackers.remove(tracker)
-            print(f"{tracker.name} fails, and the training goes on without it: {error}")
+            print(f"{tracker.name} failed, so the training goes on without it: {error}")
 
 
 def log_parameters(accelerator: Accelerator, parameters: Mapping[str, Any]) -> None:
-    """Give the parameters of a training to every tracker as its hyperparameters, nested ones as SECTION.KEY.
+    """Log the parameters of a training to every tracker as hyperparameters, nested ones as SECTION.KEY.
 
-    TensorBoard shows them in the run `WORK/hyperparameters`; a list and null stand there as JSON.
+    TensorBoard shows them in the run `WORK/hyperparameters`; lists and null are written as JSON.
     """
     values = dict(_flat(parameters))
     if not values:
@@ -91,7 +91,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bo
 
 
 def log_model(accelerator: Accelerator, stage: str, weights: Path) -> None:
-    """Give a file of weights to Weights & Biases as the artifact `STAGE-model`; TensorBoard keeps none."""
+    """Log a file of weights to Weights & Biases as the artifact `STAGE-model`; TensorBoard has none."""
 
     def write(tracker: GeneralTracker) -> None:
         if isinstance(tracker, WandBTracker):
@@ -105,15 +105,15 @@ def log_model(accelerator: Accelerator, stage: str, weights: Path) -> None:
 
 
 def log_record(accelerator: Accelerator, record: Record) -> None:
-    """Give a record to every tracker; the step is its images seen."""
+    """Log a record to every tracker; the step is its images seen."""
     _each(accelerator, lambda tracker: tracker.log(record, step=record["images"]))
 
 
 def log_images(accelerator: Accelerator, name: str, picture: Path, step: int) -> None:
-    """Give a picture, say a grid of samples, to every tracker.
+    """Log a picture, such as a grid of samples, to every tracker.
 
-    `name` is as the trackers show it; `step`, images seen, not below what was logged last, which Weights & Biases
-    would drop. The picture is shown as RGB.
+    `name` is its name in the trackers; `step`, images seen, must not be below the last logged step, or Weights & Biases
+    drops it. The picture is shown as RGB.
     """
     if not accelerator.trackers:
         return
@@ -127,7 +127,7 @@ def log_images(accelerator: Accelerator, name: str, picture: Path, step: int) ->
 
 
 def log_histogram(accelerator: Accelerator, name: str, counts: NDArray[np.int64], step: int) -> None:
-    """Give a histogram of the values 0, 1, …, len(counts) - 1 to every tracker, in at most 512 bins of equal width.
+    """Log a histogram of the values 0, 1, …, len(counts) - 1 to every tracker, in at most 512 bins of equal width.
 
     `counts` are of each value, (K,); the others as of `log_images`.
     """
@@ -159,6 +159,6 @@ def log_histogram(accelerator: Accelerator, name: str, counts: NDArray[np.int64]
 
 
 def stop_trackers(accelerator: Accelerator) -> None:
-    """Let every tracker write what it still holds."""
+    """Flush every tracker."""
     _each(accelerator, lambda tracker: tracker.finish())
     accelerator.trackers.clear()

@@ -1,4 +1,4 @@
-"""What a training is between two optimizer steps, and the step that leads from one to the next.
+"""The state of a training between optimizer steps, and the optimizer step.
 
 Read `TrainState.step` from top to bottom: the batch is cut into micro-batches; in each phase the gradients of the loss
 are added up, clipped and checked, and the optimizer moves the weights; then the averages follow.
@@ -35,7 +35,7 @@ Sums = dict[str, tuple[float, int]]  # by name: the sum of the values, and how m
 
 @dataclass(frozen=True)
 class Best:
-    """The lowest validation loss so far, and when it was."""
+    """The lowest validation loss so far, and the images seen at that time."""
 
     images: int
     loss: float
@@ -59,11 +59,11 @@ class Window:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def state(self) -> Sums:
-        """Return the sums and counts as numbers, which return from JSON bit for bit."""
+        """Return the sums and counts as numbers, which JSON preserves bit for bit."""
         return {name: (float(value), self._counts[name]) for name, value in self._sums.items()}
 
     def load(self, states: Sequence[Sums], rank: int, count: int) -> None:
-        """Take what `state` returned in each process: one's own; from another number of processes, an equal part."""
+        """Load what `state` returned in each process: this process's own, or an equal part if their number changed."""
         if len(states) != count:
             counts = {name: number for state in states for name, (_, number) in state.items()}
             averages = {name: (value * counts[name], counts[name]) for name, value in means(states).items()}
@@ -87,17 +87,17 @@ class TrainState:
     """A recipe in training: its modules, their optimizers and averages, and the images seen.
 
     Args:
-        recipe: its `modules` are what the losses call: with several processes, wrappers around `modules`.
+        recipe: the losses call its `modules`: with several processes, wrappers around `modules`.
         settings: of the training.
         run: the section `run`.
         processes: those that share the training.
-        modules: what is averaged and saved, on the device of the training.
-        optimizers: by the name of the module whose parameters they move.
+        modules: the averaged and saved modules, on the training device.
+        optimizers: by the name of the module whose parameters they update.
 
     Attributes:
         images: seen so far.
         records: the means and scores logged so far, in order.
-        strip: images drawn on the way, by the images seen, uint8 (N, C, H, W).
+        strip: images drawn so far, by the images seen, uint8 (N, C, H, W).
         best: the best validation so far; with `select: best`, `best_state` has the averages of that moment.
         code: fingerprint of the code that runs; known to the first process, which writes the checkpoints.
         code_changed_at: images seen at each start with changed code.
@@ -224,19 +224,19 @@ class TrainState:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Give the modules the averaged weights that are written (`select`) inside the block."""
+        """Use the averaged weights that are written (`select`) inside the block."""
         with self.ema.applied(self.best_state):
             yield
 
     def keep_best(self, loss: float) -> None:
-        """Remember the averages if this validation loss is the lowest so far."""
+        """Store the averages if this validation loss is the lowest so far."""
         if math.isfinite(loss) and (self.best is None or loss < self.best.loss):
             self.best = Best(self.images, loss)
             if self.settings.select == "best":
                 self.best_state = self.ema.copy()
 
     def metadata(self) -> dict[str, Any]:
-        """Return what a manifest says of the weights that are written.
+        """Return the manifest entries of the weights that are written.
 
         The images seen, which averages they are, the best validation, and after which images the code changed.
         """
@@ -249,10 +249,10 @@ class TrainState:
     # What a checkpoint holds
 
     def state_dict(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
-        """Return all that the training is: tensors by group and name, and JSON values. Every process must call it.
+        """Return the full training state: tensors by group and name, and JSON values. Every process must call it.
 
         Raises:
-            NotFiniteError: a loss or gradient of an earlier step was not finite: what it left is not kept.
+            NotFiniteError: a loss or gradient of an earlier step was not finite, so the state is unusable.
         """
         self.finite.settle(self.images)
         optimizers = {name: optimizer_tensors(each, self.names[name]) for name, each in self.optimizers.items()}
@@ -276,7 +276,7 @@ class TrainState:
         return groups, json.loads(json.dumps(values))  # a copy: the records go on growing
 
     def load_state_dict(self, images: int, groups: Mapping[str, Tensors], values: Mapping[str, Any]) -> None:
-        """Take what `state_dict` returned after `images` images.
+        """Load what `state_dict` returned after `images` images.
 
         Raises:
             DarkroomError: it is of another model; names what differs.
@@ -303,7 +303,7 @@ class TrainState:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters, of all shards together."""
+        """Bytes of the parameters, over all shards."""
         return sum(value.nbytes for module in self.modules.values() for value in module.parameters())
 
     @property

@@ -1,8 +1,8 @@
-"""Where weights lie in a folder that `save_pretrained` wrote, ours or diffusers', and what is in them.
+"""Find and read weights in a folder that `save_pretrained` wrote, ours or diffusers'.
 
-A pickle can call any function that its author names. Only a network that knows a published format opens one, by
-`read_pickled`: torch's restricted unpickler makes tensors and plain values alone, and stops at the first other name
-before anything is called.
+A pickle can call any function that its author names. Only networks of a published format open one, by `read_pickled`:
+torch's restricted unpickler makes only tensors and plain values, and stops at any other name before anything is
+called.
 """
 
 import json
@@ -28,27 +28,27 @@ PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 
 
 def require_safetensors(name: str) -> None:
-    """Refuse the name or URL of a pickle.
+    """Raise an error if a name or URL is that of a pickle.
 
     Raises:
         DarkroomError: it is one; says how to convert it.
     """
     if urlsplit(name).path.lower().endswith(PICKLES):
         raise DarkroomError(
-            f"{name} is a pickle, which can run code, and is not opened: convert it (docs/fine-tuning.md)."
+            f"{name} is a pickle, which can run code, so it is not opened: convert it (docs/fine-tuning.md)."
         )
 
 
 def weights_in(folder: Path) -> Path | None:
-    """Return the weights that lie directly in a folder; None where there are none.
+    """Return the weights file directly in a folder; None: there is none.
 
     Raises:
-        DarkroomError: there are several, or pickles alone.
+        DarkroomError: there are several, or only pickles.
     """
     found = [folder / name for name in NAMES if (folder / name).is_file()]
     if len(found) > 1:
         names = " and ".join(path.name for path in found)
-        raise DarkroomError(f"{folder} holds {names}: leave the weights that are meant, or name that file.")
+        raise DarkroomError(f"{folder} contains {names}: keep only the one to use, or name that file.")
     if not found and folder.is_dir():
         for path in sorted(folder.iterdir()):
             if path.name.startswith(("pytorch_model", "diffusion_pytorch_model")):
@@ -59,8 +59,8 @@ def weights_in(folder: Path) -> Path | None:
 def locate(folder: Path, modules: Iterable[str]) -> dict[str, Path]:
     """Return the weights of each module that has any: `{module: file}`.
 
-    A module's weights lie in a subfolder or a file by its name. What lies in the folder itself belongs to the first
-    module, the one that `save_pretrained` writes: a discriminator is beside it or nowhere.
+    A module's weights are in a subfolder or a file with its name. Weights in the folder itself belong to the first
+    module, the one that `save_pretrained` writes.
 
     Raises:
         DarkroomError: no module has any.
@@ -78,19 +78,19 @@ def locate(folder: Path, modules: Iterable[str]) -> dict[str, Path]:
         found.setdefault(names[0], top)
     if not found:
         raise DarkroomError(
-            f"{folder} holds no weights: {' or '.join(NAMES)} is looked for, there and in a "
-            f"subfolder or a file by the name of a module ({', '.join(names)}). Look at `init.folder` in params.yaml."
+            f"{folder} contains no weights: expected {' or '.join(NAMES)} there or in a subfolder or "
+            f"a file with the name of a module ({', '.join(names)}). Check `init.folder` in params.yaml."
         )
     return found
 
 
 def _check(path: Path) -> None:
-    """Check a file against the manifest beside it, where there is one that names it: safetensors has no checksum."""
+    """Check a file against a manifest in its folder that names it, if any: safetensors has no checksum."""
     manifest = path.parent / NAME
     try:
         recorded = json.loads(manifest.read_text()).get("files", {}).get(path.name) if manifest.is_file() else None
     except (ValueError, AttributeError) as error:
-        raise DarkroomError(f"{manifest} is damaged ({error}): restore the folder from where it came.") from error
+        raise DarkroomError(f"{manifest} is damaged ({error}): restore the folder from its source.") from error
     if recorded is not None:
         check_file(path, recorded)
 
@@ -99,20 +99,20 @@ def read_weights(path: Path) -> Tensors:
     """Return the tensors of a safetensors file, on the CPU.
 
     Raises:
-        DarkroomError: a pickle, missing, damaged, or not what its manifest says; names the file.
+        DarkroomError: the file is a pickle, missing, damaged, or differs from its manifest; names it.
     """
     require_safetensors(path.name)
     _check(path)
     try:
         return load_file(path)
     except FileNotFoundError as error:
-        raise DarkroomError(f"{path} is missing: fetch it again.") from error
+        raise DarkroomError(f"{path} is missing: download it again.") from error
     except SafetensorError as error:
-        raise DarkroomError(f"{path} is not a whole safetensors file ({error}): fetch it again.") from error
+        raise DarkroomError(f"{path} is not a complete safetensors file ({error}): download it again.") from error
 
 
 def pickle_in(path: Path) -> Path | None:
-    """Return the `.pt` file that a path is, or that lies alone in a folder without safetensors; None: there is none.
+    """Return the `.pt` file at a path, or the only one in a folder without safetensors; None: there is none.
 
     Raises:
         DarkroomError: the folder holds several.
@@ -121,15 +121,15 @@ def pickle_in(path: Path) -> Path | None:
         return path if path.suffix.lower() in PICKLES else None
     found = sorted(path.glob("*.pt")) if path.is_dir() and not weights_in(path) else []
     if len(found) > 1:
-        raise DarkroomError(f"{path} holds {', '.join(each.name for each in found)}: name one of these files.")
+        raise DarkroomError(f"{path} contains {', '.join(each.name for each in found)}: name one of these files.")
     return found[0] if found else None
 
 
 def read_pickled(path: Path, *allowed: type) -> Any:
-    """Return what `torch.save` wrote, on the CPU: tensors, plain values, and the classes in `allowed`, nothing else.
+    """Return the content of a file of `torch.save`, on the CPU: only tensors, plain values, and classes in `allowed`.
 
     Raises:
-        DarkroomError: it asks for code, and nothing of it ran; or it is damaged, or no file of torch.
+        DarkroomError: it requests code, which did not run; or it is damaged, or not a file of torch.
     """
     try:
         with torch.serialization.safe_globals([*allowed]):
@@ -138,11 +138,11 @@ def read_pickled(path: Path, *allowed: type) -> Any:
         text = str(error)
         if isinstance(error, pickle.UnpicklingError) and (asked := re.search(r"GLOBAL ([\w.]+)", text)):
             raise DarkroomError(
-                f"{path} is no plain file of weights: it asks for {asked[1]}, and a pickle may call what it asks for. "
-                "It was refused before anything of it ran; take the weights as safetensors, or from somebody you trust."
+                f"{path} is not a plain file of weights: it requests {asked[1]}, which loading a pickle may call. It "
+                "was rejected before any of it ran. Use weights as safetensors, or from a source that you trust."
             ) from error
         shown = " ".join(text.split())[:120] or "it is empty"
         raise DarkroomError(
-            f"{path} is damaged or cut short, or no file of torch ({path.stat().st_size:,} bytes; {shown}): "
-            "fetch it again, and compare its size with that at its source."
+            f"{path} is damaged, truncated, or not a file of torch ({path.stat().st_size:,} bytes; {shown}): "
+            "download it again, and compare its size with that at its source."
         ) from error

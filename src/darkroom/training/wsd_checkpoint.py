@@ -1,9 +1,9 @@
-"""A longer training goes on from where the decay of a shorter one began, where both have the schedule `wsd`.
+"""Start a longer training of the schedule `wsd` from the checkpoint at the start of a shorter one's decay.
 
-Until its decay begins a training does not know how long it will be. So it leaves the checkpoint of that moment in
-`.darkroom/stable/STAGE-KEY/`, KEY the hash of its identity without its length, and a training that differs in length
-alone begins with it: to the same weights, bit for bit, as from nothing. One work a stage is kept, and goes with the
-folder.
+Until its decay starts, a training does not depend on its length. So it writes the checkpoint of that moment to
+`.darkroom/stable/STAGE-KEY/`, where KEY is the hash of its identity without its length, and a training that differs
+only in length starts from it. The weights are the same, bit for bit, as from image 0. One checkpoint per stage is
+kept, until the folder is removed.
 """
 
 # No effect on any output: finds a checkpoint of the same training
@@ -24,12 +24,12 @@ _KEPT = 2  # checkpoints of a work: of two lengths
 
 
 def is_independent_of_length(recipe: Recipe, settings: Training) -> bool:
-    """Return whether nothing but the decay depends on how long a training is."""
+    """Return whether only the decay depends on the length of a training."""
     return settings.schedule == "wsd" and not settings.save_every and not recipe.knows_length
 
 
 def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | None:
-    """Return the furthest checkpoint that a training without one of its own may begin with, or None.
+    """Return the furthest checkpoint that a training without its own can start from, or None.
 
     It is of the same code, and from before the decay.
     """
@@ -48,7 +48,7 @@ def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | N
 
 
 def leave(state: TrainState, place: Path) -> None:
-    """Leave the checkpoint at the beginning of the decay; every process must call it after every step.
+    """Write the checkpoint at the start of the decay; every process must call this after every step.
 
     A full disk does not stop the training, whose state folder is `place`; the error is printed.
     """
@@ -67,4 +67,4 @@ def leave(state: TrainState, place: Path) -> None:
     except OSError as error:
         if not is_disk_full(error):
             raise
-        print(f"no checkpoint for longer trainings in {folder}: the disk is full.")
+        print(f"cannot write the checkpoint for longer trainings to {folder}: the disk is full.")

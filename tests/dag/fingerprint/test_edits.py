@@ -311,8 +311,8 @@ def test_dvc_yaml_names_every_fingerprint_that_a_stage_needs() -> None:
     dvc["stages"]["sample_generator"]["deps"].remove("build/code/models/tokenizer.json")
     dvc["stages"]["code"]["params"].clear()
     told = "\n".join(undeclared(stages, dvc, SRC))
-    assert "sample_generator does not name build/code/models/tokenizer.json under `deps`" in told
-    assert "code does not name train_tokenizer.kind under `params`" in told
+    assert "sample_generator does not list build/code/models/tokenizer.json under `deps`" in told
+    assert "code does not list train_tokenizer.kind under `params`" in told
 
 
 def test_code_that_is_not_python_is_named_with_its_line(tree: Path) -> None:

@@ -327,7 +327,7 @@ def test_labels(tmp_path: Path, members: dict, label: str, classes: list, expect
 def test_classes_that_could_be_taken_for_numbers_are_refused() -> None:
     values = settings().model_dump()
     assert validate(Settings, {**values, "classes": ["0", "1"]}).classes == ["0", "1"]
-    with pytest.raises(DarkroomError, match="the class '5' stands at place 0"):
+    with pytest.raises(DarkroomError, match="class '5' is at position 0"):
         validate(Settings, {**values, "classes": ["5", "7"]})
 
 

@@ -96,7 +96,7 @@ def write(folder, **metadata):
 def test_a_reader_is_opened_for_its_own_images_only(tmp_path):
     write(tmp_path / "a")
     assert not open_scene_reader(tmp_path / "a", (3, 32, 32)).training
-    with pytest.raises(ArtifactError, match=r"images of shape \[3, 32, 32\], and these are \[3, 64, 64\].*dvc repro"):
+    with pytest.raises(ArtifactError, match=r"images of shape \[3, 32, 32\], but these are \[3, 64, 64\].*dvc repro"):
         open_scene_reader(tmp_path / "a", (3, 64, 64))
     write(tmp_path / "b", trained=False, reason="nobody asks")
     with pytest.raises(ArtifactError, match=r"was not trained, because nobody asks.*dvc repro train_scene_reader"):

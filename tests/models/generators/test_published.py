@@ -177,7 +177,7 @@ def test_a_pickle_that_would_run_code_is_refused_before_it_runs(here, zipped):
         {**to_published(small(3).state_dict()), "more": Payload(proof)}, path, _use_new_zipfile_serialization=zipped
     )
     with pytest.raises(
-        DarkroomError, match=r"evil\.pt is no plain file.*it asks for posix.system.*refused before anything"
+        DarkroomError, match=r"evil\.pt is not a plain file.*it requests posix.system.*rejected before any"
     ):
         begun(small(3), path)
     assert not proof.exists()
@@ -189,26 +189,26 @@ def test_a_namespace_with_a_payload_inside_is_refused(here):
     proof = here / "proof"
     given = arguments("DiT-XL/2")
     given.more = Payload(proof)
-    with pytest.raises(DarkroomError, match="refused before anything of it ran"):
+    with pytest.raises(DarkroomError, match="rejected before any of it ran"):
         begun(small(3), write_pt(here / "evil.pt", small(3), args=given))
     assert not proof.exists()
 
 
 def test_a_file_that_is_cut_short_says_so(here):
     with pytest.raises(
-        DarkroomError, match=r"cut\.pt is damaged or cut short, or no file of torch \([\d,]+ bytes.*fetch it again"
+        DarkroomError, match=r"cut\.pt is damaged, truncated, or not a file of torch \([\d,]+ bytes.*download it again"
     ):
         begun(small(3), shorten(write_pt(here / "cut.pt", small(3))))
     folder = write_diffusers(here / "some", small(3))
     weights = folder / "diffusion_pytorch_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(DarkroomError, match=r"diffusion_pytorch_model.safetensors is not a whole safetensors file"):
+    with pytest.raises(DarkroomError, match=r"diffusion_pytorch_model.safetensors is not a complete safetensors file"):
         begun(small(3), folder)
     (here / "page.pt").write_text("<!DOCTYPE html><html>404</html>")
-    with pytest.raises(DarkroomError, match=r"page\.pt is damaged or cut short, or no file of torch"):
+    with pytest.raises(DarkroomError, match=r"page\.pt is damaged, truncated, or not a file of torch"):
         begun(small(3), here / "page.pt")
     (here / "empty.pt").touch()
-    with pytest.raises(DarkroomError, match=r"empty\.pt is damaged .* \(0 bytes"):
+    with pytest.raises(DarkroomError, match=r"empty\.pt is damaged.* \(0 bytes"):
         begun(small(3), here / "empty.pt")
 
 
@@ -222,12 +222,12 @@ def test_what_is_no_dit_says_so(here, content):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"depth": 3}, r"do not fit:\n  missing: dit/blocks\.2"),
-        ({"width": 32}, r"do not fit:\n  shape: dit/blocks"),
-        ({"learned": False}, r"do not fit:\n  shape: dit/head\.linear\.bias is \[8\] here and \[16\] in the file"),
+        ({"depth": 3}, r"do not fit the model:\n  missing: dit/blocks\.2"),
+        ({"width": 32}, r"do not fit the model:\n  shape: dit/blocks"),
+        ({"learned": False}, r"fit the model:\n  shape: dit/head\.linear\.bias is \[8\] here and \[16\] in the file"),
         ({"norm": "rms"}, r"`train_generator.dit.model.norm` is rms, which it was not trained with: set it to layer"),
         ({"rope": True}, r"`train_generator.dit.model.rope` is True, .*: set it to False"),
-        ({"classes": 5}, r"do not fit:\n  shape: dit/labels"),
+        ({"classes": 5}, r"do not fit the model:\n  shape: dit/labels"),
     ],
 )
 @pytest.mark.parametrize("form", ["pt", "diffusers"])
@@ -397,7 +397,7 @@ def test_what_cannot_be_taken_is_a_sentence(here, section, sentence):
 
 
 def test_a_normalisation_that_is_none_is_refused():
-    with pytest.raises(DarkroomError, match=re.escape("`normalise` is 'fix', and is one of principal, channel, fixed")):
+    with pytest.raises(DarkroomError, match=re.escape("`normalise` is 'fix', but must be one of principal")):
         validate(DiTDiffusion, {"normalise": "fix"})
     with pytest.raises(DarkroomError, match="latent_scale"):
         validate(DiTDiffusion, {"normalise": "fixed", "latent_scale": 0.0})

@@ -176,7 +176,7 @@ def test_a_head_of_neither_size_is_refused(here: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"width": 32}, r"the weights of some.pt do not fit:\n  shape: dit/"),
+        ({"width": 32}, r"the weights of some.pt do not fit the model:\n  shape: dit/"),
         ({"depth": 1}, r"unexpected: dit/blocks\.1"),
     ],
 )
@@ -200,9 +200,9 @@ def test_heads_are_those_that_the_arguments_name(here: Path) -> None:
     [
         (
             {"variance": "fixed_small"},
-            "variance is read with objective gaussian only, and objective is flow: take variance out",
+            "variance is only read with objective gaussian, but objective is flow: remove variance",
         ),
-        ({"schedule": "cosine"}, "schedule is read with objective gaussian only"),
+        ({"schedule": "cosine"}, "schedule is only read with objective gaussian"),
         ({"folder": "data/none", "name": "facebook/DiT-XL-2-256"}, "SiTs are .pt files"),
     ],
 )

@@ -108,7 +108,7 @@ def test_it_leaves_and_returns_by_the_one_door(tmp_path):
 
 
 def test_settings_that_contradict_each_other_are_refused():
-    with pytest.raises(ValidationError, match="reinmax is read with straight_through true only"):
+    with pytest.raises(ValidationError, match="reinmax is only read with straight_through true"):
         settings(reinmax=True)
     with pytest.raises(ValidationError, match="greater than or equal to 2"):
         settings(codebook_size=1)

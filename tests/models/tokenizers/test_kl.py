@@ -96,7 +96,7 @@ def test_it_leaves_and_returns_by_the_one_door(tokenizer, tmp_path):
 
 def test_other_images_and_damage_are_refused(tokenizer, tmp_path):
     saved(tokenizer, tmp_path)
-    with pytest.raises(ArtifactError, match=r"images of shape \[3, 16, 16\], and these are \[1, 16, 16\]"):
+    with pytest.raises(ArtifactError, match=r"images of shape \[3, 16, 16\], but these are \[1, 16, 16\]"):
         load_tokenizer(tmp_path, (1, 16, 16))
     path = tmp_path / "diffusion_pytorch_model.safetensors"
     data = bytearray(path.read_bytes())

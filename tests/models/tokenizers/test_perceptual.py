@@ -205,7 +205,7 @@ def test_without_a_teacher_there_is_one_sentence(tmp_path, name):
 
 def test_a_teacher_of_other_images_is_refused(tmp_path):
     write_teacher(tmp_path / "teacher")
-    with pytest.raises(ArtifactError, match=r"\[3, 16, 16\], and these are \[3, 32, 32\]"):
+    with pytest.raises(ArtifactError, match=r"\[3, 16, 16\], but these are \[3, 32, 32\]"):
         load_perceptual("teacher", tmp_path / "teacher", (3, 32, 32))
 
 

@@ -113,7 +113,7 @@ def test_another_model_is_refused(tmp_path):
     [
         ({"name": "a/b", "folder": "x"}, "not both"),
         ({}, "give a name on the Hub or a folder"),
-        ({"folder": "x", "revision": "main"}, "revision is read with name only"),
+        ({"folder": "x", "revision": "main"}, "revision is only read with name"),
     ],
 )
 def test_a_section_that_contradicts_itself(changes, told):

@@ -57,8 +57,8 @@ def test_cosine_counts_images():
     [
         ({"rule": "cosine"}, "rule cosine needs images"),
         ({"rule": "exponential"}, "rule exponential needs rate"),
-        ({"rule": "compounding", "rate": 0.1, "images": 5}, "images is read with rule cosine only"),
-        ({"rule": "cosine", "images": 5, "rate": 0.1}, "rate is read with rule compounding or exponential only"),
+        ({"rule": "compounding", "rate": 0.1, "images": 5}, "images is only read with rule cosine"),
+        ({"rule": "cosine", "images": 5, "rate": 0.1}, "rate is only read with rule compounding or exponential"),
         ({"rule": "cosine", "images": 5, "minimum": 2.0}, r"minimum \(2.0\) must not be above start \(1.0\)"),
     ],
 )

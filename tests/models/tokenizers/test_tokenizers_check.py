@@ -205,7 +205,7 @@ def test_a_codebook_that_moves_by_more_than_averages_is_not_foreseen(attempt):
         ({"train_tokenizer.dvae.reconstruction": "smoth_l1"}, "is one of mse, smooth_l1; did you mean `smooth_l1`?"),
         (
             {"train_tokenizer.dvae.training": {"imges": 1}},
-            "`imges` is none of the keys that a kind may have for itself",
+            "`imges` is not a key that a kind can override",
         ),
         ({"train_tokenizer.dvae.training": {"imges": 1}}, "did you mean `images`?"),
     ],

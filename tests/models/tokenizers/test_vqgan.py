@@ -88,7 +88,7 @@ def test_it_leaves_and_returns_by_the_one_door(quantiser, tmp_path):
     again, _ = load_tokenizer(tmp_path, (3, 16, 16))
     assert torch.equal(again.encode_codes(given), made.encode_codes(given))
     assert torch.equal(again.reconstruct(given), made.reconstruct(given))
-    with pytest.raises(ArtifactError, match=r"images of shape \[3, 16, 16\], and these are \[4, 16, 16\]"):
+    with pytest.raises(ArtifactError, match=r"images of shape \[3, 16, 16\], but these are \[4, 16, 16\]"):
         load_tokenizer(tmp_path, (4, 16, 16))
 
 

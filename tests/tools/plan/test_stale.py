@@ -21,7 +21,7 @@ stages:
 
 def test_what_is_below_a_stale_stage_is_stale(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DarkroomError, match="DVC cannot say what is out of date"):
+    with pytest.raises(DarkroomError, match="DVC cannot determine what is out of date"):
         ask_dvc()
     Path("dvc.yaml").write_text(STAGES)
     for name in ("a", "source"):

@@ -109,7 +109,7 @@ def test_another_training_finds_nothing(where, tmp_path, capsys):
     open_place(where, KEY, 2).push(checkpoint(tmp_path / "a" / KEY, 8))
     other = "train_generator-fedcba9876543210"
     assert open_place(where, other, 2).fetch(tmp_path / "b" / other) is None
-    assert f"no checkpoint of {other} to begin with in {where}" in capsys.readouterr().out
+    assert f"found no checkpoint of {other} in {where}" in capsys.readouterr().out
 
 
 def test_a_second_push_of_the_same_images_replaces_the_first(where, tmp_path):
@@ -176,13 +176,13 @@ def _flip(path):
     ("damage", "sentence"),
     [
         (lambda p: _flip(p / "modules.safetensors"), "modules.safetensors is corrupted"),
-        (lambda p: (p / "shards" / "0.safetensors").unlink(), "a file of it is missing"),
+        (lambda p: (p / "shards" / "0.safetensors").unlink(), "one of its files is missing"),
         (lambda p: (p / "manifest.json").write_text('{"kind": "chec'), "lists no files"),
         (lambda p: (p / "manifest.json").write_text("[]"), "lists no files"),
         (lambda p: write_manifest(p, "dit", images=16, files={}), "'checkpoint' in format 2 is needed"),
-        (lambda p: write_manifest(p, "checkpoint", images=24, files={}), "is that of image 24"),
-        (lambda p: write_manifest(p, "checkpoint", images=16, files={"../../x": "0"}), "no file of a checkpoint"),
-        (lambda p: write_manifest(p, "checkpoint", images=16, files={"/etc/hostname": "0"}), "no file of a checkpoint"),
+        (lambda p: write_manifest(p, "checkpoint", images=24, files={}), "is for image 24"),
+        (lambda p: write_manifest(p, "checkpoint", images=16, files={"../../x": "0"}), "not a file of"),
+        (lambda p: write_manifest(p, "checkpoint", images=16, files={"/etc/hostname": "0"}), "not a file of"),
     ],
 )
 def test_a_damaged_one_is_skipped_and_the_one_before_taken(tmp_path, capsys, damage, sentence):
@@ -219,7 +219,7 @@ def test_what_leaves_holds_no_path_and_no_host(memory, tmp_path):
 
 
 def test_a_folder_that_is_not_there_stops_and_an_empty_one_does_not(tmp_path, monkeypatch):
-    with pytest.raises(DarkroomError, match=r"folder .*nowhere does not exist: mount it, or make it"):
+    with pytest.raises(DarkroomError, match=r"folder .*nowhere does not exist: mount it, or create it"):
         open_place(str(tmp_path / "nowhere"), KEY, 2).fetch(tmp_path / KEY)
     (tmp_path / "empty").mkdir()
     assert open_place(str(tmp_path / "empty"), KEY, 2).fetch(tmp_path / KEY) is None
@@ -246,7 +246,7 @@ def test_a_relative_folder_is_the_main_checkouts(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("nosuch://bucket", "nosuch://bucket is no place for checkpoints: Protocol not known"),
+        ("nosuch://bucket", "nosuch://bucket cannot be used for checkpoints: Protocol not known"),
         ("s3://key:secret@bucket", "contains a password"),
         ("hub:justaname", "write hub:OWNER/NAME"),
         ("hub:a/b/c", "write hub:OWNER/NAME"),

@@ -94,7 +94,7 @@ def test_other_trainings_in_the_repository_are_left_alone(repository, tmp_path):
 
 
 def test_a_repository_that_is_not_there_stops_before_training(repository, tmp_path):
-    with pytest.raises(DarkroomError, match=r"shows no repository owner/name: make it.*HF_TOKEN"):
+    with pytest.raises(DarkroomError, match=r"has no visible repository owner/name: create it.*HF_TOKEN"):
         open_place("hub:owner/name", KEY, 2).fetch(tmp_path)
 
 

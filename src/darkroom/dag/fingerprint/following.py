@@ -1,4 +1,4 @@
-"""Follows names through the source: from some definitions to all that they reach, and to the hashes of these.
+"""Follow names through the source, from some definitions to all that they reach, and hash these.
 
 A definition is a function, a whole class, or a binding of a module. It reaches what it names, what its own import
 statements load, and the loading of its module: the statements that make no name, and the loading of what the module
@@ -25,10 +25,10 @@ _Meaning = tuple[str, Place | None]  # the full name of something, and its place
 
 @dataclass
 class _Node:
-    """A definition, and what it reaches by itself.
+    """A definition, and what it reaches directly.
 
-    hashes: of its words and of what the names in them mean; a class has one for each method, too.
-    reached: what it reaches.
+    hashes: of its words and of the meanings of the names in them; a class also has one per method.
+    reached: the definitions that it reaches.
     tables: the module and the part of each table of kinds that it loads.
     """
 
@@ -39,11 +39,11 @@ class _Node:
 
 @dataclass(frozen=True)
 class Closure:
-    """What some definitions reach.
+    """The definitions that some definitions reach.
 
     places: the definitions that can change an output, without those that only a kind reaches.
     tables: the module and the part of each table of kinds that they load.
-    cut: the modules marked as without effect of which more would be reached.
+    cut: the modules marked as without effect that would reach more.
     """
 
     places: frozenset[Place]
@@ -61,7 +61,7 @@ class Sources:
         self._beside: dict[Path, dict[str, Definitions]] = {}
 
     def module(self, name: str) -> Module | None:
-        """Return the module of a dotted name; None where there is none."""
+        """Return the module of a dotted name; None: there is none."""
         if name not in self._modules:
             base = self._folder.joinpath(*name.split("."))
             paths = (base.with_name(f"{base.name}.py"), base / "__init__.py")
@@ -99,7 +99,7 @@ class Sources:
         return Closure(frozenset(seen), tuple(tables), frozenset(cut))
 
     def hashes(self, places: Iterable[Place]) -> dict[str, Definitions]:
-        """Return the hashes of definitions by module, and of the data files beside these modules."""
+        """Return the hashes of definitions by module, and of the data files next to these modules."""
         found: dict[str, Definitions] = {}
         for module, name in sorted(places):
             if hashes := self._node((module, name)).hashes:

@@ -1,4 +1,4 @@
-"""Reads a module: the statements that make each of its names, what it imports, and its tables of kinds."""
+"""Read a module: the statements that define each of its names, its imports, and its tables of kinds."""
 
 import ast
 import re
@@ -68,7 +68,7 @@ class Module:
             self._sort(statement)
 
     def definitions(self, name: str) -> dict[str, Definition]:
-        """Return what the statements that make a name say, of a class also each method; nothing where none does."""
+        """Return the definitions in the statements that make a name, for a class also each method; empty: none."""
         return read(name, self.statements.get(name, []), self.name, self.path)
 
     def _sort(self, statement: ast.stmt) -> None:
@@ -107,16 +107,16 @@ class Module:
                 continue
             if call not in made:
                 raise DarkroomError(
-                    f"{self.path}, line {call.lineno}: a table of kinds is assigned to a name outside of classes and "
-                    "functions."
+                    f"{self.path}, line {call.lineno}: a table of kinds must be assigned to a name outside of classes "
+                    "and functions."
                 )
             try:
                 given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
                 self.tables[made[call]] = _parts(**given)
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 raise DarkroomError(
-                    f"{self.path}, line {call.lineno}: the arguments of a table of kinds are literals, each with its "
-                    "keyword, and each kind names its parts, as in src/darkroom/models/kinds.py."
+                    f"{self.path}, line {call.lineno}: the arguments of a table of kinds must be literals with "
+                    "keywords, and each kind must name its parts, as in src/darkroom/models/kinds.py."
                 ) from error
             call.keywords = [keyword for keyword in call.keywords if keyword.arg != "kinds"]
 

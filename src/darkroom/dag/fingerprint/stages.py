@@ -1,4 +1,4 @@
-"""The code of each stage: the output of the stage `code`, and the input of `darkroom why`.
+"""Compute the code of each stage: the output of the stage `code`, and the input of `darkroom why`.
 
 `build/code/STAGE.json` holds, for each module, the hash of each definition that the stage reaches. Where parameters
 choose among kinds (`darkroom.kinds`), the code of the chosen kind is in the file that its table names: that of the
@@ -37,22 +37,22 @@ _TRAINING: tuple[Place, ...] = tuple((f"{PACKAGE}.training.checkpoint", name) fo
 
 
 def roots(stage: str) -> list[Place]:
-    """Return the definitions that a stage starts with: its body, its settings, and what runs it."""
+    """Return the root definitions of a stage: its body, its settings, and its runner."""
     own = [(f"{PACKAGE}.stages.{stage}", "run"), STAGES[stage].params]
     return [*own, *_RUNNER, *(_TRAINING if STAGES[stage].trains else ())]
 
 
 def undeclared(stages: Iterable[str], dvc: Mapping[str, Any], folder: Path = SOURCE) -> list[str]:
-    """Return messages on dependencies that dvc.yaml lacks for stages that choose among kinds."""
+    """Return messages about missing dependencies in dvc.yaml of stages that choose among kinds."""
     sources, entries, missing = Sources(folder), dvc["stages"], []
     for stage in stages:
         deps = entries[stage].get("do", entries[stage]).get("deps", [])
         for _, table in sources.closure(roots(stage)).tables:
             files = (f"{OUT}/{table.name}.json", f"{OUT}/${{")  # or a template, which may be data/none
             if table.name != stage and not any(dep == files[0] or dep.startswith(files[1]) for dep in deps):
-                missing.append(f"{DVC}: {stage} does not name {files[0]} under `deps`.")
+                missing.append(f"{DVC}: {stage} does not list {files[0]} under `deps`.")
             if table.chosen_by not in entries[STAGE].get("params", []):
-                missing.append(f"{DVC}: {STAGE} does not name {table.chosen_by} under `params`.")
+                missing.append(f"{DVC}: {STAGE} does not list {table.chosen_by} under `params`.")
     return list(dict.fromkeys(missing))
 
 
@@ -123,7 +123,7 @@ def write_code(stages: Iterable[str], params: Mapping[str, Any], out: Path = OUT
 
 
 def changes(old: Mapping[str, Definitions], new: Mapping[str, Definitions]) -> list[str]:
-    """Return the differences of two fingerprints, a line for each module: `darkroom.diffusion.flow: Flow changed`."""
+    """Return the differences of two fingerprints, one line per module: `darkroom.diffusion.flow: Flow changed`."""
     lines = []
     for module in sorted(old.keys() | new.keys()):
         if module not in new:

@@ -1,4 +1,4 @@
-"""What a definition says and what it names, independent of comments, docstrings and layout.
+"""Read the content and the names of a definition, independent of comments, docstrings and layout.
 
 `ast.dump` is not suitable: Python 3.12 and 3.13 have fields that 3.11 lacks, and split f-strings into other pieces.
 """
@@ -28,7 +28,7 @@ _NAME = re.compile(r"[^\W\d][\w.]*")
 
 @dataclass
 class Definition:
-    """A definition as it was read.
+    """A parsed definition.
 
     words: the canonical words of its syntax tree, without docstrings and other constants that are statements.
     names: the dotted names that it uses: `loss`, `flow.Flow`, `self.width`.
@@ -64,7 +64,7 @@ def read(name: str, statements: Iterable[ast.stmt], module: str, path: Path) -> 
 
 
 def dotted(node: ast.AST) -> str:
-    """Return the dotted name that an expression is; "" for another expression."""
+    """Return the dotted name of an expression; "" if it is not a name."""
     attributes = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)
@@ -105,7 +105,7 @@ def not_followed(path: Path, node: ast.AST, what: str) -> DarkroomError:
 
 
 class _Reader:
-    """Collects what definitions say in `found`, by name."""
+    """Collect the content of definitions in `found`, by name."""
 
     def __init__(self, module: str, path: Path) -> None:
         self.found: dict[str, Definition] = {}
