@@ -101,7 +101,7 @@ FAULTS = [
         {"every": 64, "images": 3, "extractor": "models/extractor", "reference": "data/reference"},
         "`train_generator.evaluate.images` is 3: Input should be greater than or equal to 4",
     ),
-    ("sample_generator.dit.steps", "ddim50", "steps ddim50 are timesteps of ddpm or ddim, and solver is euler"),
+    ("sample_generator.dit.steps", "ddim50", "steps ddim50 are for ddpm or ddim, but solver is euler"),
     (
         "train_generator.dit.diffusion",
         {"variance": "learned_range", "target": "v"},
@@ -464,7 +464,7 @@ def test_without_a_generator_nothing_may_ask_for_one(clone, capsys, changes, sen
 
 @pytest.mark.parametrize("weight", [{"min_snr": 5.0}, {"p2_gamma": 0.5}])
 def test_the_bound_takes_no_other_weights(weight):
-    with pytest.raises(ValueError, match="loss kl is the bound, whose weights are its own"):
+    with pytest.raises(ValueError, match="loss kl is the bound, which has its own weights"):
         Diffusion(objective="gaussian", loss="kl", **weight)
 
 
