@@ -203,7 +203,7 @@ def test_a_generator_without_conditions_is_inverted_without(clone: Path, capsys:
     [
         (["--solver", "euler_maruyama"], "euler_maruyama adds noise, so its steps cannot be reversed"),
         (["--solver", "dpm"], "dpm uses previous steps, so its steps cannot be reversed: use euler or heun"),
-        (["--solver", "ddim"], "take euler or heun"),
+        (["--solver", "ddim"], "use euler or heun"),
         (["--steps", "many"], "`sample_generator.dit.steps`"),
         (["--steps", "0"], "`sample_generator.dit.steps`"),
         (["--steps", "ddim50"], "steps ddim50 are for ddpm or ddim"),
