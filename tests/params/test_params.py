@@ -238,7 +238,7 @@ FAULTS = [
         {"scale": [0.5, 1.0]},
         "`train_decoder.unets.base`: augment.scale changes the images, but `embeddings` (data/embeddings) are of the",
     ),
-    ("train_decoder.unets.up.augment", {"scale": [0.9, 0.5]}, "scale must be the smallest and the largest value: 0.9 is above"),
+    ("train_decoder.unets.up.augment", {"scale": [0.9, 0.5]}, "scale must be the smallest and the largest value: 0.9 is"),
     (
         "train_decoder.unets.base.grids",
         {"solver": "euler"},

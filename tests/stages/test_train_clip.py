@@ -156,7 +156,7 @@ def test_captions_that_teach_nothing_are_told(clone: Path, says: str | None, tol
 
 def test_a_caption_that_is_too_long_is_told_before_any_work(clone: Path) -> None:
     images = ImageShards.open_parts(["first"], "train")
-    with pytest.raises(DarkroomError, match=r"the text 'a one' of the image noise-0001 is longer than CLIP's context of 3 tokens"):
+    with pytest.raises(DarkroomError, match=r"the text 'a one' of the image noise-0001 is longer than CLIP's context"):
         CaptionedImages(images, 3, truncate=False)
     assert CaptionedImages(images, 3, truncate=True).tokens([0])[0, -1] == 49407
 
@@ -224,7 +224,7 @@ def test_what_does_not_fit_the_images_is_told(tmp_path: Path) -> None:
     assert unfit(params().train_clip, 6) is None
     assert "is 4, but the images have 3 pixels a side" in str(unfit(params().train_clip, 3))
     changes = {"source": "pretrained", "pretrained": {"name": None, "file": str(tmp_path / "gone.pt")}}
-    assert "which is no file" in str(unfit(params(**changes).train_clip, 6))
+    assert "which is not a file" in str(unfit(params(**changes).train_clip, 6))
 
 
 def test_a_clip_of_open_clip_embeds_images_and_captions(clone: Path) -> None:

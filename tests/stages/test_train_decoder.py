@@ -419,7 +419,7 @@ def test_a_decoder_of_latents(clone: Path, latents: bool) -> None:
     assert metadata["tokenizer"] == manifest_hash(Path("models/tokenizer"))
     shutil.rmtree("models/tokenizer")
     write_tokenizer(Patches(16, size=5))
-    with pytest.raises(ArtifactError, match="on another tokenizer than models/tokenizer"):
+    with pytest.raises(ArtifactError, match="with another tokenizer than models/tokenizer"):
         sample_decoder.run(sampling(("base",)))
     if latents:
         with pytest.raises(DarkroomError, match="data/latents was made with another tokenizer"):

@@ -99,8 +99,8 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
             continue
         if missing := sorted({"train", "val"} - set(embed.store)):
             refuse(
-                f"{key}.{name}.embeddings` is {unet.embeddings}, but `embed_clip.store` lacks {missing[0]}: add "
-                f"it there, or set `embeddings` to {NO_FILE} and `clip` to models/clip."
+                f"{key}.{name}.embeddings` is {unet.embeddings}, but `embed_clip.store` leaves out {missing[0]}: "
+                f"add it there, or set `embeddings` to {NO_FILE} and `clip` to models/clip."
             )
 
 

@@ -55,7 +55,7 @@ def open_generator(
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
     if manifest["tokenizer"] != tokenizer_hash:
         raise ArtifactError(
-            f"{folder} was trained on another tokenizer than {TOKENIZER}: run `dvc repro train_generator`."
+            f"{folder} was trained with another tokenizer than {TOKENIZER}: run `dvc repro train_generator`."
         )
     kind = manifest["generator_kind"]
     sampling = getattr(sections, kind, None)
