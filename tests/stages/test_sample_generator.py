@@ -102,7 +102,7 @@ def test_weights_kept_on_the_way_are_sampled_by_their_images(model: Path) -> Non
         other.save_pretrained(place)
     kept = shards(checkpoint=32)
     assert kept != plain and kept == shards(checkpoint=32, weights="raw") == shards(weights="raw")
-    with pytest.raises(ArtifactError, match=r"checkpoint` is 16, and models/generator keeps the weights of 32:"):
+    with pytest.raises(ArtifactError, match=r"checkpoint` is 16, but models/generator keeps the weights of 32:"):
         shards(checkpoint=16)
 
 
@@ -368,13 +368,13 @@ def test_guidance_leads_away_from_another_runs_network(model: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"latent_shape": [4, 8, 8]}, "with `latent_shape` 4, 8, 8, and the generator with 2, 8, 8"),
+        ({"latent_shape": [4, 8, 8]}, "with `latent_shape` 4, 8, 8, but the generator with 2, 8, 8"),
         ({"latent_std": [2.0, 2.0]}, "with `latent_std` 2.0, 2.0"),
         ({"tokenizer": "x"}, "with `tokenizer` x"),
-        ({"classes": ["a", "b"]}, "with `classes` a, b, and the generator with 0, 1, 2, 3, 4, …"),
-        ({"objective": "gaussian"}, "with `objective` gaussian, and the generator with flow"),
-        ({"context_length": 8}, "with `context_length` 8, and the generator with 5"),
-        ({"prediction": {"path": "gvp"}}, "with `path` gvp, and the generator with linear"),
+        ({"classes": ["a", "b"]}, "with `classes` a, b, but the generator with 0, 1, 2, 3, 4, …"),
+        ({"objective": "gaussian"}, "with `objective` gaussian, but the generator with flow"),
+        ({"context_length": 8}, "with `context_length` 8, but the generator with 5"),
+        ({"prediction": {"path": "gvp"}}, "with `path` gvp, but the generator with linear"),
     ],
 )
 def test_another_run_that_does_not_fit_is_refused_by_file_and_key(model: Path, changes: Any, said: str) -> None:

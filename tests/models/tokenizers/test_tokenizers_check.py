@@ -182,7 +182,7 @@ def test_scores_while_training_are_guided_by_a_model_that_knows_no_class(attempt
     refused(
         attempt,
         "kl",
-        "dit.sampling.guidance is 1.5, and dit.diffusion.label_dropout is 0",
+        "dit.sampling.guidance is 1.5, but dit.diffusion.label_dropout is 0",
         **asked,
         **untrained,
     )
