@@ -159,7 +159,7 @@ FAULTS = [
         "`parts.first.settings.caption`",
     ),
     ("train_clip.trained.model.image_size", 64, "`train_clip.trained.model.image_size` is 64, but the images have 32"),
-    ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, and `ingest.image_size` is 32"),
+    ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, but `ingest.image_size` is 32"),
     ("train_decoder.unets.up.low_size", 8, "`train_decoder.unets.up.low_size` is 8, but no U-Net has that size"),
     ("train_decoder.unets.base.size", 32, "`train_decoder.unets`: two of base, up have the same size"),
     ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, but the next smaller U-Net"),
