@@ -283,7 +283,7 @@ FAULTS = [
     (
         "encode_latents.latents",
         "codes",
-        "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has none: set the former",
+        "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has no codes: set the former",
     ),
     ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
     ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),
@@ -349,12 +349,12 @@ FITS = {
     "LPIPS of the tokenizer": (
         {**TWELVE, f"{BASE}.trained": False, f"{UP}.trained": False},
         {"score_tokenizer.lpips": "lpips"},
-        "`score_tokenizer.lpips` needs images of 16 pixels at least",
+        "`score_tokenizer.lpips` needs images of at least 16 pixels",
     ),
     "LPIPS of decoded images": (
         {**TWELVE, **{f"train_decoder.unets.{key}": size for key, size in SIX.items()}},
         {"score_decoder.lpips": "lpips"},
-        "`score_decoder.lpips` needs images of 16 pixels at least",
+        "`score_decoder.lpips` needs images of at least 16 pixels",
     ),
     "flow matching fills nothing in": (
         {

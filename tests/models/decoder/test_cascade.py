@@ -155,7 +155,7 @@ def test_refusals_name_the_unet(tmp_path: Path) -> None:
 def test_unets_of_embeddings_that_are_normalised_otherwise_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "base", unet(**TOLD))
     write(tmp_path, "up", unet(size=16, low=True, **TOLD), low_size=8, normalised=False)
-    with pytest.raises(ArtifactError, match="only some of the U-Nets in .* were trained on embeddings of length 1"):
+    with pytest.raises(ArtifactError, match="only some of the U-Nets in "):
         Cascade.open(("up", "base"), "ema", tmp_path)
 
 

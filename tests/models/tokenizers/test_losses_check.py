@@ -42,11 +42,11 @@ def test_what_fits_is_valid(attempt):
     ("changes", "told"),
     [
         ({"perceptual": {"network": "teacher", "weight": 1.0}, "teacher": "data/none"}, "set it to models/teacher"),
-        ({"perceptual": LPIPS}, "name a file with torchvision's weights of VGG16, or data/none"),
+        ({"perceptual": LPIPS}, "set it to a file with torchvision's weights of VGG16, or data/none"),
         ({"perceptual": LPIPS, "teacher": "vgg.pth"}, r"`train_tokenizer\.teacher` is vgg\.pth, which does not exist"),
-        ({"perceptual": {"weight": 1.0}}, "a weight needs a network"),
-        ({"perceptual": {"network": "teacher"}}, r"network is teacher, and does nothing at weight 0\.0"),
-        ({"adversarial": {"weight": 0.5, "start": 8000}}, r"start` is 8,000, and the training has 8,000 images"),
+        ({"perceptual": {"weight": 1.0}}, "weight needs a network"),
+        ({"perceptual": {"network": "teacher"}}, r"network is teacher, but has no effect at weight 0\.0"),
+        ({"adversarial": {"weight": 0.5, "start": 8000}}, r"start` is 8,000, but the training has 8,000 images"),
         (
             {"perceptual": {"network": "vgg16", "weight": 1.0}, "teacher": "data/none", "size": 16},
             r"`train_tokenizer\.kl\.perceptual` needs 32 pixels",
