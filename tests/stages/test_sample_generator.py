@@ -55,14 +55,14 @@ def test_a_generator_of_another_kind_than_params_yaml_chooses_is_refused(model: 
     there = json.loads((model / "manifest.json").read_text())
     facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
     write_manifest(model, "generator", **(facts | {"generator_kind": "masked"}))
-    with pytest.raises(DarkroomError, match=r"of the kind `masked`, and params\.yaml chooses another"):
+    with pytest.raises(DarkroomError, match=r"of the kind `masked`, but params\.yaml chooses another"):
         shards()
 
 
 def test_a_solver_of_another_objective_than_the_trained_one_is_refused(model: Path) -> None:
     """Params.yaml may have changed since: what was trained counts."""
     with pytest.raises(
-        DarkroomError, match=r"`sample_generator\.dit\.solver` is ddim, and .* was trained with `objective`"
+        DarkroomError, match=r"`sample_generator\.dit\.solver` is ddim, but .* was trained with `objective`"
     ):
         shards({"solver": "ddim"})
 

@@ -131,7 +131,7 @@ def test_weights_of_the_prior_of_another_clip_are_refused(clone):
 
 def test_guidance_without_dropped_texts_is_refused():
     diffusion = {**SECTIONS["train_prior"]["diffusion"], "text_dropout": 0.0}
-    with pytest.raises(DarkroomError, match=r"evaluate\.guidance is 1\.5, and diffusion\.text_dropout is 0"):
+    with pytest.raises(DarkroomError, match=r"evaluate\.guidance is 1\.5, but diffusion\.text_dropout is 0"):
         train(diffusion=diffusion)
 
 
