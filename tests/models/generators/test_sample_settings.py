@@ -14,11 +14,11 @@ from darkroom.params.stage import processes, threads
     ("values", "said"),
     [
         ({"labels": "frequenzy"}, "did you mean `frequency`"),
-        ({"labels": [3]}, "it must be balanced, frequency, or a mapping"),
+        ({"labels": [3]}, "it is balanced, frequency, or a mapping"),
         ({"labels": {7: 3, "cat": 2}}, "the class 7 must be a string: put it in quotes"),
         ({"labels": {"7": 0}}, "of the class 7 is 0, but must be 1 or more"),
         ({"labels": {"7": "many"}}, "of the class 7 is many"),
-        ({"labels": {}}, "it must be balanced, frequency, or a mapping"),
+        ({"labels": {}}, "it is balanced, frequency, or a mapping"),
         ({"labels": {"7": 3}, "images": 5}, "images is 5, but labels requests 3 images: set images to 3, or to null"),
         ({"images": None}, "`sample_generator.common.images` is None"),
         ({"precision": "fp16"}, "is one of fp32, bf16"),

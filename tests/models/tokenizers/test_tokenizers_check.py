@@ -135,7 +135,7 @@ def test_published_weights_that_fit(published, attempt):
             "`train_tokenizer.pretrained.folder` is gone, which does not exist: A local folder with config.json",
         ),
         ({"train_tokenizer.pretrained.subfolder": "unet"}, "vae holds no config.json of a diffusers autoencoder"),
-        ({"encode_latents.latents": "codes"}, "`train_tokenizer.kind` is pretrained, which has none"),
+        ({"encode_latents.latents": "codes"}, "`train_tokenizer.kind` is pretrained, which has no codes"),
     ],
 )
 def test_published_weights_that_do_not_fit(published, changes, told):

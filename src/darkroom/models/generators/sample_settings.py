@@ -143,7 +143,7 @@ class Common(Section):
         if value in (None, "balanced", "frequency"):
             return value
         if not isinstance(value, Mapping) or not value:
-            raise ValueError("it must be balanced, frequency, or a mapping from class names to numbers of images")
+            raise ValueError("it is balanced, frequency, or a mapping from class names to numbers of images")
         if all(type(name) is int for name in value):  # so YAML and `dvc exp run -S` read the names of digits
             value = {str(name): count for name, count in value.items()}
         for name, count in value.items():
