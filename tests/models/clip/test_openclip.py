@@ -169,5 +169,5 @@ def test_names_are_an_architecture_with_its_weights_or_of_the_hub(name: str) -> 
 def test_images_are_enlarged_unless_that_is_refused() -> None:
     assert unfit(section(name="ViT-L/14"), 64) is None
     assert "takes 224 pixels a side, but the images have" in (unfit(section(name="ViT-L/14", enlarge=False), 64) or "")
-    assert "sees 336 pixels" in (unfit(section(name="ViT-L/14@336px", enlarge=False), 256) or "")
+    assert "takes 336 pixels" in (unfit(section(name="ViT-L/14@336px", enlarge=False), 256) or "")
     assert unfit(section(name="ViT-L/14", enlarge=False), 224) is None

@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_one_sentence(tmp_path):
         "33 pixels a side: set `ingest.image_size` to a multiple of 2": lambda: load_pretrained(
             section(tmp_path / "vae"), (3, 33, 33)
         ),
-        "holds no config.json of a diffusers autoencoder": lambda: load_pretrained(section(tmp_path / "nothing"), SHAPE),
+        "holds no config.json of a diffusers": lambda: load_pretrained(section(tmp_path / "nothing"), SHAPE),
     }
     for told, attempt in faults.items():
         with pytest.raises(DarkroomError) as fault:
