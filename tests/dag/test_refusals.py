@@ -51,6 +51,6 @@ def test_a_tokenizer_that_does_not_fit_the_latents_is_refused(fresh: Sandbox, co
     path.unlink()
     path.write_text(json.dumps(other))
     assert "was encoded by another tokenizer" in fresh.fails(*DARKROOM, "train_generator")
-    assert "was trained on another tokenizer than models/tokenizer" in fresh.fails(*DARKROOM, "sample_generator")
+    assert "was trained with another tokenizer than models/tokenizer" in fresh.fails(*DARKROOM, "sample_generator")
     unchanged = ("train_generator", "sample_generator")
     assert fresh.hashes(*unchanged) == committed.hashes(*unchanged)

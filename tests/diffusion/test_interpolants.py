@@ -242,7 +242,7 @@ def test_the_way_back_finds_the_noise():
 
 @pytest.mark.parametrize("keys", [{"target": "x0"}, {"target": "eps"}, {"target": "score"}, {"path": "vp"}])
 def test_the_way_back_is_refused_where_no_velocity_is_finite_at_data(keys):
-    with pytest.raises(DarkroomError, match="only a predicted velocity of the paths linear and gvp is finite"):
+    with pytest.raises(DarkroomError, match="only a predicted velocity on the paths linear and gvp is finite"):
         encode(lambda x, t, b: Denoised(x, x), torch.zeros(1, 1), Flow(**keys), Sampling(solver="euler", steps=4))
 
 

@@ -35,9 +35,9 @@ def test_timesteps(total, steps, spacing, expected):
 @pytest.mark.parametrize(
     ("steps", "says"),
     [
-        ("ddim501", "no stride takes 501 of 1000 timesteps"),
-        ("600,10", "600 are asked of it"),
-        (1001, "1000 steps at most"),
+        ("ddim501", "no stride selects 501 of 1000 timesteps"),
+        ("600,10", "600 are requested"),
+        (1001, "at most 1000 steps"),
     ],
 )
 def test_what_a_schedule_has_not_is_refused(steps, says):
@@ -62,7 +62,7 @@ def test_a_single_step_begins_at_noise(spacing):
 
 
 def test_a_spacing_that_nothing_reads_is_refused():
-    with pytest.raises(ValueError, match=r"steps is ddim5, which says which timesteps, and spacing is leading"):
+    with pytest.raises(ValueError, match=r"steps is ddim5, which selects the timesteps, but spacing is leading"):
         Sampling(solver="ddim", steps="ddim5", spacing="leading")
     sampling = Sampling(solver="dpm", steps=5, spacing="leading")
     assert misfit(sampling, Diffusion(objective="gaussian"), 10) is None

@@ -43,9 +43,9 @@ def test_the_splits_are_told_apart_and_bits_are_of_a_pixel() -> None:
 
 def test_what_is_no_code_is_refused() -> None:
     for codes in (np.array([[3]]), np.array([[-1]])):
-        with pytest.raises(DarkroomError, match="its codebook has 3, from 0 on"):
+        with pytest.raises(DarkroomError, match="its codebook has 3 codes, from 0 on"):
             code_counts([codes], 3)
-    with pytest.raises(DarkroomError, match="no code to count"):
+    with pytest.raises(DarkroomError, match="no codes to count"):
         code_counts([], 3)
 
 

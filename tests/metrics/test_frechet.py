@@ -130,7 +130,7 @@ def test_jackknife_removes_the_bias_and_states_the_error() -> None:
 
 def test_another_length_is_refused() -> None:
     reference = fit(draw(0))
-    with pytest.raises(DarkroomError, match="of length 4 do not compare with a reference of length 6"):
+    with pytest.raises(DarkroomError, match="of length 4 cannot be compared with a reference of length 6"):
         frechet_distance(reference, reference.cov, fit(draw(0, d=4)))
 
 
@@ -178,7 +178,7 @@ def test_the_small_jackknife_is_the_brute_force_one() -> None:
     assert found.value == pytest.approx(exact(x, y), rel=1e-9)
     assert found.debiased == pytest.approx(4 * exact(x, y) - 3 * without.mean(), rel=1e-8)
     assert found.se == pytest.approx(np.sqrt(3 / 4 * ((without - without.mean()) ** 2).sum()), rel=1e-8)
-    with pytest.raises(DarkroomError, match="of length 4 do not compare with a reference of length 40"):
+    with pytest.raises(DarkroomError, match="of length 4 cannot be compared with a reference of length 40"):
         few_jackknife(reference, reference.cov, torch.tensor(y[:, :4]), block)
 
 

@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_refused() -> None:
             psnr(images, wrong)
     with pytest.raises(DarkroomError, match="at least 11 pixels"):
         ssim(images[..., :10], others[..., :10])
-    with pytest.raises(DarkroomError, match="no image to compare"):
+    with pytest.raises(DarkroomError, match="no images to compare"):
         image_scores([])
 
 

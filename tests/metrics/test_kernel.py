@@ -78,7 +78,7 @@ def test_draws_nothing() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     x = draw(0, 20)
-    with pytest.raises(DarkroomError, match="of length 3 do not compare with a reference of length 5"):
+    with pytest.raises(DarkroomError, match="of length 3 cannot be compared with a reference of length 5"):
         kernel_jackknife(x, 0.0, x[:, :3], assign_blocks(20, 5))
     with pytest.raises(DarkroomError, match="at least 2 reference images"):
         within(x[:1])

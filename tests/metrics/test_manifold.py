@@ -98,9 +98,9 @@ def test_nearest_are_found_with_their_numbers(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_does_not_work_is_refused() -> None:
-    with pytest.raises(DarkroomError, match="5 nearest neighbours are wanted among 4 images"):
+    with pytest.raises(DarkroomError, match="4 images are too few to find 5 nearest neighbours"):
         manifold(draw(0, 20), draw(1, 5))
-    with pytest.raises(DarkroomError, match="of length 4 do not compare with features of length 6"):
+    with pytest.raises(DarkroomError, match="of length 4 cannot be compared with features of length 6"):
         manifold(draw(0, 20, 4), draw(1, 20))
     damaged = draw(0, 20)
     damaged[2, 3] = torch.inf

@@ -67,7 +67,7 @@ def test_what_cannot_be_read_is_named(reference: Reference, tmp_path: Path) -> N
     with pytest.raises(ArtifactError, match=r"inception\.safetensors is missing.*reference_stats\.extractors"):
         Reference.load(tmp_path, "inception")
     path = reference.save(tmp_path)
-    with pytest.raises(ArtifactError, match="made with weights abababababab…, and in_domain now has cdcdcdcdcdcd"):
+    with pytest.raises(ArtifactError, match="made with weights abababababab…, but in_domain now has cdcdcdcdcdcd"):
         Reference.load(tmp_path, "in_domain", "cd" * 32)
     tensors = load_file(path)
     save_file({name: value for name, value in tensors.items() if name != "root"}, path)
@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_named(reference: Reference, tmp_path: Path) -> N
 
 
 def test_counts_must_agree() -> None:
-    with pytest.raises(DarkroomError, match="20 images came for the reference, and 30 were announced"):
+    with pytest.raises(DarkroomError, match="the reference received 20 images, but the index lists 30"):
         build_reference("in_domain", "ab", [draw(0, 20)], 30, 10)
     with pytest.raises(DarkroomError, match="at least 2 images"):
         build_reference("in_domain", "ab", [draw(0, 1)], 1, 10)

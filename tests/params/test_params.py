@@ -101,7 +101,7 @@ FAULTS = [
         {"every": 64, "images": 3, "extractor": "models/extractor", "reference": "data/reference"},
         "`train_generator.evaluate.images` is 3: Input should be greater than or equal to 4",
     ),
-    ("sample_generator.dit.steps", "ddim50", "steps ddim50 are timesteps of ddpm or ddim, and solver is euler"),
+    ("sample_generator.dit.steps", "ddim50", "steps ddim50 are for ddpm or ddim, but solver is euler"),
     (
         "train_generator.dit.diffusion",
         {"variance": "learned_range", "target": "v"},
@@ -124,7 +124,7 @@ FAULTS = [
         640,
         "`train_generator.training.save_every` is null, so none is kept: set",
     ),
-    ("sample_text.prior.guidance_channels", 3, "guidance_channels are of images, and the prior makes embeddings"),
+    ("sample_text.prior.guidance_channels", 3, "guidance_channels is for images, but the prior makes embeddings"),
     ("train_generator.training.ema_start", 38400, "ema_start (38400) must be below images (38400)"),
     ("sample_generator.dit.guidance_from", 1.0, "guidance_from (1.0) must be below guidance_to (1.0)"),
     ("train_generator.dit.model.width", -4, "`train_generator.dit.model.width` is -4"),
@@ -158,11 +158,11 @@ FAULTS = [
         {"caption": "{x}"},
         "`parts.first.settings.caption`",
     ),
-    ("train_clip.trained.model.image_size", 64, "`train_clip.trained.model.image_size` is 64, and the images have 32"),
-    ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, and `ingest.image_size` is 32"),
-    ("train_decoder.unets.up.low_size", 8, "`train_decoder.unets.up.low_size` is 8, and no U-Net has that size"),
+    ("train_clip.trained.model.image_size", 64, "`train_clip.trained.model.image_size` is 64, but the images have 32"),
+    ("train_decoder.unets.up.size", 64, "`train_decoder.unets.up.size` is 64, but `ingest.image_size` is 32"),
+    ("train_decoder.unets.up.low_size", 8, "`train_decoder.unets.up.low_size` is 8, but no U-Net has that size"),
     ("train_decoder.unets.base.size", 32, "`train_decoder.unets`: two of base, up have the same size"),
-    ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, and the next smaller U-Net"),
+    ("train_decoder.unets.up.low_size", None, "`train_decoder.unets.up.low_size` is None, but the next smaller U-Net"),
     ("train_decoder.unets.base.embeddings", "data/embedings", "which does not exist: data/embeddings: stored"),
     ("embed_clip.store", ["train"], "`embed_clip.store` leaves out val"),
     ("train_decoder.unets.base.training", {"init": {}}, "`init` is not a key that a U-Net can override"),
@@ -202,7 +202,7 @@ FAULTS = [
     (
         "train_prior.diffusion.variance",
         "learned_range",
-        "variance is learned_range, and a prior has one output",
+        "variance is learned_range, but a prior has one output",
     ),
     (
         "score_decoder.clip",
@@ -220,7 +220,7 @@ FAULTS = [
         "scenes",
         "`score_decoder.attributes` is scenes, and `parts.first.source` is digits: set the former to none",
     ),
-    ("sample_decoder.unets.top", {"steps": 4}, "`sample_decoder.unets.top` is of no U-Net under `train_decoder.unets`"),
+    ("sample_decoder.unets.top", {"steps": 4}, "`sample_decoder.unets.top` names no U-Net of `train_decoder.unets`"),
     (
         "train_decoder.unets.base.diffusion.image_dropout",
         0.0,
@@ -231,14 +231,14 @@ FAULTS = [
     (
         "train_decoder.unets.base.augment",
         {"mirror": 0.5},
-        "`train_decoder.unets.base`: augment.mirror changes the images, and `embeddings` (data/embeddings) are of the",
+        "`train_decoder.unets.base`: augment.mirror changes the images, but `embeddings` (data/embeddings) are of the",
     ),
     (
         "train_decoder.unets.base.augment",
         {"scale": [0.5, 1.0]},
-        "`train_decoder.unets.base`: augment.scale changes the images, and `embeddings` (data/embeddings) are of the",
+        "`train_decoder.unets.base`: augment.scale changes the images, but `embeddings` (data/embeddings) are of the",
     ),
-    ("train_decoder.unets.up.augment", {"scale": [0.9, 0.5]}, "scale is the smallest and the largest: 0.9 is above"),
+    ("train_decoder.unets.up.augment", {"scale": [0.9, 0.5]}, "scale must be the smallest and the largest value: 0.9"),
     (
         "train_decoder.unets.base.grids",
         {"solver": "euler"},
@@ -254,8 +254,8 @@ FAULTS = [
         {"guidance_variance": True},
         "guidance_variance is only read with solver ddpm, but solver is dpm",
     ),
-    ("train_decoder.training.init.folder", "models/x", "each U-Net has weights of its own"),
-    ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has weights of its own"),
+    ("train_decoder.training.init.folder", "models/x", "each U-Net has its own weights"),
+    ("train_decoder.training.init.url", "hf://a/b@c/d.safetensors", "each U-Net has its own weights"),
     (
         "train_tokenizer.parts",
         ["third"],
@@ -283,7 +283,7 @@ FAULTS = [
     (
         "encode_latents.latents",
         "codes",
-        "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has none: set the former",
+        "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has no codes: set the former",
     ),
     ("encode_latents.latents", "mean", "`encode_latents.latents` is 'mean'"),
     ("score_tokenizer.lpips", "vgg", "`score_tokenizer.lpips` is 'vgg'"),
@@ -349,12 +349,12 @@ FITS = {
     "LPIPS of the tokenizer": (
         {**TWELVE, f"{BASE}.trained": False, f"{UP}.trained": False},
         {"score_tokenizer.lpips": "lpips"},
-        "`score_tokenizer.lpips` needs images of 16 pixels at least",
+        "`score_tokenizer.lpips` needs images of at least 16 pixels",
     ),
     "LPIPS of decoded images": (
         {**TWELVE, **{f"train_decoder.unets.{key}": size for key, size in SIX.items()}},
         {"score_decoder.lpips": "lpips"},
-        "`score_decoder.lpips` needs images of 16 pixels at least",
+        "`score_decoder.lpips` needs images of at least 16 pixels",
     ),
     "flow matching fills nothing in": (
         {
@@ -439,8 +439,8 @@ def test_published_weights_have_no_training_of_which_to_ask_more(clone, capsys, 
             },
             "`train_generator.evaluate.every` is 64, and {none}, so it has no effect: set the former to 0, or the",
         ),
-        ({"train_generator.embeddings": "data/embeddings"}, "and kind is none, which reads none: set the former to"),
-        ({"train_generator.none.training": {"batch": 8}}, "nothing is trained, so `training` is {{}}"),
+        ({"train_generator.embeddings": "data/embeddings"}, "but kind is none, which reads none: set the former to"),
+        ({"train_generator.none.training": {"batch": 8}}, "nothing is trained, so `training` must be {{}}"),
         ({"sample_generator.common.processes": 2}, "`sample_generator.common.processes` is 2, and {none}, so it has"),
         ({"sample_generator.common.weights": "raw"}, "`sample_generator.common.weights` is raw, and {none}, which"),
         ({"sample_generator.dit.classifier": "models/classifier"}, "is models/classifier, and {none}, so it has no"),
@@ -464,7 +464,7 @@ def test_without_a_generator_nothing_may_ask_for_one(clone, capsys, changes, sen
 
 @pytest.mark.parametrize("weight", [{"min_snr": 5.0}, {"p2_gamma": 0.5}])
 def test_the_bound_takes_no_other_weights(weight):
-    with pytest.raises(ValueError, match="loss kl is the bound, whose weights are its own"):
+    with pytest.raises(ValueError, match="loss kl is the bound, which has its own weights"):
         Diffusion(objective="gaussian", loss="kl", **weight)
 
 

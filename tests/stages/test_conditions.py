@@ -148,8 +148,8 @@ def test_captions_that_are_cut_are_told(clone, monkeypatch, capsys, context):
     monkeypatch.setattr(Captions, "of", lambda images, length=None: replace(of(images, length), longer=3))
     shards = {split: LatentShards.open_parts(["one"], split) for split in ("train", "val")}
     GeneratorData.open("caption", Path("data/none"), Path("data/shards"), shards, None, load_catalog(), 0, context)
-    told = f"3 of 4 different captions have more than {context or 5} tokens, `train_generator.dit.model.context_length`"
-    assert capsys.readouterr().out == f"{told}: their ends are not read.\n"
+    told = f"3 of 4 different captions have more than {context or 5} tokens "
+    assert capsys.readouterr().out == f"{told}(`train_generator.dit.model.context_length`) and are truncated.\n"
 
 
 @pytest.mark.parametrize("condition", ["tokens", "caption"])
@@ -442,7 +442,7 @@ OWN = {"train_generator__captions": "data/shards"}
         ),
         (
             {"train_generator__dit__model__size": "XL"},
-            ("`train_generator.dit.model`", "size is XL", "beside width, depth and heads"),
+            ("`train_generator.dit.model`", "size is XL", "with width, depth and heads"),
         ),
         ({"train_generator__dit__model__size": "S"}, ("size is S", "leave it out")),
         ({KEY: "caption"}, ("dit.model.condition is caption", "train_generator.captions is data/none")),

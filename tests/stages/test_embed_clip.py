@@ -218,13 +218,13 @@ def test_rows_that_were_not_normalised_are(numbered: Any, tmp_path: Path) -> Non
 
 def test_lengths_that_are_lost_are_told(numbered: Any, tmp_path: Path) -> None:
     dalle2(*numbered, tmp_path / "theirs", normalise=True)
-    with pytest.raises(DarkroomError, match=r"are normalised, and `embed_clip\.normalise` is false"):
+    with pytest.raises(DarkroomError, match=r"are normalised, but `embed_clip\.normalise` is false"):
         embed(folder=str(tmp_path / "theirs"), imported=LAYOUT)
 
 
 def test_another_clips_embeddings_are_refused(numbered: Any, tmp_path: Path) -> None:
     dalle2(make_clip(tmp_path / "other", seed=5, long_captions="truncate"), numbered[1], tmp_path / "theirs")
-    with pytest.raises(DarkroomError, match=r"00000\.tar: .* from \d+ on are of another CLIP than models/clip"):
+    with pytest.raises(DarkroomError, match=r"00000\.tar: .* from \d+ on come from another CLIP than models/clip"):
         embed(folder=str(tmp_path / "theirs"), imported=LAYOUT, normalise=True)
 
 
@@ -245,7 +245,7 @@ def test_a_missing_row_is_named_or_computed(numbered: Any, tmp_path: Path) -> No
         (lambda f: [path.unlink() for path in f.iterdir()], "images has no embeddings"),
         (
             lambda f: [np.save(path, np.ones((20, 6))) for path in f.iterdir()],
-            r"have shape \(6,\), and those of the CLIP in models/clip \(8,\)",
+            r"have shape \(6,\), but those of the CLIP in models/clip have \(8,\)",
         ),
     ],
 )

@@ -55,14 +55,14 @@ def test_a_generator_of_another_kind_than_params_yaml_chooses_is_refused(model: 
     there = json.loads((model / "manifest.json").read_text())
     facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
     write_manifest(model, "generator", **(facts | {"generator_kind": "masked"}))
-    with pytest.raises(DarkroomError, match=r"of the kind `masked`, and params\.yaml chooses another"):
+    with pytest.raises(DarkroomError, match=r"of the kind `masked`, but params\.yaml chooses another"):
         shards()
 
 
 def test_a_solver_of_another_objective_than_the_trained_one_is_refused(model: Path) -> None:
     """Params.yaml may have changed since: what was trained counts."""
     with pytest.raises(
-        DarkroomError, match=r"`sample_generator\.dit\.solver` is ddim, and .* was trained with `objective`"
+        DarkroomError, match=r"`sample_generator\.dit\.solver` is ddim, but .* was trained with `objective`"
     ):
         shards({"solver": "ddim"})
 
@@ -102,7 +102,7 @@ def test_weights_kept_on_the_way_are_sampled_by_their_images(model: Path) -> Non
         other.save_pretrained(place)
     kept = shards(checkpoint=32)
     assert kept != plain and kept == shards(checkpoint=32, weights="raw") == shards(weights="raw")
-    with pytest.raises(ArtifactError, match=r"checkpoint` is 16, and models/generator keeps the weights of 32:"):
+    with pytest.raises(ArtifactError, match=r"checkpoint` is 16, but models/generator keeps the weights of 32:"):
         shards(checkpoint=16)
 
 
@@ -368,13 +368,13 @@ def test_guidance_leads_away_from_another_runs_network(model: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"latent_shape": [4, 8, 8]}, "with `latent_shape` 4, 8, 8, and the generator with 2, 8, 8"),
+        ({"latent_shape": [4, 8, 8]}, "with `latent_shape` 4, 8, 8, but the generator with 2, 8, 8"),
         ({"latent_std": [2.0, 2.0]}, "with `latent_std` 2.0, 2.0"),
         ({"tokenizer": "x"}, "with `tokenizer` x"),
-        ({"classes": ["a", "b"]}, "with `classes` a, b, and the generator with 0, 1, 2, 3, 4, …"),
-        ({"objective": "gaussian"}, "with `objective` gaussian, and the generator with flow"),
-        ({"context_length": 8}, "with `context_length` 8, and the generator with 5"),
-        ({"prediction": {"path": "gvp"}}, "with `path` gvp, and the generator with linear"),
+        ({"classes": ["a", "b"]}, "with `classes` a, b, but the generator with 0, 1, 2, 3, 4, …"),
+        ({"objective": "gaussian"}, "with `objective` gaussian, but the generator with flow"),
+        ({"context_length": 8}, "with `context_length` 8, but the generator with 5"),
+        ({"prediction": {"path": "gvp"}}, "with `path` gvp, but the generator with linear"),
     ],
 )
 def test_another_run_that_does_not_fit_is_refused_by_file_and_key(model: Path, changes: Any, said: str) -> None:

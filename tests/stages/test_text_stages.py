@@ -131,7 +131,7 @@ def test_weights_of_the_prior_of_another_clip_are_refused(clone):
 
 def test_guidance_without_dropped_texts_is_refused():
     diffusion = {**SECTIONS["train_prior"]["diffusion"], "text_dropout": 0.0}
-    with pytest.raises(DarkroomError, match=r"evaluate\.guidance is 1\.5, and diffusion\.text_dropout is 0"):
+    with pytest.raises(DarkroomError, match=r"evaluate\.guidance is 1\.5, but diffusion\.text_dropout is 0"):
         train(diffusion=diffusion)
 
 
@@ -259,7 +259,7 @@ def test_an_image_is_filled_in_where_the_mask_is_white(clone):
         ((["a"], [], 1, None, "mine.jpg"), "ends in .png"),
         (([], ["none.png"], 1, None, "out.png"), "cannot read none.png: No such file"),
         (([], ["params.yaml"], 1, None, "out.png"), "cannot read params.yaml as an image"),
-        ((["a red circle beside a blue square and two rings"], [], 1, None, "out.png"), "more than the 8 tokens"),
+        ((["a red circle beside a blue square and two rings"], [], 1, None, "out.png"), "longer than CLIP's context"),
     ],
 )
 def test_what_cannot_be_made_is_told(clone, asked, message):

@@ -150,13 +150,13 @@ def test_captions_that_teach_nothing_are_told(clone: Path, says: str | None, tol
     make_part(Path("data/shards"), "first", 0, 20, source=source)
     Path("data/catalog").mkdir()
     write_catalog(Path("data/catalog"), ["first"])
-    with pytest.raises(DarkroomError, match=f"{told}, which teaches CLIP nothing"):
+    with pytest.raises(DarkroomError, match=f"{told}, so CLIP cannot be trained"):
         train_clip.run(params())
 
 
 def test_a_caption_that_is_too_long_is_told_before_any_work(clone: Path) -> None:
     images = ImageShards.open_parts(["first"], "train")
-    with pytest.raises(DarkroomError, match=r"the text 'a one' of the image noise-0001 has more than the 3 tokens"):
+    with pytest.raises(DarkroomError, match=r"the text 'a one' of the image noise-0001 is longer than CLIP's context"):
         CaptionedImages(images, 3, truncate=False)
     assert CaptionedImages(images, 3, truncate=True).tokens([0])[0, -1] == 49407
 
@@ -222,9 +222,9 @@ def test_sections_that_make_no_sense_are_refused(changes: dict, told: str) -> No
 
 def test_what_does_not_fit_the_images_is_told(tmp_path: Path) -> None:
     assert unfit(params().train_clip, 6) is None
-    assert "is 4, and the images have 3 pixels a side" in str(unfit(params().train_clip, 3))
+    assert "is 4, but the images have 3 pixels a side" in str(unfit(params().train_clip, 3))
     changes = {"source": "pretrained", "pretrained": {"name": None, "file": str(tmp_path / "gone.pt")}}
-    assert "which is no file" in str(unfit(params(**changes).train_clip, 6))
+    assert "which is not a file" in str(unfit(params(**changes).train_clip, 6))
 
 
 def test_a_clip_of_open_clip_embeds_images_and_captions(clone: Path) -> None:
@@ -247,5 +247,5 @@ def test_a_clip_of_open_clip_embeds_images_and_captions(clone: Path) -> None:
 def test_images_that_are_too_small_are_refused_where_they_may_not_be_enlarged(clone: Path) -> None:
     torch.save(make_clip(Path("theirs")).network.state_dict(), "theirs.pt")  # sees 8 pixels, and the images have 6
     given = {"name": None, "file": "theirs.pt", "enlarge": False}
-    with pytest.raises(DarkroomError, match="sees 8 pixels a side, the images have 6, and `train_clip"):
+    with pytest.raises(DarkroomError, match="takes 8 pixels a side, but the images have 6, and `train_clip"):
         train_clip.run(params(source="pretrained", pretrained=given))

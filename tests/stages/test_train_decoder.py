@@ -386,7 +386,7 @@ def test_stored_latents_are_mirrored_where_those_of_mirror_images_are_stored(clo
 
 
 def test_images_are_not_changed_where_latents_are_stored() -> None:
-    with pytest.raises(ValueError, match=r"unets\.base\.augment\.mirror changes the images, and `latents`"):
+    with pytest.raises(ValueError, match=r"unets\.base\.augment\.mirror changes the images, but `latents`"):
         params(model=NOT_TOLD, tokenizer=True, latents=True, augment={"mirror": 0.5}, **UNTOLD)
 
 
@@ -419,10 +419,10 @@ def test_a_decoder_of_latents(clone: Path, latents: bool) -> None:
     assert metadata["tokenizer"] == manifest_hash(Path("models/tokenizer"))
     shutil.rmtree("models/tokenizer")
     write_tokenizer(Patches(16, size=5))
-    with pytest.raises(ArtifactError, match="on another tokenizer than models/tokenizer"):
+    with pytest.raises(ArtifactError, match="with another tokenizer than models/tokenizer"):
         sample_decoder.run(sampling(("base",)))
     if latents:
-        with pytest.raises(DarkroomError, match="data/latents is of another tokenizer"):
+        with pytest.raises(DarkroomError, match="data/latents was made with another tokenizer"):
             train_decoder.run(settings, "base")
 
 
@@ -489,7 +489,7 @@ def test_samples_of_another_clip_are_refused(clone: Path) -> None:
 def test_embeddings_that_are_normalised_otherwise_are_refused(clone: Path) -> None:
     train_decoder.run(params(), "base")
     embed(normalise=False)
-    with pytest.raises(ArtifactError, match="trained on embeddings of length 1, and those of data/embeddings are of"):
+    with pytest.raises(ArtifactError, match="trained on embeddings of length 1, but those of data/embeddings are of"):
         sample_decoder.run(sampling(("base",)))
 
 

@@ -83,7 +83,7 @@ def test_it_is_trained_without_any_data_and_says_what_it_reads_right(clone):
     ("changes", "told"),
     [
         ({"channels": "L"}, r"`ingest\.channels` is L.*`score_decoder\.attributes` to none"),
-        ({"levels": 2}, r"`ingest\.image_size` is 16, and must be a multiple of 32.*levels"),
+        ({"levels": 2}, r"`ingest\.image_size` is 16, but must be a multiple of 32.*levels"),
     ],
 )
 def test_images_that_it_cannot_read_are_refused(changes, told):

@@ -67,7 +67,7 @@ def variational_bound(
 
 
 class Bits(NamedTuple):
-    """Bits per dim of data, an upper bound on what a lossless code of them takes; terms are (N,) or (N, T).
+    """The bound of data in bits per dim, which bounds a lossless code from above; terms are (N,) or (N, T).
 
     total: the sum of `prior` and `steps`.
     prior: KL(q(x_T | x_0) || N(0, I)).
@@ -88,13 +88,13 @@ Predict = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @torch.no_grad()
 def bits_per_dim(predict: Predict, x0: Tensor, noise: Callable[[int], Tensor], schedule: NoiseSchedule) -> Bits:
-    """Return the bound of data with its terms: every timestep once, each with noise of its own.
+    """Return the bound of data and its terms, evaluated at every timestep with independent noise.
 
     Args:
         predict: the network.
         x0: (N, C, ...), float32.
         noise: standard normal numbers of the shape of x0 for a timestep; called from the last one to 0.
-        schedule: of all timesteps, or respaced; `predict` is given numbers of its steps.
+        schedule: of all timesteps, or respaced; `predict` receives its step numbers.
     """
     columns: list[tuple[Tensor, Tensor, Tensor]] = []
     for step in reversed(range(len(schedule))):

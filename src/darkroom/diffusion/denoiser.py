@@ -1,4 +1,4 @@
-"""A denoiser: what a network finds in noisy data, guided and kept in range. Samplers are functions over it.
+"""Denoisers: a network's predictions from noisy data, guided and thresholded. Samplers are functions of a denoiser.
 
 Classifier-free guidance: Ho and Salimans, 2022, arXiv 2207.12598. Classifier guidance: Dhariwal and Nichol, 2021, arXiv
 2105.05233, section 4.
@@ -17,7 +17,7 @@ from darkroom.diffusion.types import Denoise, Denoised, LogProbability, Network,
 
 @dataclass(frozen=True)
 class Guidance:
-    """How a prediction is led away from another one: f' + s (f - f').
+    """The settings of guidance, which moves a prediction f away from another one f': f' + s (f - f').
 
     scale: s; 1: the network alone, and it is called once.
     channels: that are guided, the first ones; None: all. DiT's published scores guide 3 of 4.
@@ -83,13 +83,13 @@ def denoiser(
 ) -> Denoise:
     """Return the denoiser of a network.
 
-    Guided are the first `Guidance.channels` of the output's first C channels, as many as x has; those behind them, of a
-    learned variance, only where it says so.
+    Of the output's first C channels, those of x, the first `Guidance.channels` are guided. The channels after them, of
+    a learned variance, are guided only with `Guidance.variance`.
 
     Args:
         network: with its conditions bound to it.
         objective: what the network was trained to predict.
-        guidance: how it is guided; a number is a scale.
+        guidance: the settings of guidance; a number is a scale.
         threshold: applied to x0; None: none is.
         both: the same network for twice as many rows, the second half without the conditions that guidance leads away
             from; None: it has no conditions, and nothing guides it.

@@ -1,4 +1,4 @@
-"""Flow matching and stochastic interpolants: a path from data to noise, and what a network predicts of it.
+"""Flow matching and stochastic interpolants: paths from data to noise, and the prediction targets on them.
 
 Time runs as in Stable Diffusion 3 and in diffusers' schedulers: t = 0 is data, t = 1 is noise. Sources: Lipman et al.,
 2022, arXiv 2210.02747; Liu et al., 2022, arXiv 2209.03003; Ma et al., "SiT", 2024, arXiv 2401.08740.
@@ -104,7 +104,7 @@ class Flow:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The times between which the network is trained: away from where its answer or its loss has no bound."""
+        """The range of training times, without those where the prediction or the loss is unbounded."""
         first = 1e-5 if self.path == "vp" else 0.0
         if self.path != "vp" and self.target in ("eps", "score"):
             return _MARGIN, 1 - _MARGIN
@@ -147,7 +147,7 @@ class Flow:
     def losses(
         self, output: Tensor, x0: Tensor, noise: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None
     ) -> dict[str, Tensor]:
-        """Return the squared error of what is predicted, the mean over each image's elements, (N,), float32.
+        """Return the squared error of the prediction, the mean over each image's elements, (N,), float32.
 
         Of the velocity || v(x_t, t) - (α' x_0 + σ' ε) ||². A score is compared times σ, as ε (SiT, section 2.2).
         """
@@ -197,7 +197,7 @@ class Flow:
         return PATHS[self.path](t.reshape(-1, *(1,) * (x.ndim - 1)))
 
     def _weight(self, t: Tensor) -> Tensor:
-        """Return the weight of the squared error of what is predicted, (N,), that makes it the error of the velocity.
+        """Return the weight, (N,), that turns the squared error of the prediction into that of the velocity.
 
         For ε and the score it is λ², λ = σ' - α' σ / α, and λ / σ for `likelihood`: g² / 2 of the SDE's g times the
         squared error of the score (Song et al., 2021, arXiv 2101.09258).

@@ -1,4 +1,4 @@
-"""Gaussian diffusion: what a network predicts under a noise schedule, and the losses of that.
+"""Gaussian diffusion: prediction targets under a noise schedule, and their losses.
 
 x_t = α x_0 + σ ε, with α² = alpha_bar_t and σ² = 1 - alpha_bar_t (Ho et al., 2020, arXiv 2006.11239). A network
 predicts ε, x_0 or v = α ε - σ x_0 (Salimans and Ho, 2022, "Progressive distillation", arXiv 2202.00512), and, where it
@@ -58,7 +58,7 @@ class Gaussian:
 
     @property
     def learns_variance(self) -> bool:
-        """Whether the network says the variance, too."""
+        """Whether the network also predicts the variance."""
         return self.variance in ("learned", "learned_range")
 
     def times(self, uniform: NDArray[np.floating], normal: NDArray[np.floating] | None = None) -> Tensor:
@@ -130,7 +130,7 @@ class Gaussian:
 
 
 def target_of(x0: Tensor, noise: Tensor, steps: Tensor, schedule: NoiseSchedule, target: Target) -> Tensor:
-    """Return what the network should say, of the shape of x0."""
+    """Return the target of the network, of the shape of x0."""
     if target == "eps":
         return noise
     if target == "x0":
@@ -140,7 +140,7 @@ def target_of(x0: Tensor, noise: Tensor, steps: Tensor, schedule: NoiseSchedule,
 
 
 def to_x0(prediction: Tensor, x: Tensor, steps: Tensor, schedule: NoiseSchedule, target: Target) -> Tensor:
-    """Return the x_0 that a prediction stands for: (x_t - σ ε) / α, or α x_t - σ v."""
+    """Return the x_0 that follows from a prediction: (x_t - σ ε) / α, or α x_t - σ v."""
     if target == "x0":
         return prediction
     alpha, sigma = schedule.signal_and_noise(steps, x.ndim)
@@ -166,7 +166,7 @@ def distance(prediction: Tensor, target: Tensor, kind: Loss) -> Tensor:
 
 
 def p2_weight(steps: Tensor, schedule: NoiseSchedule, gamma: float, k: float) -> Tensor:
-    """Return (k + SNR_t)^(-γ), (N,): less weight where little is hidden.
+    """Return (k + SNR_t)^(-γ), (N,), which reduces the weight of timesteps with little noise.
 
     Source: Choi et al., "Perception prioritized training of diffusion models", 2022, arXiv 2204.00227, equation 8.
     """

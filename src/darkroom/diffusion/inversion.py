@@ -1,4 +1,4 @@
-"""Real images: back to the noise that a deterministic solver makes them of, or kept while a part is filled in."""
+"""Editing of real images: inversion to the noise that a deterministic solver maps to them, and in-painting."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ REVERSIBLE: dict[str, tuple[str, ...]] = {"flow": ("euler", "heun"), "gaussian":
 
 @torch.no_grad()
 def encode(denoise: Denoise, x0: Tensor, objective: Any, how: Sampling) -> Tensor:
-    """Return the noise that a deterministic solver carries to `x0`, of its shape, float32: its steps backwards.
+    """Return the noise that a deterministic solver maps to `x0`, of its shape, float32, by reversing its steps.
 
-    Of Gaussian diffusion DDIM (Song et al., 2020, arXiv 2010.02502, section 5.4), of a flow Euler's or Heun's method.
-    It is the inverse up to the error of the steps.
+    The solver is DDIM (Song et al., 2020, arXiv 2010.02502, section 5.4) for Gaussian diffusion, and Euler's or Heun's
+    method for a flow. The inverse is exact up to the error of the steps.
 
     Raises:
         DarkroomError: see `require_reversible`.
@@ -33,21 +33,21 @@ def encode(denoise: Denoise, x0: Tensor, objective: Any, how: Sampling) -> Tenso
 
 
 def require_reversible(objective: Any, how: Sampling) -> None:
-    """Check that a solver's steps can be taken backwards.
+    """Check that a solver's steps can be reversed.
 
     Raises:
-        DarkroomError: the solver adds noise or reads earlier steps, or no velocity is finite at data, where the way
-            back begins.
+        DarkroomError: the solver adds noise or reads earlier steps, or the velocity is not finite at data, where
+            inversion starts.
     """
     known = REVERSIBLE["gaussian" if isinstance(objective, Gaussian) else "flow"]
     if how.solver not in known or how.eta:
-        why = "reads the steps before" if how.solver == "dpm" else "adds noise on the way"
+        why = "uses previous steps" if how.solver == "dpm" else "adds noise"
         what = f"{how.solver} with eta {how.eta}" if how.solver in known else how.solver
-        raise DarkroomError(f"{what} {why}, so its steps have no way back: take {' or '.join(known)}.")
+        raise DarkroomError(f"{what} {why}, so its steps cannot be reversed: use {' or '.join(known)}.")
     if isinstance(objective, Flow) and (objective.target != "velocity" or objective.path == "vp"):
         raise DarkroomError(
-            "the way from data to noise begins where there is no noise, and there only a predicted velocity of the "
-            f"paths linear and gvp is finite: this network predicts {objective.target} on the path {objective.path}."
+            "inversion starts at zero noise, where only a predicted velocity on the paths linear and gvp is finite, "
+            f"but this network predicts {objective.target} on the path {objective.path}."
         )
 
 

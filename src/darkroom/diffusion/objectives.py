@@ -1,6 +1,6 @@
-"""The table of objectives. A new one is a class as `darkroom.diffusion.types.Objective` describes it and a line here.
+"""The table of objectives. To add one, implement the protocol `darkroom.diffusion.types.Objective` and list it here.
 
-Its name, keys and solvers stand in `darkroom.diffusion.settings`.
+Its name, keys and solvers are defined in `darkroom.diffusion.settings`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Samplers: from noise to data by calls of a denoiser. A solver says when it is called, and takes the steps."""
+"""Samplers: from noise to data by calls of a denoiser. A solver chooses the times of the calls, and takes the steps."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Generators = Sequence[torch.Generator]
 
 
 class Solver(NamedTuple):
-    """One way from noise to data.
+    """A solver from noise to data.
 
     times: of the calls of the denoiser, (K,), in the objective's units.
     step: returns the next x from what call number i predicted of x, i, and x.
@@ -35,10 +35,10 @@ class Solver(NamedTuple):
 def sample(
     denoise: Denoise, noise: Tensor, objective: Any, how: Sampling, generators: Generators | None = None
 ) -> Tensor:
-    """Return the data that a solver carries `noise` to, of its shape, float32.
+    """Return the data that a solver makes from `noise`, of its shape, float32.
 
     Args:
-        denoise: the network, guided and its x0 kept in range, see `denoiser`.
+        denoise: the network, guided and thresholded, see `denoiser`.
         noise: standard normal, (N, C, ...), float32.
         objective: the network's; the solver fits it.
         how: solver, steps and their spacing.
@@ -48,7 +48,7 @@ def sample(
 
 
 def follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
-    """Return where the steps of a solver lead from x, of its shape."""
+    """Return the result of a solver's steps from x, of its shape."""
     before = None
     for number, time in enumerate(to_device(path.times, x.device)):
         found = denoise(x, time.expand(len(x)), before)
@@ -63,7 +63,7 @@ def follow(path: Solver, denoise: Denoise, x: Tensor) -> Tensor:
 def times_of(objective: Any, steps: int, last: float = 0.0) -> Tensor:
     """Return times from noise to `last`, both included, (steps + 1,): equal steps, shifted as the objective's times.
 
-    Noise is where training ends: before t = 1 where the network's answer says nothing there.
+    Sampling starts at the last training time, which is before t = 1 where the prediction is undefined at t = 1.
     """
     # Written so that they are, bit for bit, those of diffusers' FlowMatchEulerDiscreteScheduler.
     times = torch.cat([torch.from_numpy(np.linspace(1, 1 / steps, steps).astype(np.float32)), torch.zeros(1)])
@@ -146,7 +146,7 @@ def euler_maruyama(objective: Flow, how: Sampling, generators: Generators | None
 
 
 def velocity_of(found: Denoised) -> Tensor:
-    """Return the velocity, which flows alone have."""
+    """Return the velocity, which only flows have."""
     assert found.velocity is not None  # `darkroom check` sees to it that the solver fits the objective
     return found.velocity
 
@@ -158,8 +158,8 @@ def velocity_of(found: Denoised) -> Tensor:
 def ddpm(objective: Gaussian, how: Sampling, generators: Generators | None) -> Solver:
     """Return ancestral sampling (Ho et al., 2020) with the variance of the objective, learned or fixed.
 
-    Of fewer timesteps than all, those of a schedule of their own (Nichol and Dhariwal, 2021). The last step gives x0,
-    to which no noise is added.
+    A subset of the timesteps has the variances of its respaced schedule (Nichol and Dhariwal, 2021). The last step
+    gives x0, to which no noise is added.
     """
     timesteps = timesteps_of(len(objective.schedule), how.steps, how.spacing)
     schedule = objective.schedule.respaced(timesteps)

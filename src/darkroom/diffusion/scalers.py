@@ -19,7 +19,7 @@ _MOST = 4096  # embeddings that mean and deviation are estimated from
 
 
 class Scaler:
-    """(x - mean) / std and back; what never changes, with std 0, is shifted and not scaled.
+    """(x - mean) / std and its inverse; constant elements, with std 0, are shifted and not scaled.
 
     shape: of mean and std, each a number for each of these elements.
     """
@@ -33,7 +33,7 @@ class Scaler:
         return (values.float() - to_device(self.mean, values.device)) / to_device(self.std, values.device)
 
     def invert(self, values: Tensor) -> Tensor:
-        """Return scaled values (N, ...) as they were."""
+        """Return scaled values (N, ...) in their original scale."""
         return values * to_device(self.std, values.device) + to_device(self.mean, values.device)
 
 
@@ -51,7 +51,7 @@ class EmbeddingScaler(Scaler):
     def of(cls, embeddings: NDArray[Any]) -> "EmbeddingScaler":
         """Return the scaler of some stored image embeddings, (N, D): mean and deviation of each element.
 
-        To five digits, so that all machines find the same.
+        Rounded to five digits, so that all machines get the same values.
 
         Raises:
             DarkroomError: all are zero.
@@ -73,5 +73,5 @@ class EmbeddingScaler(Scaler):
 
 
 def spaced_rows(count: int, most: int = _MOST) -> list[int]:
-    """Return `most` of `count` rows, or all, evenly apart: those that mean and deviation are estimated from."""
+    """Return at most `most` of `count` rows, evenly spaced, to estimate mean and deviation from."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64)).tolist()

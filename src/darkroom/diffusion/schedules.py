@@ -1,4 +1,4 @@
-"""Noise schedules of Gaussian diffusion: how much of an image is left at each of T steps. All tables are float64.
+"""Noise schedules of Gaussian diffusion: the fraction of an image left at each of T steps. All tables are float64.
 
 q(x_t | x_0) = N(sqrt(ᾱ_t) x_0, (1 - ᾱ_t) I), ᾱ_t = Π α_s, α_s = 1 - β_s (Ho et al., 2020, "Denoising diffusion
 probabilistic models", arXiv 2006.11239, equation 4). Steps count from 0, the least noise, to T - 1.
@@ -69,16 +69,16 @@ _BETAS: dict[Name, Callable[[int], Table]] = {
 
 @dataclass(frozen=True, eq=False)
 class NoiseSchedule:
-    """A schedule and what follows from it, tables float64 (T,).
+    """A schedule and the tables derived from it, float64 (T,).
 
-    betas: β_t, the share of variance that step t replaces by noise.
+    betas: β_t, the fraction of variance that step t replaces by noise.
     """
 
     betas: Table
 
     @classmethod
     def named(cls, name: Name, steps: int = 1000) -> "NoiseSchedule":
-        """Return the schedule of a name with so many steps."""
+        """Return the schedule with this name and number of steps."""
         return cls(np.minimum(_BETAS[name](steps), _LARGEST))
 
     def __len__(self) -> int:
@@ -106,12 +106,12 @@ class NoiseSchedule:
 
     @cached_property
     def log_posterior_variance(self) -> Table:
-        """Its logarithm; at the first step, where it is 0, that of the second stands in."""
+        """The logarithm of the posterior variance; the first step, where that is 0, has the value of the second."""
         later = self.posterior_variance[1:]
         return np.log(np.concatenate([later[:1] if len(later) else self.betas[:1], later]))
 
     def respaced(self, timesteps: NDArray[np.int64]) -> "NoiseSchedule":
-        """Return the schedule of some timesteps alone, in any order: β from ᾱ of one to ᾱ of the next.
+        """Return the schedule of a subset of the timesteps, in any order: β from ᾱ of one to ᾱ of the next.
 
         Source: Nichol and Dhariwal, 2021, arXiv 2102.09672, section 4.
         """

@@ -1,4 +1,4 @@
-"""The keys of params.yaml that say how a network diffuses, and how it is sampled: the same for every network."""
+"""The keys of params.yaml for the diffusion and the sampling of a network, shared by all networks."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
@@ -96,14 +96,14 @@ class Diffusion(Section):
     def _misfits(self) -> Iterator[str]:
         if self.flow_weight in ("velocity", "likelihood") and self.flow_target == "x0":
             yield (
-                f"flow_weight {self.flow_weight} has no bound with flow_target x0: set flow_weight to velocity_clamped"
+                f"flow_weight {self.flow_weight} is unbounded with flow_target x0: set flow_weight to velocity_clamped"
             )
         if self.flow_weight == "likelihood" and self.flow_target == "velocity":
-            yield "flow_weight likelihood is of flow_target eps or score: set flow_weight to none"
+            yield "flow_weight likelihood needs flow_target eps or score: set flow_weight to none"
         if self.p2_gamma and self.min_snr is not None:
             yield "p2_gamma and min_snr weight the same loss: set p2_gamma to 0.0, or leave min_snr empty"
         if self.loss in ("kl", "rescaled_kl") and (self.p2_gamma or self.min_snr is not None):
-            yield f"loss {self.loss} is the bound, whose weights are its own: take p2_gamma and min_snr out"
+            yield f"loss {self.loss} is the bound, which has its own weights: remove p2_gamma and min_snr"
 
     @property
     def learns_variance(self) -> bool:
@@ -111,7 +111,7 @@ class Diffusion(Section):
         return self.objective == "gaussian" and self.variance in ("learned", "learned_range")
 
     def prediction(self) -> dict[str, Any]:
-        """Return what a manifest says of the network's output: `objective`, and `prediction` with the keys it reads."""
+        """Return a manifest's entries on the network's output: `objective`, and `prediction` with the keys it reads."""
         said = self.model_dump(include=_PREDICTION.get(self.objective, set()))
         if said.get("time_units") == "thousand":
             del said["time_units"]  # manifests of before do not say it
@@ -159,14 +159,14 @@ class Sampling(Section):
 
     def _misfits(self) -> Iterator[str]:
         if isinstance(self.steps, str) and self.spaced:
-            yield f"steps is {self.steps}, which says which timesteps, and spacing is {self.spacing}: take spacing out"
+            yield f"steps is {self.steps}, which selects the timesteps, but spacing is {self.spacing}: remove spacing"
         if self.spacing != "trailing" and self.steps == 1 and self.solver in SOLVERS["gaussian"]:
             yield (
-                f"spacing {self.spacing} has its only step at the least noise, and sampling begins with the most: set "
-                "it to trailing, or steps to 2 or more"
+                f"spacing {self.spacing} places a single step at the least noise, but sampling starts at the most: "
+                "set it to trailing, or steps to 2 or more"
             )
         if isinstance(self.steps, str) and self.solver not in ("ddpm", "ddim"):
-            yield f"steps {self.steps} are timesteps of ddpm or ddim, and solver is {self.solver}: give a number"
+            yield f"steps {self.steps} are for ddpm or ddim, but solver is {self.solver}: give a number"
         if self.guidance_from >= self.guidance_to:
             yield (
                 f"guidance_from ({self.guidance_from}) must be below guidance_to ({self.guidance_to}); 0.0 and 1.0 "
@@ -175,7 +175,7 @@ class Sampling(Section):
 
     @property
     def spaced(self) -> bool:
-        """Whether a spacing was asked for: neither that of Darkroom nor that of the section."""
+        """Whether a spacing was set that is neither Darkroom's default nor that of the section."""
         return self.spacing not in ("trailing", type(self).model_fields["spacing"].default)
 
     @property
@@ -187,7 +187,7 @@ class Sampling(Section):
 
 
 class Misfit(NamedTuple):
-    """A key of `Sampling` whose value does not fit `bound`, the value of the training's `source`; what to do."""
+    """A key of `Sampling` whose value does not fit `bound`, the value of the training's `source`, and the remedy."""
 
     key: str
     value: Any
@@ -197,16 +197,16 @@ class Misfit(NamedTuple):
 
 
 def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit | None:
-    """Return what of the sampling does not fit a training with so many Gaussian timesteps; None: all does."""
+    """Return a key of the sampling that does not fit a training with `timesteps` Gaussian timesteps; None: all fit."""
     solvers = SOLVERS[diffusion.objective]
     if sampling.solver not in solvers:
         remedy = f"set the former to {' or '.join(solvers)}"
         return Misfit("solver", sampling.solver, "objective", diffusion.objective, remedy)
     if sampling.guidance_variance and not diffusion.learns_variance:
-        remedy = "only a learned variance is guided: set the former to false"
+        remedy = "only a learned variance can be guided, so set the former to false"
         return Misfit("guidance_variance", True, "variance", diffusion.variance, remedy)
     if diffusion.objective == "flow" and sampling.spaced:
-        remedy = "a flow has no timesteps, so take the former out"
+        remedy = "a flow has no timesteps, so remove the former"
         return Misfit("spacing", sampling.spacing, "objective", diffusion.objective, remedy)
     if diffusion.objective == "gaussian":
         if sampling.count > timesteps:
@@ -222,7 +222,7 @@ def misfit(sampling: Sampling, diffusion: Diffusion, timesteps: int) -> Misfit |
 
 
 def unfit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, timesteps: tuple[str, int]) -> Iterator[str]:
-    """Yield why the section `key` of a training does not sample what another section of it, `source`, trains.
+    """Yield why the sampling section `key` of a training does not fit its section `source`.
 
     `timesteps` are key and value of the length of the noise schedule.
     """

@@ -1,4 +1,4 @@
-"""Which timesteps of a Gaussian noise schedule a solver takes."""
+"""Select the timesteps of a Gaussian noise schedule for a solver."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def timesteps_of(total: int, steps: int | str, spacing: str = "trailing") -> NDA
     if isinstance(steps, str):
         return _sections(total, [int(each) for each in steps.split(",")])[::-1].copy()
     if steps > total:
-        raise ValueError(f"take {total} steps at most")
+        raise ValueError(f"use at most {total} steps")
     if spacing == "linspace":
         return _sections(total, [steps])[::-1].copy()
     if spacing == "leading":
@@ -37,7 +37,7 @@ def _strided(total: int, steps: int) -> NDArray[np.int64]:
         taken = np.arange(0, total, stride)
         if len(taken) == steps:
             return taken
-    raise ValueError(f"no stride takes {steps} of {total} timesteps: choose another number")
+    raise ValueError(f"no stride selects {steps} of {total} timesteps: choose another number")
 
 
 def _sections(total: int, counts: Sequence[int]) -> NDArray[np.int64]:
@@ -47,7 +47,7 @@ def _sections(total: int, counts: Sequence[int]) -> NDArray[np.int64]:
     for number, count in enumerate(counts):
         size = total // len(counts) + (number < total % len(counts))
         if count > size:
-            raise ValueError(f"a section has {size} timesteps, and {count} are asked of it: take fewer")
+            raise ValueError(f"a section has {size} timesteps, but {count} are requested: use fewer")
         stride, place = (size - 1) / (count - 1) if count > 1 else 1.0, 0.0
         for _ in range(count):
             taken.append(begin + round(place))

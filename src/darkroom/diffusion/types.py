@@ -1,7 +1,7 @@
-"""What objectives, denoisers and samplers share: an objective's protocol, and what a network finds in noisy data.
+"""Types shared by objectives, denoisers and samplers: the protocol of an objective, and a network's prediction.
 
-An objective says how data are made noisy, what a network predicts of them, and the loss of that. Time t runs from the
-data, 0, to noise, in units of the objective.
+An objective defines how noise is added to data, what a network predicts, and the loss. Time t runs from the data, 0,
+to noise, in units of the objective.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ Network = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Denoised(NamedTuple):
-    """What a network finds in x_t, float32.
+    """A network's prediction from x_t, float32.
 
     x0: the data, (N, C, ...).
     velocity: dx_t/dt, (N, C, ...), where the objective's time is continuous.
-    variance: what `bound.log_variance` makes log σ² of, (N, C, ...), where the network learns it.
+    variance: the input from which `bound.log_variance` computes log σ², (N, C, ...), where the network learns it.
     """
 
     x0: Tensor
@@ -38,7 +38,7 @@ LogProbability = Callable[[Tensor, Tensor], Tensor]
 
 
 class Objective(Protocol):
-    """What a diffusion network is trained for, and what its output means. Data x are (N, C, ...), times (N,)."""
+    """The training objective of a network, and the meaning of its output. Data x are (N, C, ...), times (N,)."""
 
     @property
     def duration(self) -> float:
@@ -77,7 +77,7 @@ class Objective(Protocol):
         ...
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None = None) -> Denoised:
-        """Return what an output says of x_t."""
+        """Return the prediction that an output at x_t encodes."""
         ...
 
     def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:

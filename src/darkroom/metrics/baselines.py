@@ -1,4 +1,4 @@
-"""What stands beside the scores of some samples: what as many held-out real images of their classes score."""
+"""Baselines of sample scores: the scores of equally many held-out real images of the same classes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,19 +18,19 @@ _OF_NUMBER = ("recall", "coverage")  # how many real images are reached depends 
 def noise_floor(
     reference: Reference, matched: Reference, distribution: Distribution, wanted: Tensor, blocks: int
 ) -> dict[str, float]:
-    """Return what as many held-out real images of the classes of some samples score, and `n`, how many these are.
+    """Return the scores of equally many held-out real images of the samples' classes, and `n`, their number.
 
     Args:
         reference: with the features of held-out images.
-        matched: what the samples are compared with.
-        distribution: of classes that they were asked to have.
+        matched: the reference that the samples are compared with.
+        distribution: of the requested classes.
         wanted: class number of each sample, (N,) int64, -1: none.
         blocks: of the jackknife, at most: see `count_blocks`.
 
     Returns:
-        by every metric that needs features alone, with `n`, which is less than N where there are too few; empty where
-        these are too few for a standard error. Without recall and coverage where there are fewer than samples: real
-        images are then reached by fewer, and the samples would seem better.
+        the scores of every metric that needs features alone, with `n`, which is below N where there are too few images;
+        empty where these are too few for a standard error. With fewer images than samples, recall and coverage are
+        left out: fewer images reach fewer real ones, so the samples would seem better.
     """
     unseen, numbers = reference.unseen_views, reference.unseen_labels
     if unseen is None or numbers is None:
@@ -48,7 +48,7 @@ def noise_floor(
 def notes_on_classes(
     reference: Reference, distribution: Distribution, samples: int, floor: Mapping[str, float], split: str
 ) -> list[str]:
-    """Return what a card says of classes that real images lack, and of a noise floor of fewer images.
+    """Return a card's notes on classes without real images, and on a noise floor of fewer images.
 
     `reference` is as it is stored, `samples` how many there are, `split` that of the held-out images.
     """
@@ -72,7 +72,7 @@ def notes_on_classes(
 
 
 def floor_baselines(by_extractor: Mapping[str, Mapping[str, dict[str, float]]]) -> dict[str, Any]:
-    """Return what a card says of noise floors: scores by split and extractor.
+    """Return a card's entries on noise floors: scores by split and extractor.
 
     The floors are given by extractor, and by the split of the real images that are scored: held_out, train.
     """

@@ -1,4 +1,4 @@
-"""Run a network of images at one compute batch, however they come; what an extractor gives of them."""
+"""Run a network on images at a fixed batch size, however they are grouped; the outputs of extractors."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Images = Tensor | NDArray[np.uint8]
 
 
 def _rebatch(images: Iterable[Images], batch: int) -> Iterator[Tensor]:
-    """Yield the same images in batches of exactly `batch`, and what is left at the end."""
+    """Yield the same images in batches of exactly `batch`, and the remaining ones at the end."""
     held: list[Tensor] = []
     count = 0
     for group in images:
@@ -34,7 +34,7 @@ def _rebatch(images: Iterable[Images], batch: int) -> Iterator[Tensor]:
 def batched(
     function: Callable[[Tensor], Tensor], images: Iterable[Images], batch: int, device: torch.device
 ) -> Iterator[Tensor]:
-    """Yield what `function` makes of the images, float32 on the CPU, always of `batch` at once.
+    """Yield the outputs of `function` for the images, float32 on the CPU, always computed `batch` at once.
 
     The last batch is padded with black images: image i gets the same bits however they are grouped and however many are
     requested.
@@ -49,9 +49,9 @@ def batched(
 
 @dataclass(frozen=True)
 class Views:
-    """Features of N images, and of Inception what else its forward pass gives.
+    """Features of N images, and the other outputs of Inception's forward pass.
 
-    pool: (N, D) float32, what distances are taken in.
+    pool: (N, D) float32, the features in which distances are measured.
     spatial: (N, 2023) float32, 17 x 17 places of 7 channels, those of sFID (Nash et al., 2021, arXiv 2103.03841); None:
         of another network than Inception.
     logits: (N, 1008) float32, those of the Inception Score; None: of another network.
@@ -83,6 +83,6 @@ class Views:
         parts = list(zip(*(each.parts for each in views), strict=True))
         if not parts:
             raise DarkroomError(
-                "there is no image to take features of: check that the split or the samples are not empty."
+                "there are no images to extract features from: check that the split or the samples are not empty."
             )
         return Views(*(None if of_all[0] is None else torch.cat(of_all) for of_all in parts))  # type: ignore[arg-type]

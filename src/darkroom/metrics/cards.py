@@ -83,5 +83,5 @@ LIBRARIES = ("numpy", "torch", "torch-fidelity", "torchmetrics")
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of what computes scores. The build behind a `+` (cpu, cu130) names a device: left out."""
+    """Return the versions of the packages that compute scores, without the build after a `+` (cpu, cu130)."""
     return {name: version(name).partition("+")[0] for name in LIBRARIES}

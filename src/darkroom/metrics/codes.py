@@ -1,4 +1,4 @@
-"""How a discrete tokenizer uses its codebook, and what its codes cost, from how often each code occurs."""
+"""Codebook usage of a discrete tokenizer, and the bits that its codes take, from the counts of the codes."""
 
 from collections.abc import Iterable
 
@@ -11,21 +11,21 @@ Counts = NDArray[np.int64]
 
 
 def code_counts(batches: Iterable[NDArray[np.int64]], size: int) -> Counts:
-    """Return how often each of `size` codes occurs in batches of codes of any shape, int64 (size,).
+    """Count each of `size` codes in batches of codes of any shape; return int64 (size,).
 
     Raises:
-        DarkroomError: there is no code, or one that the codebook has not.
+        DarkroomError: there are no codes, or a code is not in the codebook.
     """
     counts = np.zeros(size, dtype=np.int64)
     for codes in batches:
         if codes.size and not 0 <= codes.min() <= codes.max() < size:
             raise DarkroomError(
-                f"the tokenizer gives the codes {codes.min()} to {codes.max()}, and its codebook has {size}, from 0 "
-                "on: it is broken, train it again."
+                f"the tokenizer returned codes from {codes.min()} to {codes.max()}, but its codebook has {size} codes, "
+                "from 0 on: train the tokenizer again."
             )
         counts += np.bincount(codes.reshape(-1), minlength=size)
     if not counts.any():
-        raise DarkroomError("there is no code to count: check that the split is not empty.")
+        raise DarkroomError("there are no codes to count: check that the split is not empty.")
     return counts
 
 
@@ -36,10 +36,10 @@ def entropy(counts: Counts) -> float:
 
 
 def usage_scores(counts: Counts) -> dict[str, float]:
-    """Return how much of a codebook is used, of K codes.
+    """Return usage scores of a codebook of K codes.
 
-    `codebook_usage`: fraction of the codes that occur; `codebook_perplexity`: 2^H, as many equally frequent codes have
-    the same entropy, 1 to K; `dead_codes`: codes that never occur.
+    `codebook_usage`: fraction of the codes that occur; `codebook_perplexity`: 2^H, the number of equally frequent codes
+    with the same entropy, 1 to K; `dead_codes`: number of codes that never occur.
     """
     used = int((counts > 0).sum())
     return {
@@ -50,7 +50,7 @@ def usage_scores(counts: Counts) -> dict[str, float]:
 
 
 def code_scores(train: Counts, scored: Counts, places: int, pixels: int) -> dict[str, float]:
-    """Return the scores of a codebook of K codes, from how often each occurs, (K,), in the train and the scored split.
+    """Return the scores of a codebook of K codes, from their counts, (K,), in the train and the scored split.
 
     `places` are the codes, `pixels` the pixels of an image.
 
@@ -68,7 +68,7 @@ def code_scores(train: Counts, scored: Counts, places: int, pixels: int) -> dict
 
 
 def histogram(train: Counts | None, scored: Counts | None) -> str:
-    """Return how often each code occurs as a table of tabs, the most frequent one in the train split first.
+    """Return the counts of the codes as tab-separated text, the most frequent code of the train split first.
 
     Its columns are rank, code, train, scored; it has no rows where a tokenizer has no codes (None).
     """

@@ -38,8 +38,8 @@ def covariance_root(cov: Tensor) -> Tensor:
 def _require_length(found: int, wanted: int) -> None:
     if found != wanted:
         raise DarkroomError(
-            f"features of length {found} do not compare with a reference of length {wanted}: "
-            "both must come from one extractor; run reference_stats again (`dvc repro`)."
+            f"features of length {found} cannot be compared with a reference of length {wanted}: "
+            "both must come from the same extractor; run reference_stats again (`dvc repro`)."
         )
 
 
@@ -102,7 +102,7 @@ def frechet_of_two(features: Tensor, others: Tensor) -> float:
 
 
 def few_jackknife(reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> Jackknife:
-    """Return what `frechet_jackknife` does, in the small form, of features (N, D) in blocks (N,) int64.
+    """Return the result of `frechet_jackknife`, in the small form, for features (N, D) in blocks (N,) int64.
 
     The product with the root, (N, D), is made once: a distance without a block costs its singular values alone.
     """
@@ -133,7 +133,7 @@ def jackknifed(reference: Moments, root: Tensor, features: Tensor, block: Tensor
 
 
 def frechet_scores(name: str, reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> dict[str, float]:
-    """Return what `jackknifed` does under the names of a metrics file: NAME, NAME_debiased, NAME_se."""
+    """Return the result of `jackknifed` under the names of a metrics file: NAME, NAME_debiased, NAME_se."""
     found = jackknifed(reference, root, features, block)
     debiased = {} if found.debiased is None else {f"{name}_debiased": found.debiased}
     return {name: found.value, **debiased, **found.named(name)}

@@ -93,7 +93,7 @@ def ms_ssim(images: Tensor, others: Tensor) -> Tensor:
     _check(images, others)
     if min(images.shape[2:]) < SMALLEST:
         raise DarkroomError(
-            f"MS-SSIM needs images of {SMALLEST} pixels a side at least, not {tuple(images.shape[2:])}."
+            f"MS-SSIM needs images of at least {SMALLEST} pixels a side, not {tuple(images.shape[2:])}."
         )
     x, y = images.double(), others.double()
     product = torch.ones(images.shape[:2], dtype=torch.float64, device=images.device)
@@ -110,7 +110,7 @@ BASIC: Mapping[str, Measure] = {"psnr": psnr, "ssim": ssim}
 def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, Measure] = BASIC) -> dict[str, float]:
     """Return each measure as the mean over all images of batches of (images, reconstructions).
 
-    Beside each its standard error over the images, `psnr_se` and so on.
+    Each comes with its standard error over the images, `psnr_se` and so on.
 
     Raises:
         DarkroomError: there is no image.
@@ -120,7 +120,7 @@ def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, 
         for name, measure in measures.items():
             each[name] += measure(images, others).tolist()
     if not all(each.values()):
-        raise DarkroomError("there is no image to compare: check that the split is not empty.")
+        raise DarkroomError("there are no images to compare: check that the split is not empty.")
     return {key: value for name, values in each.items() for key, value in mean_and_error(name, values).items()}
 
 

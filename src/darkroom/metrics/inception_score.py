@@ -1,4 +1,4 @@
-"""Inception Score: how surely each image is of one class, and how many classes there are.
+"""Inception Score: how confidently each image is classified, and how many classes occur.
 
 IS = exp( 1/N Σᵢ KL(pᵢ | m) ),   pᵢ = softmax(logits of image i),   m = 1/N Σᵢ pᵢ
 
@@ -73,7 +73,7 @@ class InceptionScore:
 
 
 def inception_scores(logits: Tensor, blocks: int) -> dict[str, float]:
-    """Return `inception_score` of logits (N, C) and its standard error over blocks that are drawn."""
+    """Return `inception_score` of logits (N, C) and its standard error over random blocks."""
     sums = InceptionScore(logits.shape[1], count_blocks(len(logits), blocks))
     sums.update(logits, assign_blocks(len(logits), blocks))
     return sums.compute().named("inception_score")

@@ -107,8 +107,8 @@ def kernel_jackknife(
     """
     if reference.shape[1] != features.shape[1]:
         raise DarkroomError(
-            f"features of length {features.shape[1]} do not compare with a reference of length {reference.shape[1]}: "
-            "both must come from one extractor; run reference_stats again (`dvc repro`)."
+            f"features of length {features.shape[1]} cannot be compared with a reference of length "
+            f"{reference.shape[1]}: both must come from the same extractor; run reference_stats again (`dvc repro`)."
         )
     rows = [(block == index).nonzero()[:, 0] for index in range(int(block.max()) + 1)]
     sizes = torch.tensor([len(part) for part in rows], dtype=torch.float64)

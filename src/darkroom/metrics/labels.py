@@ -1,4 +1,4 @@
-"""Whether a generated image shows a class, and the one requested, for a classifier of real images. Loads no torch."""
+"""Label scores: whether a classifier of real images finds the requested class in generated ones. Loads no torch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LITTLE = 0.8  # accuracy on held-out real images below which label scores say li
 
 
 def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
-    """Return what a card says of its label scores: of an evaluator that is worth little."""
+    """Return a card's notes on its label scores: on an unreliable evaluator."""
     found, notes = baselines.get("label_accuracy"), []
     if "label_accuracy" not in scores or found is None:
         return []
@@ -109,10 +109,10 @@ def _logits(classifier: Any, features: Tensor) -> Tensor:
 
 
 def class_scores(classifier: Any, features: Tensor) -> dict[str, float]:
-    """Return how surely images are of a class, and whether any class is left out, from features (N, D) float32.
+    """Return the confidence of the classification, and the fraction of the rarest class, from features (N, D) float32.
 
     `confident`: the fraction of images whose most likely class has a probability of at least `SURE`; `rarest_class`:
-    the fraction of the images that are taken for the class which the fewest are taken for.
+    the fraction of the images that are assigned to the class with the fewest images.
     """
     best = _logits(classifier, features).double().softmax(dim=1)
     counts = best.argmax(dim=1).bincount(minlength=best.shape[1]).double()
@@ -137,7 +137,7 @@ def label_accuracy(classifier: Any, features: Tensor, labels: Sequence[str | Non
 
 
 def recognition(classifier: Any, known: Sequence[str], features: Tensor, labels: Sequence[str | None]) -> Any:
-    """Return how many real images the evaluator of labels recognises, JSON values, from its features (N, D) float32.
+    """Return the accuracy of the evaluator of labels on real images, JSON values, from its features (N, D) float32.
 
     `known` are its classes, in the order of its logits; `labels` those of the images, of which None and others are left
     out.
@@ -167,14 +167,14 @@ def recognition(classifier: Any, known: Sequence[str], features: Tensor, labels:
 
 
 def label_baselines(by_class: Mapping[str, Mapping[str, float]], labels: Sequence[str]) -> dict[str, Any]:
-    """Return what stands beside the label accuracy of some samples, JSON values.
+    """Return the baselines of the label accuracy of samples, JSON values.
 
     Σ_c p_c a_c is what held-out real images of the same classes get, p_c the fraction of class c among the samples and
     a_c the evaluator's accuracy on real images of it; max_c p_c is what a constant answer gets.
 
     Args:
         by_class: of `recognition`.
-        labels: the class that each sample was asked to show.
+        labels: the requested class of each sample.
 
     Returns:
         `held_out`, Σ p a, `held_out_se`, its standard error, and `held_out_confident`; `constant`, max p;

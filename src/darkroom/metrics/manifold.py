@@ -2,8 +2,8 @@
 
 A set is widened to the balls around its features that reach to their k-th neighbours in the set, B_k(x).
 
-precision = share of samples in some B₃(real),   recall = share of real images in some B₃(sample)
-density = 1/k of the mean number of B₅(real) that a sample lies in,   coverage = share of B₅(real) with a sample in it
+precision = fraction of samples in some B₃(real),   recall = fraction of real images in some B₃(sample)
+density = 1/k of the mean number of B₅(real) that a sample lies in,   coverage = fraction of B₅(real) with a sample
 
 Source: Kynkäänniemi et al., "Improved precision and recall metric for assessing generative models", 2019, arXiv
 1904.06991, k = 3; Naeem et al., "Reliable fidelity and diversity metrics for generative models", 2020, arXiv
@@ -11,7 +11,7 @@ Source: Kynkäänniemi et al., "Improved precision and recall metric for assessi
 They depend on the numbers of both sets: compare at equal ones.
 
 Distances between features are taken tile by tile. Memory: a tile is (1,024, 8,192) float64, 64 MB, whatever the number
-of images; beside it both sets in float64, 8 N D bytes (820 MB of 50,000 images of 2,048 features). Time: 2 N M D
+of images, plus both sets in float64, 8 N D bytes (820 MB of 50,000 images of 2,048 features). Time: 2 N M D
 operations a pass.
 """
 
@@ -80,8 +80,8 @@ def centred(features: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """
     if features.shape[1] != other.shape[1]:
         raise DarkroomError(
-            f"features of length {other.shape[1]} do not compare with features of length {features.shape[1]}: both "
-            "must come from one extractor."
+            f"features of length {other.shape[1]} cannot be compared with features of length {features.shape[1]}: "
+            "both must come from the same extractor."
         )
     for rows in (features, other):
         require_finite(rows)
@@ -110,7 +110,7 @@ def nearest(rows: Tensor, columns: Tensor, k: int, same: bool = False) -> tuple[
         DarkroomError: too few columns.
     """
     if len(columns) < k + same:
-        raise DarkroomError(f"{k} nearest neighbours are wanted among {len(columns) - same} images: give more images.")
+        raise DarkroomError(f"{len(columns) - same} images are too few to find {k} nearest neighbours: use more.")
     best = torch.full((len(rows), k), torch.inf, dtype=torch.float64)
     which = torch.zeros(len(rows), k, dtype=torch.int64)
     for across, down, squares in tiles(rows, columns):

@@ -1,7 +1,7 @@
-"""The same distribution of classes on both sides of a comparison.
+"""Match the distribution of classes on both sides of a comparison.
 
-A reference is weighted to the classes that were asked of a generator: image i of class c has the weight
-w_i = p_c / n_c, p_c the fraction of c that was asked, n_c the images of c. Then Σ w = 1, and
+A reference is weighted to the classes that were requested from a generator: image i of class c has the weight
+w_i = p_c / n_c, p_c the requested fraction of c, n_c the images of c. Then Σ w = 1, and
 
     μ = Σ w x        S = (Σ w x xᵀ - μ μᵀ) / (1 - Σ w²)        MMD's real-real term = Σ_{i≠j} w_i w_j k_ij / (1 - Σ w²)
 
@@ -82,7 +82,7 @@ def kept_rows(total: int, most: int, numbers: Tensor | None) -> list[int]:
 
 
 def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many of the same class stand before each, (N,)."""
+    """Return the number of earlier images of the same class, (N,)."""
     by_class = np.argsort(numbers, kind="stable")
     _, firsts, counts = np.unique(numbers[by_class], return_index=True, return_counts=True)
     rank = np.empty(len(numbers), dtype=np.int64)
@@ -91,7 +91,7 @@ def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> tuple[list[int], bool]:
-    """Return drawn rows of real images that are as many as the samples and of their classes, or as many as there are.
+    """Draw rows of real images, as many as the samples and of the same classes, or fewer where too few exist.
 
     Where a class has too few images, all are fewer alike; by frequency they are then any drawn ones, whose classes have
     the same distribution, and how many there are of each is chance. Where a sample has no class, any drawn images.
@@ -99,7 +99,7 @@ def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> t
     Args:
         numbers: class of each real image, (H,) int64, -1: none.
         wanted: class of each sample, (N,) int64, -1: none.
-        distribution: that the samples were asked to have.
+        distribution: the requested one.
 
     Returns:
         the rows, and whether their classes are those of the samples, and not chance.

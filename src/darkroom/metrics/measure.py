@@ -1,4 +1,4 @@
-"""How images are scored: what a metric is, what it sees, and `measure`, which takes any of them. Loads no torch."""
+"""Scoring of images: the protocol of a metric, its inputs, and `measure`, which runs metrics. Loads no torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Samples:
     images: yields the images in batches, uint8 (n, C, H, W); its argument names the work on the progress line.
     classifier: the in-domain extractor; `classifier.logits(features)` are those of `classes`.
     labels: the class that each image was requested to show; None for an image of no class.
-    recognised: how many held-out real images of each class the classifier recognises: `by_class` of `recognition`.
+    recognised: the classifier's accuracy on held-out real images of each class: `by_class` of `recognition`.
     device: where networks run.
     """
 
@@ -57,7 +57,7 @@ class Samples:
 
     @property
     def features(self) -> Tensor:
-        """The features that distances are taken in, (N, D) float32."""
+        """The features in which distances are measured, (N, D) float32."""
         return self.seen.pool.cpu()
 
     @cached_property
@@ -70,7 +70,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Scores, and what the card says of them under these names."""
+    """Scores, and the card's entries for them."""
 
     scores: dict[str, float] = field(default_factory=dict)
     protocol: dict[str, Any] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Metric(Protocol):
 
     @property
     def needs(self) -> Sequence[str]:
-        """What it is left out without: see `available`."""
+        """The inputs that it needs, without which it is left out: see `available`."""
         ...
 
     def measure(self, samples: Samples, reference: Any, /) -> Mapping[str, float] | Measurement:
@@ -109,7 +109,7 @@ class Metric(Protocol):
 
 
 def available(samples: Samples, reference: Reference | None) -> set[str]:
-    """Return what is known of samples and reference: the names that `Metric.needs` may hold.
+    """Return the available inputs, as the names that `Metric.needs` may hold.
 
     statistics: mean and covariance of the reference; real: the features of its images; spatial: those of sFID, of both
     sides; logits: Inception's, of the samples; images: the samples' pixels; classifier: the in-domain extractor.

@@ -1,12 +1,12 @@
 """Memorisation: whether generated images lie nearer to training images than held-out real ones do.
 
-- The share of images with d1 / d2 < 1/3, d1 and d2 the distances to the nearest and to the second nearest training
+- The fraction of images with d1 / d2 < 1/3, d1 and d2 the distances to the nearest and to the second nearest training
   image: Yoon et al., "Diffusion probabilistic models generalize when they fail to memorize", 2023; Gu et al., "On
   memorization in diffusion models", 2023 (arXiv 2310.02664).
 - C_T: Meehan et al., "A non-parametric test to detect data-copying in generative models", 2020, with one cell.
 - The gap of a distance: against training images minus against as many held-out ones.
 
-None of them finds all copies, and each has a value that held-out real images get, which stands beside it.
+None of them finds all copies. Each is reported together with its value for held-out real images.
 The training images are read once, in batches; memory does not grow with their number. Time, measured on one core with
 32 x 32 x 3 images and the in-domain extractor, is stated in docs/scores.md.
 """
@@ -33,9 +33,9 @@ Features = Callable[[Tensor], Tensor]  # from uint8 images (n, C, H, W) to featu
 class Space:
     """How images are compared.
 
-    queries: the images whose neighbours are wanted, (V, n, D).
+    queries: the images whose neighbours are searched for, (V, n, D).
     vectors: from training images, uint8, to what is compared with the queries, (m, D).
-    finer: the same for what was found, where that is compared once more; None: `vectors`.
+    finer: the same for the candidates, where these are compared again; None: `vectors`.
     views: from a slice of the images to what `finer` is compared with, (V', g, D'); None: the queries.
     """
 
@@ -47,7 +47,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Near:
-    """Some images of a set and what is nearest to them among the training images.
+    """Some images of a set and their nearest training images.
 
     rows: of the images in their set.
     found: in each space, in the order of `rows`.
@@ -63,13 +63,13 @@ class Near:
 
 @dataclass(frozen=True)
 class Panel:
-    """What was measured.
+    """The measured scores and the nearest images.
 
     scores: `copies_SPACE`, `ct_SPACE` and, where asked for and possible, `fd_gap` and `kid_gap`, with their errors.
     floor: the same of held-out images as if they had been generated; of `ct` and gaps, of one half against the other.
     nearer: in each space, in which fraction of pairs a generated image lies nearer to the train split than a held-out
         one.
-    made, held_out: the images and what is nearest to them.
+    made, held_out: the images and their nearest training images.
     """
 
     scores: dict[str, float]
@@ -101,11 +101,11 @@ def memorisation(
     device: torch.device,
     progress: Callable[[Iterator[Tensor]], Iterator[Tensor]] = lambda batches: batches,
 ) -> Panel:
-    """Return the panel.
+    """Measure memorisation.
 
     Args:
-        made: generated images and the rows that are looked at, in random order.
-        held_out: real images that no training saw, likewise.
+        made: generated images and the rows to examine, in random order.
+        held_out: the same of real images that were not trained on.
         train: all training images.
         train_rows: those with which the gaps are measured, at random, of the classes of the held-out ones.
         features: those of the in-domain extractor.
@@ -121,8 +121,8 @@ def memorisation(
     sets = (made, held_out)
     if not made[1] or len(held_out[1]) < 2:
         raise DarkroomError(
-            f"copies cannot be looked for with {len(made[1])} generated and {len(held_out[1])} held-out images: 1 and "
-            "2 are needed."
+            f"cannot search for copies with {len(made[1])} generated and {len(held_out[1])} held-out images: at least "
+            "1 and 2 are needed."
         )
     real = slice(len(made[1]), None)
     pixels = torch.cat([_stacked(reduced, _batches(*each, batch)) for each in sets])
@@ -175,7 +175,7 @@ RATIO = 1 / 3  # d1 / d2 below which an image counts as a copy
 
 
 def copied(found: Found, space: str) -> dict[str, float]:
-    """Return `copies_SPACE`, the share of images with d1 / d2 below 1/3, and its standard error."""
+    """Return `copies_SPACE`, the fraction of images with d1 / d2 below 1/3, and its standard error."""
     share = (found.ratio < RATIO).double().mean().item()
     return share_and_error(f"copies_{space}", share, len(found.nearest))
 
@@ -227,9 +227,9 @@ def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str
         DarkroomError: the references differ in size, or there are fewer than two images a block.
     """
     if len(train) != len(held_out):
-        raise DarkroomError(f"{len(train)} training images and {len(held_out)} held-out ones give no gap without bias.")
+        raise DarkroomError(f"a gap needs as many training as held-out images, not {len(train)} and {len(held_out)}.")
     if min(len(made), len(train)) < 2 * blocks:
-        raise DarkroomError(f"{len(made)} images and {len(train)} others are too few for {blocks} blocks of a gap.")
+        raise DarkroomError(f"{len(made)} and {len(train)} images are too few for {blocks} blocks of a gap: use more.")
     found: dict[str, float] = {}
     for name, distance in {"fd_gap": frechet_between, "kid_gap": _kernel}.items():
         whole = [made, train, held_out]

@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 
 
 def require_finite(values: Tensor, what: str = "features") -> None:
-    """Check what a network made of images.
+    """Check the outputs of a network.
 
     Raises:
         DarkroomError: a value is not finite.
@@ -34,7 +34,7 @@ class Moments:
 
 
 def moments(count: int, total: Tensor, outer: Tensor) -> Moments:
-    """Return the moments of n >= 2 samples that sums give: μ = Σx / n,  S = (Σxxᵀ - n μμᵀ) / (n - 1).
+    """Return the moments of n >= 2 samples from their sums: μ = Σx / n,  S = (Σxxᵀ - n μμᵀ) / (n - 1).
 
     From n, Σx (D,) and Σxxᵀ (D, D), float64, which are not modified.
 
@@ -66,7 +66,7 @@ class BlockSums:
         """Return the moments of the samples outside one block.
 
         Raises:
-            DarkroomError: the block is empty, or fewer than 2 samples stay.
+            DarkroomError: the block is empty, or fewer than 2 samples remain.
         """
         count = int(self.count[block])
         if count == 0:

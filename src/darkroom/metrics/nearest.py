@@ -4,7 +4,7 @@ Vectors are pixels, or an extractor's features; distances are Euclidean. The str
 float32, which keeps the `CANDIDATES` nearest of each image; these are compared again in float64, and sorted. Memory:
 the V views of n images, V n D float32, a block of 1,024 training vectors, and some matrices (n, 1024): of 2,000 images
 of 32 x 32 x 3 with their mirror images 100 MB, moved as well 130 MB, whether there are 1,000 training images or
-1,000,000; beside it 4 u D bytes of the u candidates, at most 6 n.
+1,000,000; plus 4 u D bytes for the u candidates, at most 6 n.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _GROUP = 64  # images whose candidates are compared at once
 def reduced(images: Tensor, most: int = SIZE) -> Tensor:
     """Return uint8 images (N, C, H, W) as float32 (N, C, h, w) in [0, 1], by area at most `most` pixels a side.
 
-    Colours of RGBA are multiplied by alpha: what cannot be seen does not count.
+    Colours of RGBA are multiplied by alpha, so that invisible ones do not count.
     """
     pixels = images.float() / 255
     if images.shape[1] == 4:
@@ -42,7 +42,7 @@ def shrunk(pixels: Tensor, most: int) -> Tensor:
 
 
 def _reach(pixels: Tensor) -> int:
-    """Return by how many pixels an image is moved: a sixteenth of its side, at least 1."""
+    """Return the shift of an image in pixels: a sixteenth of its side, at least 1."""
     return max(1, pixels.shape[2] // COARSE)
 
 
@@ -53,7 +53,7 @@ def middle(pixels: Tensor) -> Tensor:
 
 
 def moved(pixels: Tensor) -> Tensor:
-    """Return what `middle` returns of images moved in each direction by up to a sixteenth of their side, (V, N, D).
+    """Return `middle` of images shifted in each direction by up to a sixteenth of their side, (V, N, D).
 
     They are windows, so an image that was moved meets its original whole, whatever moved in at its border.
     """
@@ -91,14 +91,14 @@ class Found:
 
 
 class Nearest:
-    """Looks for the nearest training images of some images while they pass by.
+    """Finds the nearest training images of some images in a stream of training images.
 
     Call `update` with all training vectors, in order and in groups of any size; then `candidates`, and `settle` with
     their vectors.
     """
 
     def __init__(self, queries: Tensor, device: torch.device | None = None) -> None:
-        """Begin.
+        """Start the search.
 
         Args:
             queries: vectors of n images in V views, (V, n, D) float32, say as they are and mirrored: the distance of an
@@ -117,15 +117,15 @@ class Nearest:
         self._seen = 0
 
     def update(self, vectors: Tensor) -> None:
-        """Take the next training vectors, (m, D) float32.
+        """Add the next training vectors, (m, D) float32.
 
         Raises:
             DarkroomError: another number of values than the images have.
         """
         if vectors.shape[1] != self._queries.shape[2]:
             raise DarkroomError(
-                f"training images of {vectors.shape[1]} values do not compare with images of "
-                f"{self._queries.shape[2]}: both must have one size and one number of channels."
+                f"training images of {vectors.shape[1]} values cannot be compared with images of "
+                f"{self._queries.shape[2]}: both must have the same size and number of channels."
             )
         self._held.append(vectors)
         if sum(map(len, self._held)) >= _ROWS:
@@ -151,15 +151,15 @@ class Nearest:
         """The rows of the training images that may be nearest to any image, (u,) int64, ascending.
 
         Raises:
-            DarkroomError: no training image passed by.
+            DarkroomError: no training images were added.
         """
         self._compare()
         if not self._seen:
-            raise DarkroomError("no training image came to look for copies in: the train split is empty.")
+            raise DarkroomError("there are no training images to search for copies: the train split is empty.")
         return self._rows.unique().cpu()
 
     def settle(self, vectors: Tensor, real: slice, views: Callable[[slice], Tensor] | None = None) -> Found:
-        """Return what is nearest, from the vectors of `candidates`, (u, D) float32, in their order.
+        """Return the nearest images, from the vectors of `candidates`, (u, D) float32, in their order.
 
         The second nearest image is the nearest candidate that lies at least `NEAR_DUPLICATE` of a scale from the
         nearest one. Otherwise an image that the train split holds twice, once more as another file, hides its copies:

@@ -1,4 +1,4 @@
-"""The scores of images beside originals and captions, of CLIP and a prior, of codes and latents, by name; no torch."""
+"""Scores by name: images against originals and captions, CLIP and the prior, codes and latents. Loads no torch."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a score compares with: statistics and features of real images, seen through one extractor."""
+"""The reference of a score: statistics and features of real images from one extractor."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -79,7 +79,7 @@ class Reference:
 
     @property
     def unseen_views(self) -> Views | None:
-        """Return what is known of the held-out images, in the order of `unseen_labels`; None: there are none."""
+        """Return the features of the held-out images, in the order of `unseen_labels`; None: there are none."""
         if self.unseen is None:
             return None
         return Views(self.unseen, None if self.spatial is None else self.spatial.unseen, self.unseen_logits)
@@ -102,7 +102,7 @@ class Reference:
             return self
         if not len(self.labels) or not shares_of(distribution, self.classes, self.counts).isfinite().all():
             raise DarkroomError(
-                f"the reference ({self.n:,} images) holds no image of a class that the samples were asked to show: "
+                f"the reference ({self.n:,} images) has no images of the classes requested from the samples: "
                 "sample by frequency (`sample_generator.common.labels`), or choose another `reference_stats.split`."
             )
         kept = count_classes(self.labels, len(self.classes))
@@ -155,7 +155,7 @@ class Reference:
         path, of_spatial = folder / _file(extractor), spatial_name(extractor)
         if not path.is_file():
             raise ArtifactError(
-                f"{path} is missing: name `{extractor}` under `reference_stats.extractors` in params.yaml, "
+                f"{path} is missing: add `{extractor}` to `reference_stats.extractors` in params.yaml, "
                 "and run reference_stats (`dvc repro`)."
             )
         try:
@@ -180,7 +180,7 @@ class Reference:
             raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {folder}`.") from error
         if sha256 is not None and made_with != sha256:
             raise ArtifactError(
-                f"{path} was made with weights {made_with[:12]}…, and {extractor} now has {sha256[:12]}…: "
+                f"{path} was made with weights {made_with[:12]}…, but {extractor} now has {sha256[:12]}…: "
                 "run reference_stats again (`dvc repro`)."
             )
         return reference
@@ -195,7 +195,7 @@ def _file(extractor: str) -> str:
 
 
 def spatial_name(extractor: str) -> str:
-    """Return what the reference in the features of sFID is called, beside the extractor's own."""
+    """Return the name of the reference in the features of sFID."""
     return f"{extractor}_spatial"
 
 
@@ -310,7 +310,7 @@ def build_reference(
             spatial.update(seen.spatial)
     if pool is None or pool.seen != total:
         found = 0 if pool is None else pool.seen
-        raise DarkroomError(f"{found} images came for the reference, and {total} were announced by the index.")
+        raise DarkroomError(f"the reference received {found} images, but the index lists {total}.")
     of_spatial = None if spatial is None else spatial.reference(spatial_name(extractor), sha256, kernel=False)
     return replace(pool.reference(extractor, sha256), spatial=of_spatial)
 

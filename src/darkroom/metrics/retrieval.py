@@ -1,4 +1,4 @@
-"""Scores of embeddings of images and texts: which text an image finds, which images a text, and which class.
+"""Scores of embeddings of images and texts: retrieval in both directions, and zero-shot classification.
 
 Radford et al., "Learning transferable visual models from natural language supervision", 2021, arXiv 2103.00020,
 section 3.1; recall among texts that differ, since equal ones cannot be told apart.
@@ -19,7 +19,7 @@ _TIE = 1e-12
 def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]:
     """Return `image_to_text_r1`, `_r5`, `text_to_image_r1`, `_r5` and their standard errors.
 
-    Another that is just as near counts as nearer: embeddings that are all the same find nothing. From embeddings of
+    A tie counts as nearer, so constant embeddings find nothing. From embeddings of
     length 1 of images, (N, D), and of captions that differ, (U, D), and the place of each image's caption among them,
     (N,); each stands there at least once.
     """
@@ -44,7 +44,7 @@ def _blocks(rows: Tensor) -> range:
 
 
 def _nearer(images: Tensor, texts: Tensor, captions: Tensor) -> Tensor:
-    """Return of how many other texts each image is at least as near as to its own, (n,)."""
+    """Return the number of other texts that are at least as near to each image as its own, (n,)."""
     cosines = images @ texts.T
     own = cosines.gather(1, captions[:, None])
     return (cosines >= own - _TIE).sum(dim=1) - 1

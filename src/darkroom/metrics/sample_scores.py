@@ -282,7 +282,7 @@ _LISTED = 5  # names in a sentence
 
 
 def held_out_names(distances: Mapping[str, float]) -> dict[str, float]:
-    """Return distances under the names that they have from held-out images: `fd_held_out`, `fd_held_out_se`."""
+    """Return distances from held-out images under their names: `fd_held_out`, `fd_held_out_se`."""
     found = {}
     for name, value in distances.items():
         first, _, rest = name.partition("_")
@@ -291,6 +291,6 @@ def held_out_names(distances: Mapping[str, float]) -> dict[str, float]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names for a sentence, those of many classes not all."""
+    """Return names for a sentence; a long list is shortened."""
     more = len(names) - _LISTED
     return f"{', '.join(names[:_LISTED])} and {more:,} more" if more > 0 else ", ".join(names)

@@ -1,4 +1,4 @@
-"""What is known of a score by its name. Loads no torch."""
+"""The description of a score. Loads no torch."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ TOO_FEW = "too few images ({:,.0f})"  # in place of a standard error
 
 
 def count_blocks(samples: int, blocks: int) -> int:
-    """Return into how many blocks samples are divided: fewer where there are fewer than two samples a block.
+    """Return the number of blocks that samples are divided into: fewer where there are fewer than two samples a block.
 
     1 where these would be too few for a standard error: fewer than `FEWEST`, and than `blocks`.
     """
@@ -18,10 +18,10 @@ def count_blocks(samples: int, blocks: int) -> int:
 
 @dataclass(frozen=True)
 class Score:
-    """A number in a metrics file: what cards, tables and the page say of it.
+    """A number in a metrics file, with its description in cards, tables and the page.
 
     name: in metrics/*.json; its standard error is NAME_se.
-    meaning: what it says to a reader of the page, and which way is better.
+    meaning: its meaning for a reader of the page, and which direction is better.
     group: the part of the page that it stands in.
     formula: for its card; empty where it stands in no card.
     error: the formula of its standard error; empty where it has none of its own.

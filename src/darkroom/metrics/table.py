@@ -1,8 +1,8 @@
 """Every score by its name, with its formula, its meaning and its direction. Loads no torch.
 
-A new metric is a file beside this one with a class (`Metric` in `measure.py`) and its name in `FEATURE_METRICS` or
-`SAMPLE_METRICS`: stages and `darkroom score` measure it, and cards, `darkroom scores`, `darkroom compare` and the page
-know it from here.
+To add a metric, write a class in a file beside this one (`Metric` in `measure.py`) and list it in `FEATURE_METRICS` or
+`SAMPLE_METRICS`: stages and `darkroom score` then measure it, and cards, `darkroom scores`, `darkroom compare` and the
+page include it.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ SAMPLE_METRICS: tuple[Metric, ...] = (
 
 
 def metrics_of(extractor: str) -> tuple[Metric, ...]:
-    """Return what the stages measure in the features of an extractor."""
+    """Return the metrics that stages measure in the features of an extractor."""
     return (*FEATURE_METRICS, *(SAMPLE_METRICS if extractor == "in_domain" else ()))
 
 

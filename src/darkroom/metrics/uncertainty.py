@@ -23,7 +23,7 @@ _SEED = 0  # of the blocks
 class Jackknife:
     """A score of all samples, the same without its bias of order 1/N, and the standard error of both.
 
-    Of one block, which is what too few samples are, the last two are None.
+    With a single block, which is what too few samples have, the last two are None.
     """
 
     value: float
@@ -36,7 +36,7 @@ class Jackknife:
 
 
 def left_out(blocks: int) -> range:
-    """Return the blocks that are left out in turn: none of a single one, outside of which no sample is."""
+    """Return the blocks that are left out in turn; a single block is not left out."""
     return range(blocks if blocks > 1 else 0)
 
 
@@ -44,7 +44,7 @@ def jackknife(value: float, without: Sequence[float]) -> Jackknife:
     """Return the jackknife of a score θ of all samples and its B values θ_b, each with one block left out.
 
     debiased = B θ - (B - 1) mean(θ_b);  se = sqrt((B - 1) / B · Σ_b (θ_b - mean(θ_b))²). Blocks are equally large, or
-    differ by one sample. Of a single block, of which none is left out, the score alone is known.
+    differ by one sample. With a single block, only the score is known.
     """
     blocks = len(without)
     if not blocks:

@@ -1,1 +1,1 @@
-"""The models, a room each: settings (without torch), network, recipe, and what it alone needs."""
+"""The models, one package each: settings (without torch), network, recipe, and their own helpers."""

@@ -16,7 +16,7 @@ def to_rgb(images: Tensor) -> Tensor:
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
         raise DarkroomError(
-            f"a network of RGB takes uint8 images of 1, 3 or 4 channels, not {images.dtype} {tuple(images.shape)}."
+            f"an RGB network needs uint8 images with 1, 3 or 4 channels, not {images.dtype} {tuple(images.shape)}."
         )
     if images.shape[1] == 1:
         return images.expand(-1, 3, -1, -1)

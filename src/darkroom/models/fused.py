@@ -1,4 +1,4 @@
-"""Layers that are several in one."""
+"""Fused layers."""
 
 from typing import TypeVar
 
@@ -8,9 +8,9 @@ _Layer = TypeVar("_Layer", bound=nn.Module)
 
 
 def fused(layer: _Layer, chunks: int) -> _Layer:
-    """Return a layer whose outputs are those of `chunks` layers, one after the other: queries, keys and values, say.
+    """Mark a layer whose outputs are those of `chunks` layers, concatenated: for example queries, keys and values.
 
-    The mark changes nothing of the layer. Muon may orthogonalise the parts apart (`training.muon_chunks`).
+    The mark does not change the layer. Muon may orthogonalise the parts separately (`training.muon_chunks`).
     """
     layer.chunks = chunks  # type: ignore[assignment]
     return layer

@@ -1,4 +1,4 @@
-"""The kinds of tokenizers and generators: a room and a line here each, and a section of params.yaml."""
+"""The kinds of tokenizers and generators: each has a package, a line here, and a section of params.yaml."""
 
 from darkroom.kinds import Kinds
 

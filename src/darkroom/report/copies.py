@@ -1,4 +1,4 @@
-"""The part of the page on samples/nearest: real images beside generated ones, and what is near the training images."""
+"""The section of the page on samples/nearest: real and generated images, and images near the training images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Nearest:
-    """What samples/nearest holds of some samples.
+    """The content of samples/nearest for one set of samples.
 
     columns: the classes of the columns of `real` and `neighbours`; empty where the samples have no classes or one.
     real: real images of these classes, drawn at random, or of the samples' captions; None where there are no samples.
-    neighbours: samples, and below each the nearest training images; None where no image was looked for.
+    neighbours: samples, and below each the nearest training images; None where no image was compared.
     rows: the names of the rows of `neighbours`.
-    pictures: the closest pairs, by how they were compared; empty where no image was looked for.
+    pictures: the closest pairs, by the method of comparison; empty where no image was compared.
     """
 
     facts: NearestFacts
@@ -79,7 +79,7 @@ def read_nearest(name: str) -> Nearest:
 
 
 def _written(name: str, scores: Mapping[str, float], images: int) -> str:
-    """Return a number of `scores` of so many images as text: a fraction with its interval, others with their errors."""
+    """Return a number of `scores` of `n` images as text: a fraction with its interval, others with their errors."""
     if name not in scores:
         return ""
     if name.startswith("copies_"):

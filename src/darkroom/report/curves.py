@@ -1,6 +1,6 @@
-"""The curves of a training, DVCLive's tables with the images seen as the step, and what they say of its length.
+"""The curves of a training, from DVCLive's tables with the images seen as the step, and notes on its length.
 
-A score of held-out images judges it: of a generator the distance from real images, where it is scored while it trains.
+A score of held-out images assesses the length: for a generator that is scored in training, the distance from real ones.
 """
 
 import csv
@@ -40,7 +40,7 @@ class Training:
 
     bands: the validation loss by ranges of the diffusion time.
     scores: those of evaluation during training.
-    judge: the curve that says how good the model is, on images that are not trained on; `judged` are its points.
+    judge: the curve of the model's quality on images that are not trained on; `judged` are its points.
     epoch: how often each training image was seen, on average.
     """
 
@@ -148,10 +148,10 @@ class Finding:
 
 
 def findings(training: Training) -> tuple[Finding, ...]:
-    """Return how often images were seen, and whether the training ended too early or too late; of none, nothing.
+    """Return notes on how often images were seen, and whether the training ended too early or too late.
 
-    It ended too late where the score that judges it was lowest before the last three scores, which all are at least 2 %
-    above it. A generator or a decoder that is not scored while it trains is judged by its validation loss.
+    It ended too late where its score was lowest before the last three scores, and these are all at least 2 % above the
+    lowest. For a generator or a decoder that is not scored while it trains, the score is the validation loss.
     """
     if not training.train.points:
         return ()

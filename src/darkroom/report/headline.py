@@ -27,7 +27,7 @@ def _share(title: str, made: Scored, score: str, says: str, more: str = "") -> H
 
 
 def _label_accuracy(title: str, made: Scored, says: str) -> Headline:
-    """Return a label accuracy, beside it what held-out real images of the same classes get, and a constant answer."""
+    """Return a label accuracy, with those of held-out real images of the same classes and of a constant answer."""
     real, more = made.card.baselines.label_accuracy, ""
     if real is not None and real.held_out is not None:
         more = (
@@ -38,7 +38,7 @@ def _label_accuracy(title: str, made: Scored, says: str) -> Headline:
 
 
 def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline | None:
-    """Return the distance of an extractor: from held-out images where these are enough, which rewards no copy."""
+    """Return the distance of an extractor: from held-out images where they suffice, which does not reward copies."""
     reference, baselines = inputs.reference, made.card.baselines
     name = debiased(extractor)
     held_out = name.replace("_debiased", "_held_out_debiased")

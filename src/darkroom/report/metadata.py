@@ -1,4 +1,4 @@
-"""The metadata of artifacts that the page reads, as types: another structure is refused before the page is made."""
+"""Types of the artifact metadata that the page reads: another structure is refused before the page is made."""
 
 import json
 from pathlib import Path
@@ -104,7 +104,7 @@ class Reconstructions(Metadata):
 
 
 class Protocol(Metadata):
-    """What must be equal before two scores compare; of it the counts and the reference.
+    """The counts and the reference of a protocol, which must be equal to compare two scores.
 
     diversity: `pairs` of generated images of one class, and `pairs_held_out` of real ones.
     """
@@ -115,7 +115,7 @@ class Protocol(Metadata):
 
 
 class LabelBaselines(Metadata):
-    """Beside a label accuracy: that of held-out real images of the same classes, and a constant answer's."""
+    """Baselines of a label accuracy: those of held-out real images of the same classes, and of a constant answer."""
 
     constant: float
     held_out: float | None = None
@@ -124,11 +124,11 @@ class LabelBaselines(Metadata):
 
 
 class Baselines(Metadata):
-    """What is known without the model.
+    """Baselines, which do not depend on the model.
 
     held_out: the noise floor by extractor: what held-out real images of the same number and classes score, and `n`.
     train: where held-out images are a reference too, what as many training images score against them.
-    label_accuracy: what they and a constant answer get.
+    label_accuracy: theirs, and that of a constant answer.
     diversity: that of held-out real images, and `n`, their pairs.
     scene_reader: scores of `originals` and `renders`.
     clip_unrelated: scores of unrelated pairs.
@@ -161,7 +161,7 @@ class Card(Metadata):
 
 
 class ClipCard(Metadata):
-    """How CLIP's scores were made (`images`, `captions`, `reference`), and what a constant answer gets beside one."""
+    """How CLIP's scores were made (`images`, `captions`, `reference`), and the score of a constant answer."""
 
     protocol: dict[str, Any]
     baselines: dict[str, Scores] = {}

@@ -1,4 +1,4 @@
-"""Formats values for the page: numbers with as many digits as the error allows, cards, and what was wrong with data."""
+"""Format values for the page: numbers with the digits that the error allows, cards, and problems of the data."""
 
 import json
 import math
@@ -16,7 +16,7 @@ _MOST = 9  # maximum number of decimals
 
 @dataclass(frozen=True)
 class Number:
-    """A value and, where it is known, its standard error, as numbers and as text; else `few`, why it is not."""
+    """A value and, where it is known, its standard error, as numbers and as text; else `few`, the reason."""
 
     value: float
     text: str
@@ -84,7 +84,7 @@ def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:
 
 
 def passed_over_rows(catalog: Catalog) -> list[tuple[str, str]]:
-    """Return what was passed over, in no list: the part and a line of text each."""
+    """Return skipped samples that are in no list: the part and a line of text each."""
     return [(part["name"], line) for part in catalog.parts for line in passed_over_text(part.get("passed_over", {}))]
 
 

@@ -160,7 +160,7 @@ def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
 
 
 def _with_real(row: Row, made: Scored) -> Row:
-    """Return a row with what held-out real images of the same classes get, where that is known."""
+    """Return a row with the score of held-out real images of the same classes, where that is known."""
     floor = made.card.baselines.held_out.get("in_domain", {})
     for known in (floor, made.card.baselines.diversity):
         if row.name in known:

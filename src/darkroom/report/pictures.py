@@ -1,4 +1,4 @@
-"""Pictures embedded in the page: PNG as base64, SVG unchanged; strips that trainings leave beside their curves."""
+"""Pictures embedded in the page: PNG as base64, SVG unchanged; strips that trainings write next to their curves."""
 
 import base64
 import io
@@ -60,7 +60,7 @@ def read_png(path: Path) -> Picture:
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} is missing: run the stage that makes it (`dvc repro`).") from error
     except (OSError, SyntaxError, ValueError) as error:
-        raise ArtifactError(f"{path} is not a whole PNG: restore it with `dvc checkout {path.parent}`.") from error
+        raise ArtifactError(f"{path} is not a complete PNG: restore it with `dvc checkout {path.parent}`.") from error
     return Picture(f"data:image/png;base64,{base64.b64encode(data).decode()}", width, height)
 
 
@@ -75,7 +75,7 @@ def read_svg(path: Path) -> Markup:
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} is missing: draw it with `make format`.") from error
     if not (text.startswith("<svg") and text.endswith("</svg>\n")):
-        raise ArtifactError(f"{path} is no whole drawing: draw it again with `make format`.")
+        raise ArtifactError(f"{path} is not a complete SVG: draw it again with `make format`.")
     return Markup(text)
 
 

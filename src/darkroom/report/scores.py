@@ -17,9 +17,9 @@ Cells = tuple[Number | None, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """A score of this run and, beside it from left to right, what is known of real images; None: not of this score.
+    """A score of this run, followed by those of real images from left to right; None: not for this score.
 
-    Of a distance: what unseen real images score, and two halves of the reference.
+    For a distance: the scores of unseen real images, and of two halves of the reference.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """What stands in the table."""
+        """The values in the table."""
         return title(self.name)
 
     @property
@@ -43,12 +43,12 @@ def debiased(extractor: str) -> str:
 
 
 def distance_title(extractor: str) -> str:
-    """Return what the Fréchet distance in the features of an extractor is called."""
+    """Return the title of the Fréchet distance in the features of an extractor."""
     return "FID" if extractor == "inception" else "Fréchet distance"
 
 
 def title(name: str) -> str:
-    """Return what a score is called in a table."""
+    """Return the title of a score in a table."""
     known = known_scores().get(name)
     return name if known is None else known.title or name
 
@@ -59,7 +59,7 @@ def error_of(name: str) -> str:
 
 
 def too_few(name: str, scores: Mapping[str, float]) -> str:
-    """Return what stands in place of a standard error that so few images do not give; "": it is there, or never is."""
+    """Return the replacement of a standard error that too few images do not give; "": it exists, or never does."""
     known = known_scores().get(name.removesuffix("_debiased"))
     if COUNT not in scores or known is None or not known.error or error_of(name) in scores:
         return ""
@@ -81,7 +81,7 @@ def rows(
 ) -> list[Row]:
     """Return rows of the scores of a run, in the order of the table of scores.
 
-    Beside them stand those of unseen real images and of two halves of the reference, where they are known.
+    They include those of unseen real images and of two halves of the reference, where these are known.
     """
     return [
         Row(name, found, (value_of(name, unseen), value_of(name, halves)))

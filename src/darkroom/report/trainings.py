@@ -91,12 +91,12 @@ def drawn(training: Training) -> Drawn:
 
 
 def _with_keys(sentence: str) -> Markup:
-    """Return a sentence as HTML, with what stands between backticks as code."""
+    """Return a sentence as HTML, with text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def _scores(training: Training, styles: Mapping[str, tuple[str, str]]) -> Markup:
-    """Return a chart of those of some scores that were logged."""
+    """Return a chart of the logged ones among some scores."""
     names = {style: name for score, (style, name) in styles.items() if training.scores[score].points}
     return line_chart(
         {style: training.scores[score].points for score, (style, _) in styles.items() if training.scores[score].points},

@@ -144,7 +144,7 @@ def test_a_residual_network_continues_bit_for_bit_with_its_batch_norms(tmp_path)
 
 
 def test_a_residual_network_in_pieces_is_refused(tmp_path):
-    with pytest.raises(DarkroomError, match="batch norms must see an update as a whole"):
+    with pytest.raises(DarkroomError, match="batch norms need the whole batch"):
         train(recipe(**RESNET), training(images=24, batch=12), run(micro_batch=4), places(tmp_path))
 
 

@@ -60,7 +60,7 @@ def test_grey_is_repeated_and_transparency_laid_over_white():
 
 @pytest.mark.parametrize("shape", [(1, 2, 8, 8), (1, 3, 8, 6)])
 def test_what_is_no_picture_is_refused(shape):
-    with pytest.raises(DarkroomError, match=r"takes uint8 images of 1, 3 or 4 channels|CLIP takes squares"):
+    with pytest.raises(DarkroomError, match=r"needs uint8 images with 1, 3 or 4 channels|CLIP needs square"):
         preprocessed(torch.zeros(shape, dtype=torch.uint8), 8)
 
 
@@ -179,7 +179,7 @@ def test_the_names_are_openais():
 
 def test_a_text_that_is_too_long_is_named_or_cut():
     texts = ["short", "one two three four five six seven eight nine"]
-    with pytest.raises(DarkroomError, match=r"'one two .*' of image b has more than the 6 tokens"):
+    with pytest.raises(DarkroomError, match=r"'one two .*' of image b is longer than CLIP's context of 6 tokens"):
         tokens_of(texts, 6, False, lambda number: f"image {'ab'[number]}")
     assert (tokens_of(texts, 6, True) == clip.tokenize(texts, 6, truncate=True).numpy()).all()
 

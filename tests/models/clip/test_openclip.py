@@ -103,8 +103,8 @@ def test_the_random_state_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "images", "said"),
     [
-        ({"hf_tokenizer_name": "a/b"}, {}, "has a tokenizer of its own"),
-        ({"vocab_size": 100}, {}, "has a tokenizer of its own"),
+        ({"hf_tokenizer_name": "a/b"}, {}, "has its own tokenizer"),
+        ({"vocab_size": 100}, {}, "has its own tokenizer"),
         ({}, {"size": [16, 24]}, "sees 16 x 24 pixels"),
         ({}, {"interpolation": "random"}, "resized by random"),
     ],
@@ -157,7 +157,7 @@ def test_a_missing_package_is_named_before_anything_runs(tmp_path: Path, monkeyp
 
 
 def test_a_folder_that_is_no_clip_is_refused(tmp_path: Path) -> None:
-    assert "which is no file" in (unfit(section(file=str(tmp_path)), 32) or "")
+    assert "which is not a file" in (unfit(section(file=str(tmp_path)), 32) or "")
 
 
 @pytest.mark.parametrize("name", ["ViT-B-32", "https://a/b", "hf-hub:a", "a/b/c"])
@@ -168,6 +168,6 @@ def test_names_are_an_architecture_with_its_weights_or_of_the_hub(name: str) -> 
 
 def test_images_are_enlarged_unless_that_is_refused() -> None:
     assert unfit(section(name="ViT-L/14"), 64) is None
-    assert "sees 224 pixels a side, the images have 64" in (unfit(section(name="ViT-L/14", enlarge=False), 64) or "")
-    assert "sees 336 pixels" in (unfit(section(name="ViT-L/14@336px", enlarge=False), 256) or "")
+    assert "takes 224 pixels a side, but the images have" in (unfit(section(name="ViT-L/14", enlarge=False), 64) or "")
+    assert "takes 336 pixels" in (unfit(section(name="ViT-L/14@336px", enlarge=False), 256) or "")
     assert unfit(section(name="ViT-L/14", enlarge=False), 224) is None

@@ -14,22 +14,22 @@ NOT_TOLD = {"image_tokens": 0, "image_to_time": False, "image_map": 0, "text_tok
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model": {"attention": [True]}}, "attention has 1 levels, and channels 2"),
+        ({"model": {"attention": [True]}}, "attention has 1 levels, but channels 2"),
         ({"model": {"norm_groups": 3}}, r"norm_groups \(3\) must divide each of channels \(8\)"),
         ({"model": {"head_dim": 5}}, r"head_dim \(5\) must divide the channels of a level with attention"),
-        ({"model": {"attention": [False, False]}}, "are read by attention, and no level has it"),
+        ({"model": {"attention": [False, False]}}, "need attention, but no level has it"),
         ({"diffusion": {"p2_gamma": 0.5, "min_snr": 5.0}}, "p2_gamma and min_snr weight the same loss"),
         ({"low": {"blur_sigma": [0.6, 0.4]}}, "the smallest and the largest"),
         ({"low": {"blur_kernel": 4}}, r"blur_kernel \(4\) must be odd"),
         ({"size": 9}, r"size \(9\) must be a multiple of 2"),
         ({"size": 12, "model": {"patch": 4}}, r"size \(12\) must be a multiple of 8"),
         ({"low": {"crop": 8}}, "low.crop is for up-samplers"),
-        ({"model": NOT_TOLD}, "`embeddings` is data/embeddings, and none of model.image_tokens"),
-        ({"embeddings": "data/none"}, "ask for CLIP: set either `embeddings`"),
+        ({"model": NOT_TOLD}, "`embeddings` is data/embeddings, but none of model.image_tokens"),
+        ({"embeddings": "data/none"}, "need CLIP: set either `embeddings`"),
         ({"clip": "models/clip"}, "and the other to data/none"),
         (
             {"model": NOT_TOLD, "embeddings": "data/none", "diffusion": {"embedding_noise": 0.1}},
-            "diffusion.embedding_noise is of the image embedding",
+            "diffusion.embedding_noise needs an image embedding",
         ),
     ],
 )
@@ -49,7 +49,7 @@ def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], said: str) -
         (
             {"crop": 8},
             {"model": {"image_map": 2}, "embeddings": "data/embeddings"},
-            "model.image_map is of whole images",
+            "model.image_map needs whole images",
         ),
     ],
 )

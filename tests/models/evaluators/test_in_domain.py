@@ -86,5 +86,5 @@ def test_damage_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [images(2, 1), images(2).float(), images(2)[0]])
 def test_other_images_are_refused(wrong: Tensor) -> None:
-    with pytest.raises(DarkroomError, match=r"takes uint8 images of shape \(N, 3, H, W\)"):
+    with pytest.raises(DarkroomError, match=r"needs uint8 images of shape \(N, 3, H, W\)"):
         Classifier(3, 2, [4], 5).features(wrong)

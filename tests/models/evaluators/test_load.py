@@ -73,7 +73,7 @@ def test_compute_batch_is_fixed_and_results_stream() -> None:
 
 def test_no_image_is_refused() -> None:
     for nothing in ([], [IMAGES[:0]]):
-        with pytest.raises(DarkroomError, match="no image to take features of"):
+        with pytest.raises(DarkroomError, match="no images to extract features from"):
             extract(Spy(), nothing, 8, CPU)
 
 

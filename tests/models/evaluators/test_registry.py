@@ -55,7 +55,7 @@ def test_a_missing_file_is_named_before_anything_runs(tmp_path: Path, monkeypatc
         checked("clip")
     for words in ("`reference_stats.clip.weights`", str(PUBLISHED.cached), PUBLISHED.url, PUBLISHED.sha256):
         assert words in str(error.value)
-    with pytest.raises(DarkroomError, match=r"`reference_stats\.dinov2\.weights` is no\.pth, and no\.pth does not"):
+    with pytest.raises(DarkroomError, match=r"`reference_stats\.dinov2\.weights` is no\.pth, but no\.pth does not"):
         checked("dinov2", weights="no.pth")
     PUBLISHED.cached.parent.mkdir(parents=True)
     PUBLISHED.cached.touch()

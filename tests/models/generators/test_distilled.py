@@ -344,16 +344,16 @@ def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pyte
             },
             "only a flow is distilled",
         ),
-        ({("sample_generator", "dit", "solver"): "euler_maruyama"}, "which adds noise on the way"),
+        ({("sample_generator", "dit", "solver"): "euler_maruyama"}, "which adds noise, so there is"),
         (
             {
                 ("sample_generator", "dit", "classifier"): "models/classifier",
             },
-            "what a classifier guides is not distilled",
+            "guidance by a classifier cannot be distilled",
         ),
-        ({("sample_generator", "dit", "steps"): 4}, "`sample_generator.dit.steps` is 4, which must be more"),
-        ({("sample_generator", "common", "weights"): "raw"}, "the averaged weights of the end are what is distilled"),
-        ({("train_generator", "dit", "diffusion", "flow_target"): "eps"}, "says nothing of data at pure noise"),
+        ({("sample_generator", "dit", "steps"): 4}, "`sample_generator.dit.steps` is 4, which must be larger"),
+        ({("sample_generator", "common", "weights"): "raw"}, "only the averaged weights of the end can be distilled"),
+        ({("train_generator", "dit", "diffusion", "flow_target"): "eps"}, "which is undefined at pure noise"),
     ],
 )
 def test_what_cannot_be_distilled_is_said_before_anything_runs(

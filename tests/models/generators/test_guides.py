@@ -52,8 +52,8 @@ def test_what_fits_is_accepted(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "kind", "said"),
     [
-        ("weaker", "generator", "with `path` vp, and the generator with linear"),
-        ("classifier", "classifier", "with `path` vp, and the generator with linear"),
+        ("weaker", "generator", "with `path` vp, but the generator with linear"),
+        ("classifier", "classifier", "with `path` vp, but the generator with linear"),
         ("weaker", "teacher", "describes 'teacher'"),
         ("weaker", None, "which holds no manifest.json"),
     ],
@@ -74,12 +74,12 @@ def test_what_does_not_is_refused_by_folder_and_key(clone: Path, key: str, kind:
     ("name", "other", "said"),
     [
         ("tokenizer", "0" * 64, "with `tokenizer` 000000"),
-        ("latent_shape", [4, 8, 8], "with `latent_shape` 4, 8, 8, and the generator with 4, 4, 4"),
+        ("latent_shape", [4, 8, 8], "with `latent_shape` 4, 8, 8, but the generator with 4, 4, 4"),
         ("latent_mean", [1.0], "with `latent_mean` 1.0"),
         ("latent_std", [2.0], "with `latent_std` 2.0"),
-        ("classes", ["a", "c"], "with `classes` a, c, and the generator with a, b"),
+        ("classes", ["a", "c"], "with `classes` a, c, but the generator with a, b"),
         ("clip", "0" * 64, "with `clip` 000000"),
-        ("objective", "gaussian", "with `objective` gaussian, and the generator with flow"),
+        ("objective", "gaussian", "with `objective` gaussian, but the generator with flow"),
     ],
 )
 def test_another_training_is_refused_by_what_differs(
@@ -108,7 +108,7 @@ def test_a_guided_variance_is_that_of_the_weaker_network_too(clone: Path) -> Non
         if not guided:
             require_guides("sample_generator.dit", sampling, ours)
             continue
-        with pytest.raises(DarkroomError, match=r"with `variance` fixed_small, and the generator with"):
+        with pytest.raises(DarkroomError, match=r"with `variance` fixed_small, but the generator with"):
             require_guides("sample_generator.dit", sampling, ours)
 
 
@@ -123,5 +123,5 @@ def test_a_classifier_of_another_patch_is_refused(clone: Path) -> None:
     values = yaml.safe_load(Path("params.yaml").read_text())
     values["train_classifier"]["model"] = {"patch": 3}
     Path("params.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(DarkroomError, match=r"`train_classifier\.model\.patch` is 3, and must divide"):
+    with pytest.raises(DarkroomError, match=r"`train_classifier\.model\.patch` is 3, but must divide"):
         check()

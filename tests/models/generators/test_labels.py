@@ -41,7 +41,7 @@ def test_numbers_by_class_are_met_and_mixed(counts: list[int], data: st.DataObje
 
 
 def test_frequencies_and_names_that_are_not_there_are_refused() -> None:
-    with pytest.raises(DarkroomError, match="`k` is frequency, and models/generator does not say"):
+    with pytest.raises(DarkroomError, match="`k` is frequency, but models/generator does not record"):
         class_rule("frequency", ["a"], None, "k")
     with pytest.raises(DarkroomError, match=r"`k` names the class `kat`, .* did you mean `cat`\?"):
         class_rule({"kat": 3}, ["cat", "dog"], None, "k")
@@ -52,7 +52,7 @@ def test_frequencies_and_names_that_are_not_there_are_refused() -> None:
 def test_a_name_of_several_classes_is_refused_and_their_numbers_are_not() -> None:
     """ImageNet has two classes called crane."""
     classes = ["crane", "hen", "crane"]
-    with pytest.raises(DarkroomError, match=r"`k` names the class `crane`, and 2 classes are called so: .*, 0, 2"):
+    with pytest.raises(DarkroomError, match=r"`k` names the class `crane`, but 2 classes have this name: .*, 0, 2"):
         class_rule({"crane": 3}, classes, None, "k")
     found = class_rule({"0": 1, "2": 3, "hen": 2, "1": 1}, classes, None, "k")(np.arange(7))
     assert np.bincount(found).tolist() == [1, 3, 3]

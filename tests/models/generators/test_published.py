@@ -215,7 +215,7 @@ def test_a_file_that_is_cut_short_says_so(here):
 @pytest.mark.parametrize("content", [{"weight": torch.zeros(2)}, [torch.zeros(2)], {}, {"model": {}}])
 def test_what_is_no_dit_says_so(here, content):
     torch.save(content, here / "other.pt")
-    with pytest.raises(DarkroomError, match=r"other\.pt holds no DiT: none of its \d tensors is called x_embedder"):
+    with pytest.raises(DarkroomError, match=r"other\.pt holds no DiT: none of its \d tensors is named x_embedder"):
         begun(small(3), here / "other.pt")
 
 
@@ -374,14 +374,14 @@ def test_other_classes_are_named_by_the_file_beside_the_weights(here, names, cap
 @pytest.mark.parametrize(
     ("section", "sentence"),
     [
-        ({"folder": "nowhere"}, r"`train_generator.pretrained.folder` names nowhere, and nothing lies there"),
-        ({"folder": "some.pt"}, r"some.pt has a width of 16, and `heads` is None: set it to the attention heads"),
+        ({"folder": "nowhere"}, r"`train_generator.pretrained.folder` names nowhere, which does not exist"),
+        ({"folder": "some.pt"}, r"some.pt has a width of 16, but `heads` is None: set it to the attention heads"),
         ({"folder": "some.pt", "heads": 3}, r"`heads` is 3"),
         (
             {"folder": "some.pt", "heads": 2, "variance": "fixed_small"},
             r"2 outputs a channel, .*set it to learned_range",
         ),
-        ({"folder": "large.pt", "heads": 2}, r"latents of 2 x 8 x 8, and models/tokenizer makes 2 x 4 x 4"),
+        ({"folder": "large.pt", "heads": 2}, r"latents of 2 x 8 x 8, but models/tokenizer makes 2 x 4 x 4"),
         ({"folder": "models/tokenizer"}, r"models/tokenizer holds no published DiT"),
     ],
 )

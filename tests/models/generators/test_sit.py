@@ -164,7 +164,7 @@ def test_a_head_of_neither_size_is_refused(here: Path) -> None:
     for name in ("final_layer.linear.weight", "final_layer.linear.bias"):
         tensors[name] = torch.cat([tensors[name], tensors[name][:8]])
     torch.save(tensors, "other.pt")
-    said = r"other.pt has 24 outputs for the 2x2x2 numbers of a token, and a SiT has as many, or twice as many"
+    said = r"other.pt has 24 outputs for the 2x2x2 numbers of a token, but a SiT has as many, or twice as many"
     with pytest.raises(DarkroomError, match=said):
         trained("pretrained", name=None, folder="other.pt", heads=HEADS, objective="flow")
     model = small(3, learned=False)
@@ -235,7 +235,7 @@ def test_a_guide_of_other_times_is_refused(here: Path) -> None:
     wanted = json.loads(Path("models/generator/manifest.json").read_text())
     require_guides("key", DiTWeaker(), wanted)
     del wanted["prediction"]["time_units"]
-    with pytest.raises(DarkroomError, match=r"with `time_units` sit, and the generator with thousand"):
+    with pytest.raises(DarkroomError, match=r"with `time_units` sit, but the generator with thousand"):
         require_guides("key", DiTWeaker(), wanted)
 
 

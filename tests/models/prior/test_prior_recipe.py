@@ -189,5 +189,5 @@ def test_a_trained_prior_finds_its_images(tmp_path):
 
 
 def test_a_prior_with_a_learned_variance_is_refused():
-    with pytest.raises(ValueError, match="and a prior has one output: set it to fixed_small"):
+    with pytest.raises(ValueError, match="but a prior has one output: set it to fixed_small"):
         recipe(variance="learned_range")

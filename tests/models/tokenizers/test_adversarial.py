@@ -230,11 +230,11 @@ def test_logits_are_one_a_patch(size, channels, side):
 def test_sections_that_contradict_themselves():
     with pytest.raises(ValueError, match="must divide every width"):
         section(channels=[4, 6])
-    with pytest.raises(ValueError, match="a weight needs a network"):
+    with pytest.raises(ValueError, match="weight needs a network"):
         Perceptual(network="none", weight=0.5)
     (reason,) = unfit_losses(Perceptual(network="none", weight=0.0), section(adaptive="perceptual"))
     assert "there is no perceptual loss" in reason
-    with pytest.raises(ValueError, match=r"does nothing at weight 0\.0"):
+    with pytest.raises(ValueError, match=r"has no effect at weight 0\.0"):
         Perceptual(network="teacher", weight=0.0)
     assert not [*unfit_losses(Perceptual(network="none", weight=0.0), section(adaptive="perceptual", weight=0.0))]
 

@@ -55,10 +55,10 @@ def test_pixels_are_normalised_by_the_numbers_that_are_given(given, tmp_path):
 
 def test_numbers_for_other_channels_are_refused():
     assert settings(**OTHER).unfit((3, 16, 16), 4) is None
-    assert "`mean` has 3 numbers, and the images have 1 channels" in settings(**OTHER).unfit((1, 16, 16), 4)
-    with pytest.raises(ValidationError, match="mean and std go together"):
+    assert "`mean` has 3 numbers, but the images have 1 channels" in settings(**OTHER).unfit((1, 16, 16), 4)
+    with pytest.raises(ValidationError, match="mean and std must be set together"):
         settings(mean=[0.5, 0.5, 0.5])
-    with pytest.raises(ValidationError, match="alpha is not read where mean and std are given"):
+    with pytest.raises(ValidationError, match="alpha has no effect with mean and std"):
         settings(**OTHER, alpha="unit")
 
 

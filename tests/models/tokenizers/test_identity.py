@@ -46,7 +46,7 @@ def test_every_level_comes_back_from_stored_bfloat16() -> None:
 
 
 def test_images_of_another_shape_are_refused() -> None:
-    with pytest.raises(DarkroomError, match=r"takes images of shape \(1, 16, 16\), not \(1, 8, 8\)"):
+    with pytest.raises(DarkroomError, match=r"needs images of shape \(1, 16, 16\), not \(1, 8, 8\)"):
         tokenizer().encode(LEVELS[..., :8, :8])
 
 

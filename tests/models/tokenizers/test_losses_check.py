@@ -42,18 +42,18 @@ def test_what_fits_is_valid(attempt):
     ("changes", "told"),
     [
         ({"perceptual": {"network": "teacher", "weight": 1.0}, "teacher": "data/none"}, "set it to models/teacher"),
-        ({"perceptual": LPIPS}, "name a file with torchvision's weights of VGG16, or data/none"),
+        ({"perceptual": LPIPS}, "set it to a file with torchvision's weights of VGG16, or data/none"),
         ({"perceptual": LPIPS, "teacher": "vgg.pth"}, r"`train_tokenizer\.teacher` is vgg\.pth, which does not exist"),
-        ({"perceptual": {"weight": 1.0}}, "a weight needs a network"),
-        ({"perceptual": {"network": "teacher"}}, r"network is teacher, and does nothing at weight 0\.0"),
-        ({"adversarial": {"weight": 0.5, "start": 8000}}, r"start` is 8,000, and the training has 8,000 images"),
+        ({"perceptual": {"weight": 1.0}}, "weight needs a network"),
+        ({"perceptual": {"network": "teacher"}}, r"network is teacher, but has no effect at weight 0\.0"),
+        ({"adversarial": {"weight": 0.5, "start": 8000}}, r"start` is 8,000, but the training has 8,000 images"),
         (
             {"perceptual": {"network": "vgg16", "weight": 1.0}, "teacher": "data/none", "size": 16},
-            r"`train_tokenizer\.kl\.perceptual` needs 32 pixels",
+            r"`train_tokenizer\.kl\.perceptual` needs at least 32 pixels",
         ),
         (
             {"adversarial": {"weight": 1.0, "channels": [16, 16, 16, 16]}, "size": 16},
-            r"`train_tokenizer\.kl\.adversarial` needs 32 pixels.*fewer levels",
+            r"`train_tokenizer\.kl\.adversarial` needs at least 32 pixels.*fewer levels",
         ),
         ({"adversarial": {"weight": 1.0, "adaptive": "perceptual"}}, "there is no perceptual loss"),
         ({"adversarial": {"channels": [16, 20]}}, "must divide every width in channels, not 20"),
@@ -75,5 +75,5 @@ def test_a_folder_of_published_weights_that_is_not_there_is_told(attempt):
 def test_a_teacher_with_more_levels_than_the_images_have_halves_is_refused(attempt):
     teacher = {"network": "teacher", "weight": 1.0}
     assert "fit each other" in attempt(16, perceptual=teacher)
-    with pytest.raises(DarkroomError, match=r"`train_teacher.model.channels` needs 64 pixels a side"):
+    with pytest.raises(DarkroomError, match=r"`train_teacher.model.channels` needs at least 64 pixels a side"):
         attempt(32, perceptual=teacher, levels=7)

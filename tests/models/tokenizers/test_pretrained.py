@@ -74,12 +74,12 @@ def test_what_does_not_fit_is_one_sentence(tmp_path):
     published(tmp_path / "vae")
     published(tmp_path / "grey", channels=1)
     faults = {
-        "takes images of 1 channels, and these have 3": lambda: load_pretrained(section(tmp_path / "grey"), SHAPE),
+        "needs images of 1 channels, but these have 3": lambda: load_pretrained(section(tmp_path / "grey"), SHAPE),
         "is 2 x 2 pixels": lambda: load_pretrained(section(tmp_path / "vae", downsampling=8), SHAPE),
         "33 pixels a side: set `ingest.image_size` to a multiple of 2": lambda: load_pretrained(
             section(tmp_path / "vae"), (3, 33, 33)
         ),
-        "holds no config.json of an autoencoder": lambda: load_pretrained(section(tmp_path / "nothing"), SHAPE),
+        "holds no config.json of a diffusers": lambda: load_pretrained(section(tmp_path / "nothing"), SHAPE),
     }
     for told, attempt in faults.items():
         with pytest.raises(DarkroomError) as fault:
@@ -104,7 +104,7 @@ def test_another_model_is_refused(tmp_path):
     published(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "_class_name": "VQModel"}))
-    with pytest.raises(DarkroomError, match="is a VQModel, and an AutoencoderKL is needed"):
+    with pytest.raises(DarkroomError, match="is a VQModel, but an AutoencoderKL is needed"):
         load_pretrained(section(tmp_path), SHAPE)
 
 
@@ -112,7 +112,7 @@ def test_another_model_is_refused(tmp_path):
     ("changes", "told"),
     [
         ({"name": "a/b", "folder": "x"}, "not both"),
-        ({}, "give a name on the Hub or a folder"),
+        ({}, "set a name on the Hub or a folder"),
         ({"folder": "x", "revision": "main"}, "revision is only read with name"),
     ],
 )

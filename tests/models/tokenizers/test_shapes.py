@@ -33,6 +33,6 @@ def test_images_of_another_shape_are_refused(kind, shape):
         with pytest.raises(DarkroomError) as fault:
             ask(images)
         assert str(fault.value) == (
-            f"the tokenizer takes images of shape (3, 16, 16), not {shape}: run `dvc repro train_tokenizer`."
+            f"the tokenizer needs images of shape (3, 16, 16), not {shape}: run `dvc repro train_tokenizer`."
         )
     assert model.encode(torch.zeros(2, *SHAPE, dtype=torch.uint8))[0].shape == (2, *model.latent_shape)

@@ -305,7 +305,7 @@ def test_the_export_is_a_file_of_the_original_that_is_read_back(
 
 
 def test_what_the_original_cannot_hold_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(DarkroomError, match=r"`ingest.image_size` is 24, and dalle-pytorch takes powers of two"):
+    with pytest.raises(DarkroomError, match=r"`ingest.image_size` is 24, but dalle-pytorch needs a power of two"):
         dvae(size=24).original()
     with pytest.raises(DarkroomError, match=r"`train_tokenizer.vqgan.quantiser` is vq"):
         vqgan(quantiser="vq").original()

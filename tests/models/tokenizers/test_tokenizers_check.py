@@ -62,13 +62,13 @@ def test_a_size_that_does_not_divide(attempt, kind):
     [("dvae", "dvae.codebook_size"), ("vqgan", "vqgan.codebook_size"), ("vq_ar", "vq_ar.codebook_size")],
 )
 def test_more_codes_than_can_be_counted(attempt, kind, key):
-    told = f"`train_tokenizer.{key}` is 2097152: a codebook has 1,048,576 codes at most"
+    told = f"`train_tokenizer.{key}` is 2097152: a codebook has at most 1,048,576 codes"
     refused(attempt, kind, told, **{f"train_tokenizer.{key}": 2**21})
 
 
 @pytest.mark.parametrize("kind", ["vqgan", "vq_ar"])
 def test_more_codes_than_an_update_has_latents(attempt, kind):
-    told = f"`train_tokenizer.{kind}`: `codebook_size` is 65,536, and k-means begins with the vectors of one batch"
+    told = f"`train_tokenizer.{kind}`: `codebook_size` is 65,536, but k-means starts from the vectors of one batch"
     refused(attempt, kind, told, **{f"train_tokenizer.{kind}.codebook_size": 2**16})
     switch = "vqgan.vq.kmeans_init" if kind == "vqgan" else "vq_ar.kmeans_init"
     changes = {f"train_tokenizer.{kind}.codebook_size": 2**16, f"train_tokenizer.{switch}": False}
@@ -78,19 +78,19 @@ def test_more_codes_than_an_update_has_latents(attempt, kind):
 @pytest.mark.parametrize("quantiser", ["lfq", "bsq"])
 def test_a_codebook_of_signs_is_a_power_of_two(attempt, quantiser):
     changes = {"train_tokenizer.vqgan.quantiser": quantiser, "train_tokenizer.vqgan.codebook_size": 250}
-    refused(attempt, "vqgan", f"codebook_size is 250, and {quantiser} needs a power of two: 256, say", **changes)
+    refused(attempt, "vqgan", f"codebook_size is 250, but {quantiser} needs a power of two, such as 256", **changes)
 
 
 def test_levels_whose_product_is_another(attempt):
     changes = {"train_tokenizer.vqgan.quantiser": "fsq", "train_tokenizer.vqgan.fsq.levels": [4, 4, 5]}
-    refused(attempt, "vqgan", "the product of fsq.levels is 80, and must be codebook_size, 256", **changes)
+    refused(attempt, "vqgan", "the product of fsq.levels is 80, but must be codebook_size, 256", **changes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_codes_of_what_has_codes(attempt, kind):
     """And a diffusion transformer trains on them."""
     if kind == "kl":
-        told = "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has none: set the former"
+        told = "`encode_latents.latents` is codes, and `train_tokenizer.kind` is kl, which has no codes: set the former"
         refused(attempt, kind, told, encode_latents__latents="codes")
     else:
         assert "fit each other" in attempt(kind, encode_latents__latents="codes")
@@ -120,22 +120,22 @@ def test_published_weights_that_fit(published, attempt):
     assert "fit each other" in published()
     assert "fit each other" in attempt("pretrained")  # by name: nothing is asked of a network here
     refused(
-        attempt, "pretrained", "sd-vae-ft-ema takes images of 3 channels, and these have 4", ingest__channels="RGBA"
+        attempt, "pretrained", "sd-vae-ft-ema needs images of 3 channels, but these have 4", ingest__channels="RGBA"
     )
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"ingest.channels": "RGBA"}, "vae takes images of 3 channels, and these have 4: set `ingest.channels`"),
-        ({"ingest.channels": "L"}, "vae takes images of 3 channels, and these have 1"),
+        ({"ingest.channels": "RGBA"}, "vae needs images of 3 channels, but these have 4: set `ingest.channels`"),
+        ({"ingest.channels": "L"}, "vae needs images of 3 channels, but these have 1"),
         ({"ingest.image_size": 36}, "`ingest.image_size` is 36, and `train_tokenizer.kind` is"),
         (
             {"train_tokenizer.pretrained.folder": "gone"},
             "`train_tokenizer.pretrained.folder` is gone, which does not exist: A local folder with config.json",
         ),
-        ({"train_tokenizer.pretrained.subfolder": "unet"}, "vae holds no config.json of an autoencoder of diffusers"),
-        ({"encode_latents.latents": "codes"}, "`train_tokenizer.kind` is pretrained, which has none"),
+        ({"train_tokenizer.pretrained.subfolder": "unet"}, "vae holds no config.json of a diffusers autoencoder"),
+        ({"encode_latents.latents": "codes"}, "`train_tokenizer.kind` is pretrained, which has no codes"),
     ],
 )
 def test_published_weights_that_do_not_fit(published, changes, told):
@@ -182,7 +182,7 @@ def test_scores_while_training_are_guided_by_a_model_that_knows_no_class(attempt
     refused(
         attempt,
         "kl",
-        "dit.sampling.guidance is 1.5, and dit.diffusion.label_dropout is 0",
+        "dit.sampling.guidance is 1.5, but dit.diffusion.label_dropout is 0",
         **asked,
         **untrained,
     )

@@ -248,7 +248,7 @@ def test_layers_that_compute_their_activations_again_change_no_bit(tmp_path):
 
 def test_more_codes_than_patches_for_kmeans_are_refused():
     told = settings(codebook_size=129).unfit(SHAPE, 8)
-    assert "codebook_size` is 129, and k-means begins" in told and "which are 128 (8 images of 4 x 4)" in told
+    assert "codebook_size` is 129, but k-means starts" in told and "which are 128 (8 images of 4 x 4)" in told
     assert recipe(codebook_size=129, kmeans_init=False).model.codebook.shape == (129, 8)
 
 

@@ -95,10 +95,10 @@ def test_it_leaves_and_returns_by_the_one_door(quantiser, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"quantiser": "lfq", "codebook_size": 1000}, "lfq needs a power of two: 1,024, say"),
+        ({"quantiser": "lfq", "codebook_size": 1000}, "lfq needs a power of two, such as 1,024"),
         ({"quantiser": "bsq", "codebook_size": 24}, "bsq needs a power of two"),
-        ({"quantiser": "fsq", "codebook_size": 64}, "product of fsq.levels is 16, and must be codebook_size, 64"),
-        ({"quantiser": "lfq", "codebook_size": 2**21}, "a codebook has 1,048,576 codes at most"),
+        ({"quantiser": "fsq", "codebook_size": 64}, "product of fsq.levels is 16, but must be codebook_size, 64"),
+        ({"quantiser": "lfq", "codebook_size": 2**21}, "a codebook has at most 1,048,576 codes"),
         ({"width": 10}, r"norm_groups \(4\) must divide width \(10\)"),
         ({"adversarial": {"weight": 0.1, "adaptive": "perceptual"}}, "there is no perceptual loss"),
     ],
@@ -124,7 +124,7 @@ def test_kmeans_needs_as_many_vectors_as_codes():
 @pytest.mark.parametrize(
     ("size", "codes", "sentence"),
     [
-        (32, 2**16, "k-means begins with the vectors of one batch, which are "),
+        (32, 2**16, "k-means starts from the vectors of one batch, which are "),
         (
             30,
             256,

@@ -201,12 +201,12 @@ def test_a_generator_without_conditions_is_inverted_without(clone: Path, capsys:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--solver", "euler_maruyama"], "euler_maruyama adds noise on the way, so its steps have no way back"),
-        (["--solver", "dpm"], "dpm reads the steps before, so its steps have no way back: take euler or heun"),
-        (["--solver", "ddim"], "take euler or heun"),
+        (["--solver", "euler_maruyama"], "euler_maruyama adds noise, so its steps cannot be reversed"),
+        (["--solver", "dpm"], "dpm uses previous steps, so its steps cannot be reversed: use euler or heun"),
+        (["--solver", "ddim"], "use euler or heun"),
         (["--steps", "many"], "`sample_generator.dit.steps`"),
         (["--steps", "0"], "`sample_generator.dit.steps`"),
-        (["--steps", "ddim50"], "steps ddim50 are timesteps of ddpm or ddim"),
+        (["--steps", "ddim50"], "steps ddim50 are for ddpm or ddim"),
         (["--labels", "13"], "the class `13`, which the generator was not trained on"),
         (["--out", "samples/generator/x.png"], "which the stage sample_generator writes"),
     ],
@@ -225,7 +225,7 @@ def test_a_flow_without_a_velocity_at_data_is_refused(
 ) -> None:
     write_generator({"objective": "flow", "prediction": prediction})
     assert main(["invert", "--labels", "3"]) == 1
-    assert "only a predicted velocity of the paths linear and gvp is finite" in capsys.readouterr().err
+    assert "only a predicted velocity on the paths linear and gvp is finite" in capsys.readouterr().err
 
 
 def test_a_generator_of_texts_reads_captions(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,8 +104,8 @@ def test_the_grid_has_a_name_of_classes_and_seed(clone: Path, capsys: pytest.Cap
         (["--labels", "3", "--solver", "eulr"], "`sample_generator.dit.solver` is 'eulr'"),
         (["--labels", "3", "--solver", "ddim"], "`sample_generator.dit.solver` is ddim"),
         (["--labels", "3", "--steps", "0"], "`sample_generator.dit.steps`"),
-        (["--labels", "3", "--weights", "logs"], "logs holds no weights: name ema, raw"),
-        (["--labels", "3", "--weights", "other.safetensors"], "holds no weights of the network in models/generator"),
+        (["--labels", "3", "--weights", "logs"], "logs holds no weights: use ema, raw"),
+        (["--labels", "3", "--weights", "other.safetensors"], "does not fit the network in models/generator"),
         (["--labels", "3", "--out", "samples/generator/x.png"], "which the stage sample_generator writes"),
     ],
 )

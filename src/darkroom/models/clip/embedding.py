@@ -1,4 +1,4 @@
-"""Embeddings of the images and captions of a shard, at a fixed batch size; or imported, after a check of their CLIP."""
+"""Embed the images and captions of shards at a fixed batch size, or import embeddings and check their CLIP."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -156,8 +156,8 @@ class Joined:
         row = (clip.context_length, clip.text_width) if name == "encoding" else (clip.embed_dim,)
         if each.values.shape[1:] != row:
             raise DarkroomError(
-                f"{where}: the {name} embeddings that are imported have shape {each.values.shape[1:]}, and those of "
-                f"the CLIP in models/clip {row}: name the CLIP that made them under `train_clip.pretrained`."
+                f"{where}: the imported {name} embeddings have shape {each.values.shape[1:]}, but those of the CLIP in "
+                f"models/clip have {row}: name the CLIP that made them under `train_clip.pretrained`."
             )
         values = np.where(wanted.reshape(-1, *(1 for _ in row)), each.values, 0)
         if name == "encoding":
@@ -167,16 +167,16 @@ class Joined:
         lengths = np.sqrt((values[wanted & each.present] ** 2).sum(axis=1))
         if len(lengths) and np.abs(lengths - 1).max() < _UNIT:
             raise DarkroomError(
-                f"{where}: the {name} embeddings that are imported are normalised, and `embed_clip.normalise` is "
-                "false: set it to true, for their length is lost."
+                f"{where}: the imported {name} embeddings are normalised, but `embed_clip.normalise` is false: set it "
+                "to true, because their length is lost."
             )
         return values
 
     def _ours(self, reader: ImageShards, shard: Shard, name: str, missing: NDArray[Any], key: str) -> NDArray[Any]:
         if not self.compute:
             raise DarkroomError(
-                f"{redacted(shard.tar)}: {len(missing):,} of {shard.images:,} images have no {name} embedding among "
-                f"those that are imported, the first is {key}: set `embed_clip.imported.missing` to compute."
+                f"{redacted(shard.tar)}: {len(missing):,} of {shard.images:,} images have no imported {name} "
+                f"embedding, the first is {key}: set `embed_clip.imported.missing` to compute."
             )
         if name == "image":
             return self.embedder.images(reader, (shard.first + missing).tolist())
@@ -193,6 +193,6 @@ class Joined:
         if cosine < _LEAST:
             key = reader.keys_of([shard.first + int(rows[0])])[0]
             raise DarkroomError(
-                f"{redacted(shard.tar)}: image embeddings from {key} on are of another CLIP than models/clip (mean "
-                f"cosine {cosine:.2f}): name theirs under `train_clip.pretrained`, or another folder."
+                f"{redacted(shard.tar)}: image embeddings from {key} on come from another CLIP than models/clip "
+                f"(mean cosine {cosine:.2f}): name it under `train_clip.pretrained`, or use another folder."
             )

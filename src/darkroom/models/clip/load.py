@@ -1,7 +1,7 @@
-"""Writes and opens `models/clip/`, and reads published weights, as an evaluator too.
+"""Write and open `models/clip/`, and read published weights, also for an evaluator.
 
 `model.pt` is a state dict as OpenAI's networks hold it, most weights in float16, which `clip.load` opens; the same
-tensors are beside it in safetensors, which can initialise a training, and whose hash is the fingerprint of the CLIP.
+tensors are also stored as safetensors, which can initialise a training. Their hash is the fingerprint of the CLIP.
 """
 
 import copy
@@ -37,7 +37,7 @@ def stored(network: CLIP) -> dict[str, Tensor]:
 def save_clip(folder: Path, network: CLIP | OpenClip) -> dict[str, Any]:
     """Write `model.pt`, `model.safetensors` and `config.json`; return entries of the manifest.
 
-    Of open_clip, the two files that open_clip opens are written in their place.
+    For a CLIP of open_clip, the two files that open_clip opens are written instead.
 
     Returns:
         weights (the fingerprint), embed_dim, text_width, context_length, image_size.
@@ -67,7 +67,7 @@ def load_clip(folder: Path = CLIP_FOLDER) -> Clip:
     manifest = open_artifact(folder, KIND)
     if manifest["weights"] is None:
         raise ArtifactError(
-            f"{folder} holds no CLIP: set `train_clip.source` to another than none, and run `dvc repro`."
+            f"{folder} holds no CLIP: set `train_clip.source` to trained or pretrained, and run `dvc repro`."
         )
     truncate = manifest["long_captions"] == "truncate"
     if (folder / OPEN_CLIP_CONFIG).is_file():
@@ -98,7 +98,7 @@ def open_clip(path: Path, key: str) -> Clip:
     """Return the CLIP at `path`, on the CPU; `key` is the key of params.yaml with the path, for messages.
 
     A folder is one that `train_clip` writes, or of open_clip's format; a file OpenAI's TorchScript archive
-    (ViT-B-32.pt), or a state dict. Of what others publish too long texts are truncated, and its fingerprint is the same
+    (ViT-B-32.pt), or a state dict. A published CLIP truncates texts that are too long, and its fingerprint is the same
     as under `train_clip.pretrained`.
 
     Raises:
@@ -110,7 +110,7 @@ def open_clip(path: Path, key: str) -> Clip:
         return load_clip(path)
     if not path.is_file():
         raise DarkroomError(
-            f"`{key}` is {path}, which does not exist: name models/clip, a file of weights, or data/none."
+            f"`{key}` is {path}, which does not exist: set it to models/clip, a file of weights, or data/none."
         )
     with telling(f"the CLIP in {path}, which `{key}` names, cannot be read"), torch.random.fork_rng(devices=[]):
         network, _ = load(str(path), device="cpu")

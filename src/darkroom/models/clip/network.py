@@ -66,13 +66,13 @@ class Preprocessing:
     def __call__(self, images: Tensor) -> Tensor:
         """Return uint8 images (N, C, H, H) as the network's input, float32 (N, 3, size, size).
 
-        The transform that `clip.load` returns beside the network, on tensors. Grey and RGBA: see `to_rgb`.
+        The transform that `clip.load` returns with the network, on tensors. Grey and RGBA: see `to_rgb`.
 
         Raises:
             DarkroomError: the images are not uint8, not square, or do not have 1, 3 or 4 channels.
         """
         if images.shape[-2] != images.shape[-1]:
-            raise DarkroomError(f"CLIP takes squares, and not images of shape {tuple(images.shape)}: crop them first.")
+            raise DarkroomError(f"CLIP needs square images, not {tuple(images.shape)}: crop them first.")
         x = resized(to_rgb(images), self.size, self.interpolation).div_(255)  # in place: a third of the time
         mean, std = (to_device(torch.tensor(values), x.device)[:, None, None] for values in (self.mean, self.std))
         return x.sub_(mean).div_(std)
@@ -108,7 +108,7 @@ def tokens_of(
             whose = f" of {name(number)}" if name else ""
             shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
             raise DarkroomError(
-                f"the text {shown!r}{whose} has more than the {context} tokens of CLIP's context: raise "
+                f"the text {shown!r}{whose} is longer than CLIP's context of {context} tokens: raise "
                 "`train_clip.trained.model.context_length` (77 at most), or set `train_clip.long_captions` to truncate."
             ) from None
     return rows
@@ -197,7 +197,7 @@ class Clip:
     text_width: the width of an encoding.
     context_length: the number of encodings of a text.
     image_size: the side of the network's input in pixels.
-    fingerprint: the hash of the weights, its fingerprint.
+    fingerprint: the hash of the weights.
     """
 
     def __init__(self, network: CLIP, fingerprint: str, truncate: bool = False) -> None:

@@ -37,7 +37,7 @@ class OpenClip(Clip):
         `fingerprint` is the hash of weights and configuration, where it is known.
 
         Raises:
-            DarkroomError: its texts are no byte pairs of CLIP's, or its images are no squares.
+            DarkroomError: its tokenizer is not CLIP's byte pairs, or its images are not square.
         """
         self.network, self.config, self.truncate = network.float().eval().requires_grad_(False), config, truncate
         self._tower = getattr(network, "text", network)
@@ -46,13 +46,13 @@ class OpenClip(Clip):
             "vocab_size", VOCABULARY
         ) != VOCABULARY:
             raise DarkroomError(
-                "this CLIP has a tokenizer of its own: take one without `hf_tokenizer_name` and `hf_model_name`."
+                "this CLIP has its own tokenizer: use one without `hf_tokenizer_name` and `hf_model_name`."
             )
         height, width = images["size"] if not isinstance(images["size"], int) else (images["size"],) * 2
         if height != width or images["interpolation"] not in ("bicubic", "bilinear"):
             raise DarkroomError(
-                f"this CLIP of open_clip sees {height} x {width} pixels, resized by {images['interpolation']}: take "
-                "one that sees squares, bicubic or bilinear."
+                f"this CLIP of open_clip takes {height} x {width} pixels, resized by {images['interpolation']}: use "
+                "one that takes squares, bicubic or bilinear."
             )
         self.embed_dim = config["model_cfg"]["embed_dim"]
         self.text_width = self._tower.ln_final.weight.shape[0]
@@ -107,7 +107,7 @@ def read_open_clip(
         fingerprint: its hash, where it is known.
 
     Raises:
-        DarkroomError: the package is missing, or there is no such CLIP, or none that can be read here.
+        DarkroomError: the package is missing, or the CLIP does not exist or cannot be read.
     """
     try:
         import open_clip

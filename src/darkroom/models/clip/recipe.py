@@ -140,8 +140,8 @@ class ClipRecipe(Recipe):
     def _require_no_batch_norm(self) -> None:
         if any(isinstance(module, nn.BatchNorm2d) for module in self.model.modules()):
             raise DarkroomError(
-                "`train_clip.trained.model.image_network` is resnet, whose batch norms must see an update as a whole: "
-                "leave `run.micro_batch` empty, make the batch smaller, or take vit."
+                "`train_clip.trained.model.image_network` is resnet, whose batch norms need the whole batch: "
+                "leave `run.micro_batch` empty, make the batch smaller, or use vit."
             )
 
     def _of_whole(self, batch: Batch, whole: Batch, found: Embedded, world: int) -> Tensor:

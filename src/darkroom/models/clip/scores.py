@@ -96,8 +96,8 @@ def require_captions(images: CaptionedImages) -> None:
     if len(images.texts) < 2:
         reason = "no image has a caption" if not len(images) else f"all captions are {images.texts[0].as_py()!r}"
         raise DarkroomError(
-            f"{reason}, which teaches CLIP nothing: give the source captions, take a trained CLIP "
-            "(`train_clip.source: pretrained`), or do without the decoder (`train_clip.source: none`)."
+            f"{reason}, so CLIP cannot be trained: add captions to the source, use a trained CLIP "
+            "(`train_clip.source: pretrained`), or omit the decoder (`train_clip.source: none`)."
         )
     if missing := len(images.shards) - len(images):
         print(f"{missing:,} of {len(images.shards):,} images have no caption and are left out")
@@ -129,7 +129,7 @@ Encode = Callable[[Tensor], Tensor]
 
 
 class Examples:
-    """At most `most` captioned images drawn of a split, their distinct captions, and prompts of classes.
+    """At most `most` captioned images drawn from a split, their distinct captions, and prompts of classes.
 
     every: the number of training images between two scores.
     count: the number of images.

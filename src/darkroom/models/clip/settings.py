@@ -1,4 +1,4 @@
-"""The sections that `train_clip` and `embed_clip` read, and whether they fit."""
+"""The sections that `train_clip` and `embed_clip` read, and their checks."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -90,15 +90,15 @@ class Pretrained(Section):
 
     @property
     def of_open_clip(self) -> str | None:
-        """What open_clip opens, a name or a folder; None: it is one of OpenAI's networks."""
+        """The argument of open_clip, a name or a folder; None: it is one of OpenAI's networks."""
         return self.open_clip or (self.file if Path(self.file, OPEN_CLIP_CONFIG).is_file() else None)
 
     def too_large(self, size: int, images: int) -> str | None:
-        """Return why a network that sees `size` pixels does not fit images of fewer; None: it does."""
+        """Return why a network with an input of `size` pixels does not fit smaller images; None: it does."""
         if self.enlarge or size <= images:
             return None
         return (
-            f"`train_clip.pretrained` names a CLIP that sees {size} pixels a side, the images have {images}, and "
+            f"`train_clip.pretrained` names a CLIP that takes {size} pixels a side, but the images have {images}, and "
             "`train_clip.pretrained.enlarge` is false: set it to true, or `ingest.image_size` to "
             f"{size} at least"
         )
@@ -162,12 +162,12 @@ class TrainClip(Section):
 
     def _misfits(self) -> Iterator[str]:
         if getattr(self, self.source) is None:
-            yield f"source is {self.source}, and the section `{self.source}` is missing"
+            yield f"source is {self.source}, but the section `{self.source}` is missing: add it"
         if self.source != "trained" and self.training.processes > 1:
             yield f"source is {self.source}, which is not trained: set `train_clip.training.processes` to 1"
         resnet = self.trained is not None and self.trained.model.image_network == "resnet"
         if self.source == "trained" and resnet and self.training.processes > 1:
-            yield "trained.model.image_network is resnet: set `train_clip.training.processes` to 1, or take vit"
+            yield "trained.model.image_network is resnet: set `train_clip.training.processes` to 1, or use vit"
 
 
 class Params(Section):
@@ -185,9 +185,9 @@ class Params(Section):
 
 
 def unfit(settings: TrainClip, image_size: int) -> str | None:
-    """Return why the section does not fit images of so many pixels a side, as far as can be known here; None: it does.
+    """Return why the section does not fit images of `image_size` pixels a side, as far as is known; None: it does.
 
-    `darkroom check` asks. A CLIP is given images in its own size, and a larger one than theirs shows it nothing more.
+    Called by `darkroom check`. Images are resized to the input of the CLIP, so a larger input adds no detail.
     """
     if settings.source == "pretrained":
         assert settings.pretrained is not None  # `_chosen`
@@ -196,7 +196,7 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
             return "`train_clip.pretrained` needs open_clip: install it with `pip install 'darkroom[open_clip]'`"
         if given.file != NO_FILE and given.of_open_clip is None and not Path(given.file).is_file():
             return (
-                f"`train_clip.pretrained.file` is {given.file}, which is no file: give the path of a .pt file, "
+                f"`train_clip.pretrained.file` is {given.file}, which is not a file: give the path of a .pt file, "
                 f"OpenAI's or one of ours, or of a folder with {OPEN_CLIP_CONFIG}"
             )
         return None if given.name is None else given.too_large(INPUT.get(given.name, 224), image_size)
@@ -205,8 +205,8 @@ def unfit(settings: TrainClip, image_size: int) -> str | None:
     assert settings.trained is not None
     if (size := settings.trained.model.image_size) > image_size:
         return (
-            f"`train_clip.trained.model.image_size` is {size}, and the images have {image_size} pixels a side: it can "
-            f"see no more than these, so set it to {image_size} at most"
+            f"`train_clip.trained.model.image_size` is {size}, but the images have {image_size} pixels a side, so a "
+            f"larger input adds no detail: set it to at most {image_size}"
         )
     return None
 
@@ -230,7 +230,7 @@ class Imported(Section):
 
     @property
     def subfolders(self) -> dict[str, str]:
-        """Where each kind of embeddings lies that is taken over."""
+        """The location of each kind of imported embeddings."""
         given = {"image": self.images, "text": self.texts, "encoding": self.encodings}
         return {name: folder for name, folder in given.items() if folder is not None}
 
@@ -265,7 +265,7 @@ class EmbedParams(Section):
 
 
 def folder_of(params: EmbedParams, part: str) -> str | None:
-    """Return the folder with a part's embeddings by others; None: they are computed."""
+    """Return the folder with a part's imported embeddings; None: they are computed."""
     folder = params.parts[part]["embeddings"]
     return None if folder == NO_FILE else folder
 

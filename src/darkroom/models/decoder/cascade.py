@@ -1,4 +1,4 @@
-"""The cascade of U-Nets: from embeddings to images, each U-Net enlarging what the last one made."""
+"""The cascade of U-Nets: from embeddings to images, each U-Net enlarges the output of the previous one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ class Cascade:
 
     @classmethod
     def open(cls, names: Sequence[str], weights: Literal["ema", "raw"], root: Path = DECODER_FOLDER) -> "Cascade":
-        """Open the U-Nets of some names; those that were not trained are left out.
+        """Open U-Nets by name, without those that were not trained.
 
         Raises:
             ArtifactError: none is trained, two do not fit each other, or were trained with another CLIP or
@@ -47,11 +47,11 @@ class Cascade:
             stages.append(CascadeStage(name, network, objective, bounded, metadata))
         stages.sort(key=lambda stage: stage.size)
         if not stages:
-            raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for one of them.")
+            raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for at least one.")
         for below, above in pairwise(stages):
             if above.metadata["low_size"] != below.size:
                 raise ArtifactError(
-                    f"the U-Net `{above.name}` has the low_size {above.metadata['low_size']}, and `{below.name}` makes "
+                    f"the U-Net `{above.name}` has low_size {above.metadata['low_size']}, but `{below.name}` makes "
                     f"images of {below.size} pixels: set `train_decoder.unets.{above.name}.low_size` to {below.size}."
                 )
         for key, what in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
@@ -60,8 +60,8 @@ class Cascade:
                 raise ArtifactError(f"the U-Nets in {root} were trained with different {what}s: train them again.")
         if len({stage.metadata["normalised"] for stage in stages if stage.metadata["clip"] is not None}) > 1:
             raise ArtifactError(
-                f"of the U-Nets in {root} some were trained on embeddings of length 1, as those always are that are "
-                "computed while training, and some were not: set `embed_clip.normalise` to true, and train them again."
+                f"only some of the U-Nets in {root} were trained on embeddings of length 1, which embeddings computed "
+                "while training always have: set `embed_clip.normalise` to true, and train them again."
             )
         return cls(stages, " ".join(hashes))
 
@@ -85,15 +85,15 @@ class Cascade:
 
         Args:
             clip: its identity.
-            where: where it is, or what was made by it, for the message.
-            normalised: whether the embeddings from there have length 1; None: they will have, where they must.
+            where: its folder, or an artifact made with it, for the message.
+            normalised: whether the embeddings from there have length 1; None: they will have it where required.
 
         Raises:
             ArtifactError: no U-Net is conditioned on any embedding, or on those of another CLIP, or of other lengths.
         """
         if self.clip is None:
             raise ArtifactError(
-                "no U-Net in models/decoder is conditioned on an embedding or a text, so none can be given: set "
+                "no U-Net in models/decoder is conditioned on an embedding or a text, so it accepts none: set "
                 "`model.image_to_time`, `image_map` or `image_tokens` in `train_decoder.unets` for one of them."
             )
         if self.clip != clip:
@@ -103,8 +103,8 @@ class Cascade:
         if normalised is not None and normalised != self.normalised:
             ours, theirs = ("of length 1" if each else "of their own lengths" for each in (self.normalised, normalised))
             raise ArtifactError(
-                f"models/decoder was trained on embeddings {ours}, and those of {where} are {theirs}: set "
-                "`embed_clip.normalise` as it was, or train again (`dvc repro train_decoder train_prior`)."
+                f"models/decoder was trained on embeddings {ours}, but those of {where} are {theirs}: restore "
+                "`embed_clip.normalise`, or train again (`dvc repro train_decoder train_prior`)."
             )
 
     @property
@@ -142,10 +142,10 @@ class Cascade:
 
 
 class Decoder:
-    """A cascade, and the way from what it makes to images of the data's size."""
+    """A cascade whose outputs are converted to images of the data's size."""
 
     def __init__(self, cascade: Cascade, sampling: Mapping[str, UNetSampling], seed: int, batch: int) -> None:
-        """Take in the cascade, on its device, and how each U-Net is sampled, by name.
+        """Set the cascade, on its device, and the sampling settings of each U-Net, by name.
 
         The last batch is padded to `batch` images, so an image's bits do not depend on how many others are requested.
         """
@@ -158,7 +158,7 @@ class Decoder:
             self._tokenizer, fingerprint = load_tokenizer(TOKENIZER, self.image_shape)
             if fingerprint != self.metadata["tokenizer"]:
                 raise ArtifactError(
-                    f"the decoder was trained on another tokenizer than {TOKENIZER}: run `dvc repro train_decoder`."
+                    f"the decoder was trained with another tokenizer than {TOKENIZER}: run `dvc repro train_decoder`."
                 )
             self._tokenizer.to(self.device)
             self._scaler = LatentScaler(self.metadata["latent_mean"], self.metadata["latent_std"])
@@ -172,14 +172,14 @@ class Decoder:
             yield self._pixels(x0)[: stop - start].cpu()
 
     def space(self, images: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) as x_0 at the size of the last U-Net: what in-painting keeps."""
+        """Return uint8 images (N, C, H, W) as x_0 at the size of the last U-Net, for in-painting."""
         images = images.to(self.device)
         if self._tokenizer is not None:
             return self._scaler(self._tokenizer.encode(images)[0].float())
         return downsampled(to_network(images), self.cascade.stages[-1].size)
 
     def low(self, images: Tensor) -> Tensor | None:
-        """Return what the first trained U-Net enlarges, of real images; None where it begins with noise alone."""
+        """Return the low-resolution input of the first trained U-Net from real images; None: it starts from noise."""
         if (size := self.cascade.low_size) is None:
             return None
         how = self.cascade.stages[0].metadata["low_downsample"]

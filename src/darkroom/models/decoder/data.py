@@ -1,4 +1,4 @@
-"""What a U-Net of the decoder is trained on: images or latents, and beside them what CLIP says of each."""
+"""Training data of a U-Net of the decoder: images or latents, with the CLIP embeddings of each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,9 +49,9 @@ class LatentSpace:
 
     @torch.no_grad()
     def data(self, batch: Data) -> Tensor:
-        """Return the mean of each posterior: its spread is far below the noise of the diffusion.
+        """Return the mean of each posterior, whose spread is far below the noise of the diffusion.
 
-        What is encoded here is so in float32, whatever the training's precision, as stored latents are.
+        Images are encoded in float32, as stored latents are, regardless of the training's precision.
         """
         if "mean" in batch:
             return self.scaler(batch["mean"].float())
@@ -71,7 +71,7 @@ Space = PixelSpace | LatentSpace
 
 
 class Conditioner:
-    """Image embeddings and text encodings as they are stored, `image` (N, D) and `encoding` (N, L, W)."""
+    """Stored image embeddings and text encodings, `image` (N, D) and `encoding` (N, L, W)."""
 
     def __init__(self, scaler: EmbeddingScaler | None = None) -> None:
         """Take the scaler of image embeddings; None: the U-Net reads none."""
@@ -85,7 +85,7 @@ class Conditioner:
 
 
 class ClipConditioner(Conditioner):
-    """The same, computed of `images` and `tokens` by a CLIP on the way: for collections too large to store them of."""
+    """The same, computed from `images` and `tokens` by a CLIP while training, for data sets too large to store them."""
 
     def __init__(self, clip: Clip, scaler: EmbeddingScaler | None, text: bool) -> None:
         """Take the CLIP; a scaler where image embeddings are read, and whether texts are."""
@@ -94,7 +94,7 @@ class ClipConditioner(Conditioner):
 
     @torch.no_grad()
     def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
-        """Return embeddings and encodings, in float32 whatever the training's precision, as `embed_clip` has them."""
+        """Return embeddings and encodings, in float32 regardless of the training's precision, as in `embed_clip`."""
         with in_float32(next(iter(batch.values())).device):
             image = None if self.scaler is None else self.scaler(embedded(self.clip, batch["images"]))
             return image, self._encodings(batch["tokens"].long()) if self.text else None
@@ -111,13 +111,13 @@ def embedded(clip: Clip, images: Tensor) -> Tensor:
 
 
 class ConditionedDataset:
-    """Rows of images or latents, augmented as they are by themselves, with what CLIP says of each.
+    """Rows of images or latents, with their own augmentation, and the CLIP embeddings of each.
 
     Args:
         rows: the images or latents.
         embeddings: those of the same images in the same order; None: none are read.
-        names: of what is read of them, image and encoding.
-        captions: of the images, to be given to CLIP while training; None: they are not.
+        names: of the embeddings to read: image and encoding.
+        captions: of the images, which CLIP embeds while training; None: it embeds none.
         clip: whose tokens the captions become.
 
     Raises:
@@ -161,11 +161,11 @@ class ConditionedDataset:
         return found.astype(np.int32)
 
     def order(self, seed: int, positions: Positions) -> NDArray[np.int64]:
-        """Return which row stands at each position of the endless sequence."""
+        """Return the row at each position of the endless sequence."""
         return self.rows.order(seed, positions) if isinstance(self.rows, Images) else order(seed, len(self), positions)
 
     def prefetch(self, seed: int, position: int) -> None:
-        """Begin to fetch shards that lie elsewhere."""
+        """Start to fetch remote shards."""
         if isinstance(self.rows, Images):
             self.rows.prefetch(seed, position)
 

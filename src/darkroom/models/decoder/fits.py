@@ -1,4 +1,4 @@
-"""Whether the cascade of U-Nets fits the data and CLIP, and its samples fit it."""
+"""Check that the cascade of U-Nets fits the data and CLIP, and that its samples fit the cascade."""
 
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,7 @@ def dropouts_of(source: str, unet: UNet) -> dict[str, float]:
 
 
 def fits(params: Any) -> None:
-    """Check the sections of the decoder, its samples and its scores; without a CLIP, those of the U-Nets that are left.
+    """Check the sections of the decoder, its samples and its scores; without a CLIP, only U-Nets that need none.
 
     Args:
         params: the whole of params.yaml, validated.
@@ -35,7 +35,7 @@ def fits(params: Any) -> None:
     for name in sampling.unets:
         if name not in decoder.unets:
             known = ", ".join(decoder.unets)
-            refuse(f"`sample_decoder.unets.{name}` is of no U-Net under `train_decoder.unets` ({known}): take it out.")
+            refuse(f"`sample_decoder.unets.{name}` names no U-Net of `train_decoder.unets` ({known}): remove it.")
     _unets_fit(decoder, params.embed_clip, params.ingest.image_size, params.train_tokenizer.chosen.factor)
     cascade = decoder.cascade(params.train_clip.source != "none")
     if not cascade:
@@ -64,7 +64,7 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
             for dropout, share in dropouts.items():
                 require_dropout(f"train_decoder.unets.{name}.grids.guidance", unet.grids.guidance, dropout, share)
         if unet.diffusion.objective != "gaussian" and params.sample_decoder.pictures.inpainted:
-            remedy = "and only Gaussian diffusion fills in: set the former to 0"
+            remedy = "and only Gaussian diffusion can in-paint: set the former to 0"
             refuse_both(params, "sample_decoder.pictures.inpainted", f"{source}.objective", remedy)
 
 
@@ -80,27 +80,27 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
     what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
     sizes = {unet.size: name for name, unet in decoder.unets.items()}
     if len(sizes) < len(decoder.unets):
-        refuse(f"{key}`: two of {', '.join(decoder.unets)} have the same size: each enlarges another.")
+        refuse(f"{key}`: two of {', '.join(decoder.unets)} have the same size: give each its own size.")
     if (largest := max(sizes)) != wanted:
-        refuse(f"{key}.{sizes[largest]}.size` is {largest}, and {what} is {wanted}: set the former to the latter.")
+        refuse(f"{key}.{sizes[largest]}.size` is {largest}, but {what} is {wanted}: set the former to the latter.")
     for name, unet in decoder.unets.items():
         if unet.low_size is not None and unet.low_size not in sizes:
             known = " or ".join(str(each) for each in sorted(sizes) if each < unet.size)
             refuse(
-                f"{key}.{name}.low_size` is {unet.low_size}, and no U-Net has that size: set it to {known or 'null'}."
+                f"{key}.{name}.low_size` is {unet.low_size}, but no U-Net has that size: set it to {known or 'null'}."
             )
     for below, above in pairwise(sorted(size for size, name in sizes.items() if decoder.unets[name].trained)):
         if (found := decoder.unets[sizes[above]].low_size) != below:
             refuse(
-                f"{key}.{sizes[above]}.low_size` is {found}, and the next smaller U-Net has the size {below}: set it."
+                f"{key}.{sizes[above]}.low_size` is {found}, but the next smaller U-Net has size {below}: set it so."
             )
     for name, unet in decoder.unets.items():
         if unet.embeddings == NO_FILE or not (unet.trained or unet.weights != NO_FILE):
             continue
         if missing := sorted({"train", "val"} - set(embed.store)):
             refuse(
-                f"{key}.{name}.embeddings` is {unet.embeddings}, and `embed_clip.store` leaves out {missing[0]}: name "
-                f"it there, or set `embeddings` to {NO_FILE} and `clip` to models/clip."
+                f"{key}.{name}.embeddings` is {unet.embeddings}, but `embed_clip.store` leaves out {missing[0]}: "
+                f"add it there, or set `embeddings` to {NO_FILE} and `clip` to models/clip."
             )
 
 
@@ -112,7 +112,7 @@ def _embeddings_fit(params: Any, cascade: dict[str, UNet]) -> None:
     for name, unet in cascade.items():
         key, embed = f"train_decoder.unets.{name}", params.embed_clip
         if unet.clip != NO_FILE and unet.image_conditioned and not embed.normalise:
-            remedy = "and what is computed while training has length 1: set the latter to true"
+            remedy = "and embeddings computed while training have length 1: set the latter to true"
             refuse_both(params, f"{key}.clip", "embed_clip.normalise", remedy)
         if unet.model.text_tokens and not embed.encodings:
             refuse_both(params, f"{key}.model.text_tokens", "embed_clip.encodings", "set the latter to true")
@@ -147,4 +147,4 @@ def _attributes_fit(params: Any) -> None:
             refuse_both(params, "score_decoder.attributes", f"parts.{name}.source", "set the former to none")
         kinds = part.settings.get("kinds", params.shapes.kinds) if part.source == "shapes" else []
         if unknown := [kind for kind in kinds if kind not in known]:
-            refuse(f"`parts.{name}` holds scenes of the kind {unknown[0]}: name it in `train_scene_reader.kinds` too.")
+            refuse(f"`parts.{name}` holds scenes of the kind {unknown[0]}: add it to `train_scene_reader.kinds`.")

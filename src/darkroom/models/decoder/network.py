@@ -47,7 +47,7 @@ class UNetConfig:
     low: whether it enlarges an image (low-resolution conditioning).
     low_noise: whether that image may be noisy, with how much as a condition.
     self_condition: whether it reads the x0 of the step before.
-    learned_variance: whether it says the variance too, in as many channels again.
+    learned_variance: whether it also predicts the variance, in twice the channels.
     """
 
     size: int
@@ -73,12 +73,12 @@ class UNetConfig:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions of N images; None: there is none.
+    """The conditions of N images; None: no condition.
 
     image: CLIP image embeddings, scaled to about unit variance, float32 (N, D).
     text: text encodings, zero after their end, float32 (N, L, W).
     low: the image to enlarge, already of the U-Net's size, in [-1, 1], float32 (N, C, S, S).
-    image_kept, text_kept: of which images the condition is kept and not replaced by its null, bool (N,); None: of all.
+    image_kept, text_kept: whether each image's condition is kept or replaced by its null, bool (N,); None: all kept.
     image_noise, low_noise: the fraction of noise in the two, 0 to 1, float32 (N,); None: 0.
     """
 
@@ -91,7 +91,7 @@ class Conditions:
     low_noise: Tensor | None = None
 
     def nulled(self) -> "Conditions":
-        """Return the same without image embedding and text: what guidance leads away from."""
+        """Return the same without image embedding and text: the unconditional input of guidance."""
         given = self.image if self.image is not None else self.text
         if given is None:
             return self
@@ -123,7 +123,7 @@ def levels_embedded(levels: Tensor, width: int = _FREQUENCIES) -> Tensor:
 
 
 class DecoderUNet(SavedNetwork):
-    """The U-Net with its conditions. Predicts what its objective asks for, and the variance where it is learned."""
+    """The U-Net with its conditions. Predicts the target of its objective, and the variance where it is learned."""
 
     shape = UNetConfig
     made_by = ("U-Net", "train_decoder")
@@ -189,7 +189,7 @@ class DecoderUNet(SavedNetwork):
             x: noisy images, (N, C, S, S).
             timesteps: (N,), integer or float.
             conditions: the conditions that the configuration names.
-            before: x0 as found a step before, (N, C, S, S); None: zeros, where the U-Net is self-conditioned.
+            before: x0 of the previous step, (N, C, S, S); None: zeros, where the U-Net is self-conditioned.
         """
         config = self.config
         inputs = [x]
@@ -264,7 +264,7 @@ def unet_denoiser(
     threshold: Threshold | None = None,
     self_condition: bool = False,
 ) -> Denoise:
-    """Return the denoiser of a U-Net under its conditions; guidance leads away from image and text both nulled.
+    """Return the denoiser of a U-Net under its conditions; guidance uses image and text both nulled as unconditional.
 
     Args:
         unet: maps x, timesteps, conditions and the x0 of the step before to its output.

@@ -1,4 +1,4 @@
-"""Opens what a U-Net of the decoder is trained on, and checks that it fits."""
+"""Open and check the training data of a U-Net of the decoder."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ _STATISTICS = 1024  # images that say how wide latents are, where none are store
 
 @dataclass
 class DecoderData:
-    """What a U-Net is trained on.
+    """The training data of a U-Net.
 
     rows: of each split.
     channels: of x_0.
@@ -60,17 +60,17 @@ class DecoderData:
 
 
 def weights_key(name: str) -> str:
-    """Return the key that names the weights that a U-Net begins with."""
+    """Return the key that names the initial weights of a U-Net."""
     return f"train_decoder.unets.{name}.weights"
 
 
 def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.device) -> DecoderData:
-    """Open what the U-Net of a name is trained on.
+    """Open the training data of a U-Net by its name.
 
-    Where it begins with the weights of another, latents and embeddings are scaled as for that one.
+    With the initial weights of another U-Net, latents and embeddings are scaled as for that one.
 
     Raises:
-        DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or the weights that it has.
+        DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or its initial weights.
     """
     begun, seed = initial_manifest(section.unets[name].weights, "decoder"), section.training_of(name).seed
     told = section.unets[name].image_conditioned and section.unets[name].embeddings != NO_FILE
@@ -108,7 +108,7 @@ def _latents(
         latents = {split: LatentShards.open_parts(parts, split, root) for split in SPLITS}
         if latents["train"].tokenizer != fingerprint:
             raise DarkroomError(
-                f"{root} is of another tokenizer than {section.tokenizer}: run `dvc repro encode_latents`."
+                f"{root} was made with another tokenizer than {section.tokenizer}: run `dvc repro encode_latents`."
             )
         for split, shards in latents.items():
             if shards.sources != images[split].sources:
@@ -162,7 +162,7 @@ def _condition(
     first = stored["train"]
     if text and first.encoding_shape is None:
         raise DarkroomError(
-            "`model.text_tokens` needs encodings: set `embed_clip.encodings` to true, and give all parts captions."
+            "`model.text_tokens` needs encodings: set `embed_clip.encodings` to true, and add captions to all parts."
         )
     scaler = _scaler(begun, lambda: first.__getitems__(spaced_rows(len(first)))["image"]) if image else None
     opened.conditioner = Conditioner(scaler)

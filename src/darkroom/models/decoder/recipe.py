@@ -1,4 +1,4 @@
-"""Trains a U-Net of the unCLIP decoder: denoising under CLIP's embeddings, and under the image that it enlarges."""
+"""Train a U-Net of the unCLIP decoder: denoising conditioned on CLIP embeddings and on the image that it enlarges."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _TIME, _IMAGE, _TEXT, _EMBEDDING, _BLUR, _SIGMA, _LOW, _DOWN, _RIGHT, _SELF = ra
 
 @dataclass
 class Random:
-    """The random numbers of a batch: `noise` (N, C, S, S), `low` likewise, `embedding` (N, D), `uniform` (N, 10).
+    """The random numbers of a batch: `noise` and `low` (N, C, S, S), `embedding` (N, D), `uniform` (N, 10).
 
     time: of the objective, (N,).
     """
@@ -58,7 +58,7 @@ class DecoderRecipe(Recipe):
         val: IndexedDataset,
         evaluation: UNetEvaluation | None = None,
     ) -> None:
-        """Take in the untrained U-Net and its section, and `evaluation`, which scores while it trains.
+        """Set the untrained U-Net and its section, and `evaluation`, which scores it while it trains.
 
         `space` makes x_0 of a batch, and images of x_0; `conditioner` its image embeddings and text encodings.
         """
@@ -197,7 +197,7 @@ class DecoderRecipe(Recipe):
 
     @torch.no_grad()
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return the scores of `train_decoder.evaluate`: images of the validation split's conditions, made as grids."""
+        """Return the scores of `train_decoder.evaluate`: of images of validation conditions, sampled as the grids."""
         assert self.evaluation is not None  # it is an evaluation only where there is one
         made = partial(self._made, "evaluate", self.val)
         real = partial(self._real, self.train)
@@ -213,7 +213,7 @@ class DecoderRecipe(Recipe):
         return self.space.images(downsampled(self.space.data(self._read(source, rows).data), self.model.config.size))
 
     def _made(self, stream: str, source: IndexedDataset, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return what is made under the conditions of some rows, and their images, each uint8 (N, C, S, S)."""
+        """Return images sampled under the conditions of some rows, and their originals, each uint8 (N, C, S, S)."""
         batch, config = self._read(source, rows), self.model.config
         random, device = self.draw(batch, stream), next(self.model.parameters()).device
         whole = self.space.data(batch.data)

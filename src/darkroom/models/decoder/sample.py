@@ -1,6 +1,6 @@
-"""One stage of the cascade: a trained U-Net, how it is sampled, and the images that it makes, of low-resolution ones.
+"""One stage of the cascade: a trained U-Net, its sampling settings, and the images that it makes.
 
-An up-sampler that only ever saw perfect small images repeats the faults of those it is given. So in training they are
+An up-sampler trained only on perfect small images repeats the faults of generated ones. So in training they are
 blurred (Ramesh et al., 2022, arXiv 2204.06125, section 2.1, after Saharia et al., 2021, "SR3") or noised, and it is
 conditioned on how much noise there is (Ho et al., 2021, "Cascaded diffusion models", arXiv 2106.15282).
 """
@@ -98,11 +98,11 @@ class CascadeStage:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """The images that are requested: N of them.
+    """A request for N images.
 
     numbers: of the images: noise follows from (seed, number), so an image does not depend on the others.
     image: CLIP image embeddings as stored, float32 (N, D); None: no U-Net reads any.
-    text: text encodings, float32 (N, L, W), likewise.
+    text: text encodings, float32 (N, L, W); None: no U-Net reads any.
     low: where the first stage enlarges, the images to enlarge, float32 (N, C, s, s) in [-1, 1].
     known, mask: for in-painting, x0 at the size of the last stage, and where it is kept, 1 or 0, (N, 1, S, S).
     resamples: of in-painting.
@@ -163,7 +163,7 @@ def _conditions(
     noise: Noise,
     device: torch.device,
 ) -> Conditions:
-    """Return the conditions that the U-Net's configuration names, with as much noise as requested."""
+    """Return the conditions that the U-Net's configuration names, with the requested noise."""
     config, conditions = stage.network.config, Conditions()
     if config.embed_dim:
         assert request.image is not None

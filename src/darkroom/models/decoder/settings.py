@@ -1,4 +1,4 @@
-"""The sections that the stages of the decoder read: what all U-Nets of the cascade share, and each by itself."""
+"""The sections that the stages of the decoder read: shared by all U-Nets of the cascade, and of each U-Net."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -39,7 +39,7 @@ class DecoderTraining(Training):
 
 
 class TrainDecoder(Section):
-    """The cascade. A stage sees what all U-Nets share, and its own."""
+    """The cascade. A stage sees the shared keys and those of its own U-Net."""
 
     tokenizer: str = NO_FILE
     """models/tokenizer: the decoder makes latents, with one U-Net of their size; data/none: pixels."""
@@ -55,13 +55,13 @@ class TrainDecoder(Section):
     """The U-Nets by name, a cascade: the first makes small images, each of the others enlarges those of another."""
 
     def training_of(self, name: str) -> Training:
-        """Return the settings of a U-Net's training: those of the section, with what its own section has otherwise."""
+        """Return the training settings of a U-Net: those of the section, overridden by its own."""
         unet = self.unets[name]
         init = {**self.training.init.model_dump(), "folder": unet.weights}
         return merged(self.training, {**unet.training, "init": init}, f"unets.{name}.training")
 
     def cascade(self, clip: bool) -> dict[str, UNet]:
-        """Return the U-Nets that will have weights: their own, or some to begin with.
+        """Return the U-Nets that will have weights, trained or initial ones.
 
         Args:
             clip: whether there is a CLIP; without one, those that are conditioned on it are left out.
@@ -74,29 +74,29 @@ class TrainDecoder(Section):
 
     def _misfits(self) -> Iterator[str]:
         if self.training.init.folder != NO_FILE or self.training.init.url is not None:
-            yield "each U-Net has weights of its own: name them as `unets.NAME.weights`, and none in training.init"
+            yield "each U-Net has its own weights: name them as `unets.NAME.weights`, and none in training.init"
         for name, unet in self.unets.items():
             self.training_of(name)
             how = unet.grids.sampling(unet.diffusion, self.timesteps)
             source, timesteps = f"unets.{name}.diffusion", ("timesteps", self.timesteps)
             yield from unfit(f"unets.{name}.grids", how, source, unet.diffusion, timesteps)
             if self.tokenizer != NO_FILE and unet.low_size is not None:
-                yield "a decoder of latents has one U-Net, of the latent's size: take out the up-samplers"
+                yield "a decoder of latents has one U-Net, of the latent's size: remove the up-samplers"
             if self.latents == NO_FILE:
                 continue
             if unet.augment.asked:
                 yield (
-                    f"unets.{name}.augment.{unet.augment.asked} changes the images, and `latents` ({self.latents}) are "
-                    f"of the images as they are: take it out, or set latents to {NO_FILE}"
+                    f"unets.{name}.augment.{unet.augment.asked} changes the images, but `latents` ({self.latents}) are "
+                    f"of the unchanged images: remove it, or set latents to {NO_FILE}"
                 )
             if unet.clip != NO_FILE and unet.image_conditioned:
-                yield f"unets.{name}.clip reads images, and with stored latents none are read: set latents to {NO_FILE}"
+                yield f"unets.{name}.clip reads images, but with stored latents none are read: set latents to {NO_FILE}"
         if self.latents != NO_FILE and self.tokenizer == NO_FILE:
-            yield "latents are named, and no tokenizer whose they are: it is models/tokenizer"
+            yield "latents are set without a tokenizer: set tokenizer to models/tokenizer"
 
 
 class Names(Section):
-    """The names of the U-Nets: what stages that read the decoder are given of `train_decoder`."""
+    """The names of the U-Nets: the keys of `train_decoder` that stages which read the decoder get."""
 
     unets: dict[PartName, Any]
 
@@ -109,7 +109,7 @@ class Params(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained by what its own section says; None: the U-Net that the stage is given is."""
+        """Why its own section trains nothing; None: the U-Net of the stage is trained."""
         return None if any(unet.trained for unet in self.train_decoder.unets.values()) else "`trained` is false"
 
 
@@ -131,7 +131,7 @@ class UNetSampling(Sampling):
 
 
 class Pictures(Section):
-    """Test images in the further pictures; 0: none is made."""
+    """Test images in the further pictures; 0: no further pictures."""
 
     variations: Annotated[int, Field(ge=0)] = 6
     """Test images that are decoded eight times, each time from other noise."""
@@ -158,7 +158,7 @@ class Decoding(Section):
     """Images in a shard."""
 
     def sampling(self, name: str) -> UNetSampling:
-        """Return how a U-Net is sampled: `common`, with what its own section has otherwise."""
+        """Return the sampling settings of a U-Net: `common`, overridden by its own section."""
         return merged(self.common, self.unets.get(name, {}), f"unets.{name}")
 
     def _misfits(self) -> Iterator[str]:

@@ -15,7 +15,7 @@ _READERS = "model.image_tokens, model.image_to_time, model.image_map or model.te
 
 
 class Model(Section):
-    """The size of a U-Net, and by which ways its conditions enter."""
+    """The size of a U-Net, and the inputs of its conditions."""
 
     channels: Annotated[list[Positive], Field(min_length=1)] = [64, 128]
     """Width of each level; between two levels the resolution is halved."""
@@ -44,14 +44,14 @@ class Model(Section):
 
     def _misfits(self) -> Iterator[str]:
         if len(self.attention) != len(self.channels):
-            yield f"attention has {len(self.attention)} levels, and channels {len(self.channels)}"
+            yield f"attention has {len(self.attention)} levels, but channels {len(self.channels)}"
         for channels, attention in zip(self.channels, self.attention, strict=True):
             if channels % self.norm_groups:
                 yield f"norm_groups ({self.norm_groups}) must divide each of channels ({channels})"
             if attention and channels % self.head_dim:
                 yield f"head_dim ({self.head_dim}) must divide the channels of a level with attention"
         if (self.image_tokens or self.text_tokens) and not any(self.attention):
-            yield "image_tokens and text_tokens are read by attention, and no level has it"
+            yield "image_tokens and text_tokens need attention, but no level has it"
 
 
 class UNetDiffusion(Diffusion):
@@ -84,7 +84,7 @@ class LowResolution(Section):
 
     def _misfits(self) -> Iterator[str]:
         if not 0 < self.blur_sigma[0] <= self.blur_sigma[1]:
-            yield "blur_sigma is the smallest and the largest, above 0"
+            yield "blur_sigma must be the smallest and the largest value, above 0"
         if self.blur_kernel % 2 == 0:
             yield f"blur_kernel ({self.blur_kernel}) must be odd"
 
@@ -102,11 +102,11 @@ class Augment(Section):
     def _misfits(self) -> Iterator[str]:
         for name in ("scale", "ratio"):
             if (pair := getattr(self, name)) is not None and pair[0] > pair[1]:
-                yield f"{name} is the smallest and the largest: {pair[0]} is above {pair[1]}"
+                yield f"{name} must be the smallest and the largest value: {pair[0]} is above {pair[1]}"
 
     @property
     def asked(self) -> str | None:
-        """The key by which images are changed whatever their source says; None: they are not."""
+        """The key that changes images regardless of their source; None: none does."""
         return "scale" if self.scale is not None else "mirror" if self.mirror else None
 
 
@@ -123,7 +123,7 @@ class Grids(Section):
     """Steps of the solver, of gaussian at most `timesteps`."""
 
     def sampling(self, diffusion: Diffusion, timesteps: float) -> Sampling:
-        """Return how they are sampled, guidance left aside; of Gaussian diffusion in at most all timesteps."""
+        """Return their sampling settings without guidance; Gaussian diffusion uses at most all timesteps."""
         steps = self.steps
         if diffusion.objective == "gaussian" and isinstance(steps, int):
             steps = min(steps, int(timesteps))
@@ -197,24 +197,24 @@ class UNet(Section):
         elif crop > size or crop % step or crop * low % size:
             yield f"low.crop ({crop}) must be at most size ({size}), and a multiple of {step} and of size / low_size"
         if self.model.image_map:
-            yield "model.image_map is of whole images, and low.crop cuts squares out: leave one of them out"
+            yield "model.image_map needs whole images, but low.crop cuts out squares: remove one of them"
 
     def _unfit_conditions(self) -> Iterator[str]:
         named = [key for key in ("embeddings", "clip") if getattr(self, key) != NO_FILE]
         if self.conditioned and len(named) != 1:
             yield (
-                f"{_READERS} ask for CLIP: set either `embeddings` to data/embeddings or, to compute them in training, "
+                f"{_READERS} need CLIP: set either `embeddings` to data/embeddings or, to compute them in training, "
                 f"`clip` to models/clip, and the other to {NO_FILE}"
             )
         if not self.conditioned and named:
-            yield f"`{named[0]}` is {getattr(self, named[0])}, and none of {_READERS} reads it: set it to {NO_FILE}"
+            yield f"`{named[0]}` is {getattr(self, named[0])}, but none of {_READERS} reads it: set it to {NO_FILE}"
         if (key := self.augment.asked) and self.embeddings != NO_FILE and self.image_conditioned:
             yield (
-                f"augment.{key} changes the images, and `embeddings` ({self.embeddings}) are of the images as "
-                f"they are: take augment.{key} out, or set `embeddings` to {NO_FILE} and `clip` to models/clip"
+                f"augment.{key} changes the images, but `embeddings` ({self.embeddings}) are of the unchanged "
+                f"images: remove augment.{key}, or set `embeddings` to {NO_FILE} and `clip` to models/clip"
             )
         if self.diffusion.embedding_noise and not self.image_conditioned:
             yield (
-                "diffusion.embedding_noise is of the image embedding, which model.image_tokens, model.image_to_time or "
-                "model.image_map would read: set one of these, or it to 0.0"
+                "diffusion.embedding_noise needs an image embedding, which model.image_tokens, model.image_to_time or "
+                "model.image_map reads: set one of these, or set it to 0.0"
             )

@@ -1,4 +1,4 @@
-"""Pictures of what a decoder does with an embedding: other images of it, images between two, images filled in."""
+"""Pictures of a decoder's outputs: variations of an embedding, interpolations between two, and in-painting."""
 
 import math
 from dataclasses import replace
@@ -24,14 +24,14 @@ def _repeated(values: Tensor | None, times: int) -> Tensor | None:
 
 
 def _rows_of(first: NDArray[np.uint8], made: NDArray[np.uint8], last: NDArray[np.uint8] | None = None) -> NDArray:
-    """Return images row by row: an original, what was made for it, and where there is one, another original."""
+    """Return images row by row: an original, the images made from it, and where there is one, another original."""
     rows = made.reshape(len(first), -1, *made.shape[1:])
     parts = [first[:, None], rows] if last is None else [first[:, None], rows, last[:, None]]
     return np.concatenate(parts, axis=1).reshape(-1, *made.shape[1:])
 
 
 def variations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
-    """Return each image, then eight of its embedding from other noise: uint8 (N * 9, C, H, W).
+    """Return each image, then eight images of its embedding from different noise: uint8 (N * 9, C, H, W).
 
     Args:
         decoder: the decoder.
@@ -76,7 +76,7 @@ def inpainted(
 
 
 def filling(decoder: Decoder, pixels: Tensor, mask: Tensor, request: SampleRequest) -> tuple[Tensor, SampleRequest]:
-    """Return images with grey where they are to be filled in, and the request that fills them in (RePaint).
+    """Return images with grey in the masked area, and the request that in-paints it (RePaint).
 
     Args:
         decoder: the decoder.

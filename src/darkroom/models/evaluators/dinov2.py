@@ -1,4 +1,4 @@
-"""DINOv2: a vision transformer of self-supervised features, by which people's and machine's ranking agree better.
+"""DINOv2: a vision transformer with self-supervised features, whose scores agree better with human ranking.
 
 Source: Oquab et al., "DINOv2: learning robust visual features without supervision", 2023, arXiv 2304.07193; as a
 network for scores: Stein et al., "Exposing flaws of generative model evaluation metrics", 2023, arXiv 2306.04675. The
@@ -77,10 +77,10 @@ class Dinov2(nn.Module):
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> "Dinov2":
-        """Return the network of published weights, whose sizes follow from them.
+        """Return the network of published weights, with the sizes that they imply.
 
         Raises:
-            KeyError, RuntimeError: they are another network's.
+            KeyError, RuntimeError: they belong to another network.
         """
         width, _, patch, _ = state["patch_embed.proj.weight"].shape
         depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))

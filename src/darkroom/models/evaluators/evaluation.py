@@ -1,4 +1,4 @@
-"""Scores of what generates, and of a U-Net, while it trains, in the extractor's features; nothing depends on them."""
+"""Scores of generators and U-Nets while they train, in the extractor's features; nothing depends on them."""
 
 # No effect on any weight: scores the averages of a generator or of a U-Net while it trains; curves come with a training
 
@@ -58,12 +58,12 @@ class Evaluation:
         classes: Sequence[str],
         distribution: Distribution,
     ) -> "Evaluation | None":
-        """Return the evaluation that a section `evaluate` asks for, or None.
+        """Return the evaluation that a section `evaluate` configures, or None.
 
         Args:
             settings: the section.
             image_shape: (C, H, W).
-            classes: the names of the classes that images are asked to show, by number.
+            classes: the names of the requested classes, by number.
             distribution: of these classes among the images; the reference is weighted to it.
 
         Raises:
@@ -75,8 +75,8 @@ class Evaluation:
         require_known(classes, judge.classes)
         if open_artifact(Path(settings.reference), "reference")["extractor"] != judge.fingerprint:
             raise ArtifactError(
-                f"{settings.reference} was made with another extractor than {settings.extractor} holds: make it again "
-                "(`dvc repro reference_stats`)."
+                f"{settings.reference} was made with another extractor than the one in {settings.extractor}: run "
+                "`dvc repro reference_stats`."
             )
         reference = Reference.load(Path(settings.reference), "in_domain", judge.sha256)
         return cls(settings, judge, reference.matched(distribution), classes)
@@ -90,10 +90,10 @@ class Evaluation:
         count: int,
         gather: Gather,
     ) -> dict[str, float]:
-        """Return `fd`, `fd_debiased`, `kid` and, of images that were asked to show a class, `label_accuracy`.
+        """Return `fd`, `fd_debiased`, `kid` and, for images with a requested class, `label_accuracy`.
 
-        Process `rank` of `count` makes its share of the images, whole batches one after the other, and all get the
-        scores.
+        Process `rank` of `count` makes its part of the images, in whole consecutive batches, and all processes get
+        the scores.
 
         Args:
             make: makes batches of `settings.batch` images, the last one cut to `settings.images`.
@@ -125,9 +125,9 @@ Made = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 
 class UNetEvaluation:
-    """Distances of images that one U-Net makes, under true conditions, from real images of its own size.
+    """Distances between images from one U-Net, under true conditions, and real images of its size.
 
-    An up-sampler enlarges real images, so its scores say nothing of the U-Net before it: `score_decoder` does, of the
+    An up-sampler enlarges real images, so its scores do not depend on the U-Net before it; `score_decoder` scores the
     cascade. The extractor sees images of `ingest.image_size`; those of a smaller U-Net are enlarged by whole pixels,
     real and made ones alike.
     """
@@ -140,7 +140,7 @@ class UNetEvaluation:
     def open(
         cls, settings: Evaluate, catalog: Catalog, validated: int, device: torch.device
     ) -> "UNetEvaluation | None":
-        """Return the evaluation that `train_decoder.evaluate` asks for, or None; `validated`: images of that split.
+        """Return the evaluation that `train_decoder.evaluate` configures, or None; `validated`: images of that split.
 
         Raises:
             DarkroomError: too few of these images; the extractor is missing, or was trained on images of another shape.
@@ -149,8 +149,8 @@ class UNetEvaluation:
             return None
         if validated < _LEAST:
             raise DarkroomError(
-                f"`train_decoder.evaluate` makes images of the conditions of the validation split, which has "
-                f"{validated} images, and a covariance needs {_LEAST}: raise `ingest.splits.val`, or set "
+                f"`train_decoder.evaluate` samples from the conditions of the validation split, which has only "
+                f"{validated} images, but a covariance needs {_LEAST}: raise `ingest.splits.val`, or set "
                 "`train_decoder.evaluate.every` to 0."
             )
         judge = open_evaluator(Path(settings.extractor), catalog.image_shape)
@@ -159,13 +159,13 @@ class UNetEvaluation:
     def scores(
         self, made: Made, images: int, real: Real, total: int, rank: int, count: int, gather: Gather
     ) -> dict[str, float]:
-        """Return `fd`, `fd_debiased`, `kid` and `psnr`; process `rank` of `count` makes its share, and all get them.
+        """Return `fd`, `fd_debiased`, `kid` and `psnr`; process `rank` of `count` makes its part, and all get them.
 
         Args:
             made: makes images under the conditions of rows of the validation split.
             images: in that split; the first `settings.images` of a random order of them are taken.
             real: reads rows of the train split.
-            total: images in that split; 2,000 of them, drawn likewise, are the reference.
+            total: images in that split; 2,000 of them, drawn in the same way, are the reference.
             rank: of this process.
             count: of processes.
             gather: puts their rows together.

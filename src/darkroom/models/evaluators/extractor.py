@@ -69,7 +69,7 @@ class Classifier(SavedNetwork):
         expected = self.config["in_channels"]
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != expected:
             raise DarkroomError(
-                f"the extractor takes uint8 images of shape (N, {expected}, H, W), "
+                f"the extractor needs uint8 images of shape (N, {expected}, H, W), "
                 f"not {images.dtype} of shape {tuple(images.shape)}: check `ingest.channels` in params.yaml."
             )
         maps = self.levels(images.float() / 127.5 - 1)  # [-1, 1], (N, C, h, w)
@@ -95,7 +95,7 @@ class ExtractorRecipe(Recipe):
     def __init__(
         self, model: Classifier, train: IndexedDataset, val: IndexedDataset, counts: Sequence[int] | None = None
     ) -> None:
-        """Take in the parts; `counts`: images of each class in the train split, of none half an image; None: as is."""
+        """Set the parts; `counts`: images of each class in the train split (none counts as half a one); None: as is."""
         self.model, self.train, self.val = model, train, val
         self.modules: dict[str, nn.Module] = {"extractor": model}
         self.phases = (Phase("extractor", self.loss),)

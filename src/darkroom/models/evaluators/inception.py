@@ -1,7 +1,7 @@
 """The network of FID: Inception v3 of 2015-12-05, as torch-fidelity ported it from TensorFlow.
 
 Only distances in its 2,048 features are called FID. The weights are torch-fidelity's published file, or a copy of it.
-How images become 299 x 299 is the convention of a program: `tensorflow`, as the first FID, ADM's evaluator and
+The resize to 299 x 299 follows the convention of a program: `tensorflow`, as the first FID, ADM's evaluator and
 torch-fidelity; `pillow`, as clean-fid (Parmar et al., 2022, arXiv 2104.11222).
 """
 
@@ -65,7 +65,7 @@ class Inception(nn.Module):
             )
 
     def outputs(self, images: Tensor) -> Tensor:
-        """Return all that scores see, (N, 2048 + 2023 + 1008) float32, of uint8 images (N, C, H, W), C of 1, 3 or 4.
+        """Return all inputs of scores, (N, 2048 + 2023 + 1008) float32, of uint8 images (N, C, H, W), C of 1, 3 or 4.
 
         The 2,048 features of FID; those of sFID, the first 7 channels of the 1 x 1 branch of Mixed_6d after its ReLU,
         by row, column and channel, as ADM's evaluator takes them; the 1,008 logits without their bias, of the Inception

@@ -1,4 +1,4 @@
-"""What an extractor is; opens the in-domain one, and runs extractors at a fixed batch size."""
+"""The protocol of extractors; opens the in-domain one, and runs extractors at a fixed batch size."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ class FeatureNetwork(Protocol):
 
 
 class Extractor(NamedTuple):
-    """A network, the SHA-256 of its weights file, the length of its features, and how images are resized for it."""
+    """A network, the SHA-256 of its weights file, the length of its features, and its resize method."""
 
     network: FeatureNetwork
     sha256: str
@@ -61,11 +61,11 @@ def open_evaluator(folder: Path, image_shape: Sequence[int]) -> Evaluator:
 def stream_views(
     network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device
 ) -> Iterator[Views]:
-    """Yield what the network gives of uint8 images in groups (n, C, H, W) of any sizes, float32, on the CPU.
+    """Yield the outputs of a network for uint8 images in groups (n, C, H, W) of any sizes, float32, on the CPU.
 
-    Of Inception also what sFID and IS see, in the same forward pass. The network always runs on `batch` images; the
-    last batch is padded with black images. So the features of an image have the same bits for any grouping and any
-    number of images.
+    With Inception also those for sFID and IS, from the same forward pass. The network always runs on `batch` images;
+    the last batch is padded with black images. So the features of an image have the same bits for any grouping and
+    any number of images.
     """
     running: Any = network.to(device).eval()
     widths = getattr(running, "widths", None)
@@ -74,7 +74,7 @@ def stream_views(
 
 
 def extract_views(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Views:
-    """Return what the network gives of all images, in one forward pass of each; see `stream_views`.
+    """Return the outputs of a network for all images, in one forward pass of each; see `stream_views`.
 
     Raises:
         DarkroomError: there is no image.
@@ -83,5 +83,5 @@ def extract_views(network: FeatureNetwork, images: Iterable[Images], batch: int,
 
 
 def extract(network: FeatureNetwork, images: Iterable[Images], batch: int, device: torch.device) -> Tensor:
-    """Return the features alone that `extract_views` returns, (N, D) float32 on the CPU."""
+    """Return only the features that `extract_views` returns, (N, D) float32 on the CPU."""
     return extract_views(network, images, batch, device).pool

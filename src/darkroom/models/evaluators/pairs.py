@@ -1,4 +1,4 @@
-"""Scores of pairs of images, an original and what was made of it: perceptual distances, CLIP's cosine; and of codes.
+"""Scores of pairs of an original and a generated image: perceptual distances, CLIP's cosine; and scores of codes.
 
 LPIPS needs published weights of VGG16. Where there are none, the network that scores is the perceptual network too: the
 in-domain extractor, which teaches nothing.
@@ -141,10 +141,10 @@ def _of_others(some: Tensor, others: Tensor) -> float:
 def measures(
     settings: ScoreTokenizer, image_shape: tuple[int, int, int], device: torch.device
 ) -> tuple[dict[str, Measure], list[str], str | None]:
-    """Return what is measured of an image, notes on what is not, and the hash of LPIPS's weights, None without it.
+    """Return the measures of an image, notes on those left out, and the hash of LPIPS's weights, None without it.
 
     Raises:
-        DarkroomError: LPIPS is asked for, and its weights are missing or not VGG16's, or the images are too small.
+        DarkroomError: LPIPS is requested, but its weights are missing or not VGG16's, or the images are too small.
     """
     found, notes = dict(BASIC), []
     if min(image_shape[1:]) >= SMALLEST:
@@ -160,7 +160,7 @@ def measures(
 def counted(
     tokenizer: Tokenizer, train: ImageShards, scored: ImageShards, batch: int, device: torch.device
 ) -> tuple[Counts, Counts] | None:
-    """Return how often each code occurs in the train split and in the scored one, None without codes."""
+    """Return the count of each code in the train split and in the scored one, None without codes."""
     if not isinstance(tokenizer, Codes):
         return None
     discrete: Codes = tokenizer

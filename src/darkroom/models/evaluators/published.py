@@ -1,4 +1,4 @@
-"""Weights that others have published: a file by its path, or a download into torch hub's cache, checked by its hash.
+"""Published weights: a file by its path, or a download into torch hub's cache, checked by its hash.
 
 The hash of a file is checked before it is read, and it is read as tensors only, so that no code in it runs.
 """
@@ -37,11 +37,11 @@ class Published(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """How messages name what a person gives.
+    """Names of the settings of weights for messages.
 
     weights: of the path, as in "`reference_stats.inception.weights` in params.yaml".
     sha256: of the hash.
-    instead: what else one can do, after "or".
+    instead: an alternative, after "or".
     """
 
     weights: str
@@ -66,12 +66,12 @@ def _download(source: Published, sha256: str, keys: Keys) -> None:
         torch.hub.download_url_to_file(source.url, str(path), hash_prefix=sha256, progress=sys.stderr.isatty())
     except OSError as error:  # also URLError, HTTPError and timeouts
         raise DarkroomError(
-            f"{source.what} cannot be downloaded from {source.url} to {path} ({error}): fetch that file, and put it "
-            f"there, or anywhere, naming its path as {keys.weights}; or {keys.instead}."
+            f"{source.what} cannot be downloaded from {source.url} to {path} ({error}): copy that file there, or to "
+            f"another path and set {keys.weights} to it; or {keys.instead}."
         ) from error
     except RuntimeError as error:  # torch's error for another hash, which names both hashes
         raise DarkroomError(
-            f"{source.url} is another file than {keys.sha256} says ({error}): name a file as {keys.weights}."
+            f"{source.url} does not have the hash of {keys.sha256} ({error}): set {keys.weights} to a file."
         ) from error
 
 
@@ -85,7 +85,7 @@ def read_published(
         sha256: the SHA-256 that the file must have; None: any.
         source: where it is published.
         keys: for messages.
-        download: False: without a file in the cache it is an error.
+        download: whether to download a file that is not in the cache; False: raise.
 
     Raises:
         DarkroomError: there is no file, the hash differs, or the file does not hold tensors by their names.
@@ -96,8 +96,8 @@ def read_published(
         if not path.is_file():
             if not download:
                 raise DarkroomError(
-                    f"{source.what} are not on this machine: fetch {source.url} (sha256 {source.sha256}) to {path}, "
-                    f"or anywhere, naming its path as {keys.weights}; or {keys.instead}."
+                    f"{source.what} are not on this machine: download {source.url} (sha256 {source.sha256}) to {path}, "
+                    f"or to another path and set {keys.weights} to it; or {keys.instead}."
                 )
             _download(source, sha256 or source.sha256, keys)
     try:
@@ -106,7 +106,7 @@ def read_published(
         if weights == Path(NO_FILE):
             raise DarkroomError(f"{path} cannot be read ({error.strerror}): delete it to download it again.") from error
         raise DarkroomError(
-            f"{keys.weights} names {path}, which cannot be read ({error.strerror}): give the published file, "
+            f"{keys.weights} names {path}, which cannot be read ({error.strerror}): use the published file, "
             f"{source.url}, or {NO_FILE} to download it."
         ) from error
     found = sha256_bytes(content)
@@ -127,5 +127,5 @@ def other_file(path: Path, source: Published, keys: Keys, error: Exception) -> D
     """Return the error of a file that does not hold the tensors of its network."""
     reason = " ".join(str(error).split())[:200]
     return DarkroomError(
-        f"{path} does not hold {source.what} ({reason}): give the published file, {source.url}, by {keys.weights}."
+        f"{path} does not hold {source.what} ({reason}): set {keys.weights} to the published file, {source.url}."
     )

@@ -1,4 +1,4 @@
-"""Every extractor by its name: where its weights come from, and how it sees images."""
+"""The registry of extractors by name, with the source of their weights and their resize methods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,13 +27,13 @@ RESIZE = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where an extractor comes from.
+    """The source of an extractor.
 
     weights: a file, or of in_domain a folder; `data/none`: the published file.
     sha256: the hash that a file must have; None: any.
-    pillow: whether Inception sees images as clean-fid resizes them.
+    pillow: whether images for Inception are resized as in clean-fid.
     download: whether a published file is downloaded.
-    keys: how messages name these; None: as `reference_stats` in params.yaml.
+    keys: their names in messages; None: as `reference_stats` in params.yaml.
     """
 
     weights: Path = field(default_factory=lambda: Path(NO_FILE))
@@ -78,7 +78,7 @@ EXTRACTORS: dict[str, Callable[[Source, Keys], tuple[Any, str]]] = {
 def open_configured(name: str, in_domain: Path, section: Any) -> Extractor:
     """Return an extractor of `reference_stats.extractors`, the in-domain one from its folder.
 
-    `section` is `reference_stats`, which says where published networks come from.
+    `section` is `reference_stats`, which gives the sources of published networks.
 
     Raises:
         DarkroomError: see `open_extractor`.

@@ -1,6 +1,6 @@
 """The attribute classifier of rendered scenes: a detector of things and their positions, and its training.
 
-It is an evaluator: `train_scene_reader` trains it on renders of its own, which are in no data set, and no generator may
+It is an evaluator: `train_scene_reader` trains it on its own renders, which are in no data set, and no generator may
 be trained with it.
 """
 
@@ -186,7 +186,7 @@ class Renders:
 
 
 def accuracy(model: SceneReader, renders: Renders, batch: int, device: torch.device) -> dict[str, float]:
-    """Return for each attribute the fraction of renders for which the prediction agrees with the caption."""
+    """Return the fraction of renders whose prediction agrees with the caption, for each attribute."""
     said = [canonical(describe(renders.scene(row))) for row in range(len(renders))]
     groups = (range(at, min(at + batch, len(renders))) for at in range(0, len(renders), batch))
     images = (renders.__getitems__(group)["images"] for group in groups)

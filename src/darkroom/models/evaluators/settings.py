@@ -1,4 +1,4 @@
-"""The sections that the trainings of evaluators and teacher read, and whether published weights are there; no torch."""
+"""The sections that the trainings of evaluators and teacher read, and a check of published weights. Loads no torch."""
 
 import os
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ class TeacherModel(Section):
 
 
 class TeacherAugment(Section):
-    """What the images are put through."""
+    """The augmentation of the images."""
 
     shift: Annotated[int, Field(ge=0)] = 2
     """Largest shift in height and in width, in pixels."""
@@ -132,7 +132,7 @@ class ReaderModel(Section):
 
 
 class ReaderAugment(Section):
-    """What the renders are put through."""
+    """The augmentation of the renders."""
 
     blur: Weight = 0.7
     """Largest standard deviation of the blur, in pixels; 0.0: none."""
@@ -187,16 +187,16 @@ class SceneReaderParams(Section):
 
     def _misfits(self) -> Iterator[str]:
         if not self.idle and self.ingest.channels == "L":
-            yield "`ingest.channels` is L, which shows no colours: set it to RGB, or `score_decoder.attributes` to none"
+            yield "`ingest.channels` is L, which has no colours: set it to RGB, or `score_decoder.attributes` to none"
         if not self.idle and self.ingest.image_size % self.cells:
             yield (
-                f"`ingest.image_size` is {self.ingest.image_size}, and must be a multiple of {self.cells}, 8 times 2 "
-                "for each level of `train_scene_reader.model.channels`: take others or fewer levels"
+                f"`ingest.image_size` is {self.ingest.image_size}, but must be a multiple of {self.cells}, 8 times 2 "
+                "for each level of `train_scene_reader.model.channels`: change it, or use fewer levels"
             )
 
     @property
     def cells(self) -> int:
-        """What a side must be a multiple of."""
+        """The divisor of the side of an image."""
         return int(GRID * 2 ** len(self.train_scene_reader.model.channels))
 
     @property
@@ -206,13 +206,13 @@ class SceneReaderParams(Section):
 
 
 def cache() -> Path:
-    """Return torch hub's folder of weights, as torch finds it."""
+    """Return torch hub's folder of weights, as torch locates it."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(os.environ.get("TORCH_HOME") or Path(home, "torch")).expanduser() / "hub" / "checkpoints"
 
 
 def fits(params: Any) -> None:
-    """Check that each file of weights is there; what is downloaded when it is needed need not be.
+    """Check that each file of weights exists, except for those that are downloaded on demand.
 
     Args:
         params: the whole of params.yaml, validated.
@@ -229,6 +229,6 @@ def fits(params: Any) -> None:
         path = Path(given.weights) if named else cache() / url.rpartition("/")[2]
         if not path.is_file() and (named or not fetched):
             refuse(
-                f"`reference_stats.{name}.weights` is {given.weights}, and {path} does not exist: fetch {url} (sha256 "
-                f"{given.sha256}) to there, or take {name} out of `reference_stats.extractors`."
+                f"`reference_stats.{name}.weights` is {given.weights}, but {path} does not exist: download {url} "
+                f"(sha256 {given.sha256}) to it, or remove {name} from `reference_stats.extractors`."
             )

@@ -99,7 +99,7 @@ def open_teacher(folder: Path, image_shape: tuple[int, int, int]) -> Teacher:
     """
     if not (folder / NAME).is_file():
         raise ArtifactError(
-            f"`train_tokenizer.teacher` names {folder}, which holds no teacher: name models/teacher or a copy."
+            f"`train_tokenizer.teacher` names {folder}, which holds no teacher: use models/teacher or a copy of it."
         )
     manifest = open_artifact(folder, TEACHER, image_shape)
     if not manifest.get("trained", True):
@@ -123,7 +123,7 @@ def class_names(*splits: ImageShards) -> list[str]:
         raise DarkroomError(f"{missing:,} of {sum(map(len, columns)):,} images have no label, first {first}: {_ELSE}.")
     names = sorted({name for column in columns for name in pc.unique(column).to_pylist()})
     if len(names) < 2:
-        raise DarkroomError(f"all images have the label {names}, which teaches nothing: {_ELSE}.")
+        raise DarkroomError(f"all images have the label {names}, so there are no classes to learn: {_ELSE}.")
     return names
 
 

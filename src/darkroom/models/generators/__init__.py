@@ -1,1 +1,1 @@
-"""Generators of latents, one room a kind, and what they share."""
+"""Generators of latents, one package for each kind, and shared code."""

@@ -28,10 +28,10 @@ from darkroom.training.data import with_means
 def measure_bits(
     settings: BitsSettings, samples_of: str, device: torch.device
 ) -> tuple[dict[str, float], list[str], int]:
-    """Return `bits_per_dim` with its terms and errors over latents, the rows of their table, and how many latents.
+    """Return `bits_per_dim` with its terms and errors over latents, the rows of their table, and the number of latents.
 
-    The averaged weights, each latent under its own class: neither guidance nor a threshold of x0 is part of the model
-    whose likelihood the bound is of. Noise follows from (seed, row, timestep). `fits` has checked that the generator
+    Uses the averaged weights, and for each latent its own class: neither guidance nor a threshold of x0 is part of the
+    model whose likelihood is bounded. Noise follows from (seed, row, timestep). `fits` has checked that the generator
     follows a Gaussian diffusion and has classes.
 
     Args:
@@ -40,7 +40,7 @@ def measure_bits(
         device: where the network runs.
 
     Raises:
-        DarkroomError: the generator is another one than that of the samples, or the split has no images.
+        DarkroomError: the generator did not make the samples, or the split has no images.
     """
     folder = Path(settings.generator)
     manifest = generator_manifest(folder)
@@ -53,12 +53,12 @@ def measure_bits(
     latents = LatentShards.open_parts(list(catalog.parts), settings.split, Path(settings.latents))
     if latents.tokenizer != manifest["tokenizer"] or list(catalog.classes) != manifest["classes"]:
         raise ArtifactError(
-            f"{folder} was trained on other latents or classes than {settings.latents} and data/catalog hold: train it "
-            "again (`dvc repro train_generator`)."
+            f"{folder} was trained on other latents or classes than those in {settings.latents} and data/catalog: run "
+            "`dvc repro train_generator`."
         )
     rows = drawn(len(latents), settings.images)
     if not rows:
-        raise DarkroomError(f"`score_generator.bits.split` is {settings.split}, which has no images: name another.")
+        raise DarkroomError(f"`score_generator.bits.split` is {settings.split}, which has no images: choose another.")
     data = LabelledLatents(latents, catalog)
     groups = (rows[at : at + settings.batch] for at in range(0, len(rows), settings.batch))
     found = list(_of_groups(settings, sampler, data, with_progress(groups, len(rows), "bits"), device))

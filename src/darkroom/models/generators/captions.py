@@ -1,4 +1,4 @@
-"""Captions that the transformer embeds itself, as OpenAI's byte pairs; and texts of no image, as what is asked for."""
+"""Captions that the transformer embeds itself, as OpenAI's byte pairs; and texts without images as conditions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Captions:
 
         Args:
             images: the split.
-            length: tokens of a caption with its start and end; longer ones are cut. None: as many as 99 % of them have.
+            length: tokens of a caption with its start and end; longer ones are cut. None: enough for 99 % of them.
 
         Raises:
             DarkroomError: no image has a caption, and no length is given.
@@ -52,8 +52,8 @@ class Captions:
         if length is None:
             if not texts:
                 raise DarkroomError(
-                    f"none of the {len(images):,} images has a caption, and `train_generator.dit.model.condition` is "
-                    "caption: give the source captions (`parts` and the source's section in params.yaml)."
+                    f"none of the {len(images):,} images has a caption, but `train_generator.dit.model.condition` is "
+                    "caption: add captions to the source (`parts` and the source's section in params.yaml)."
                 )
             lengths = 1 + tokens.argmax(axis=1)[numbers[numbers < len(texts)]]
             length = min(OPENAI, int(np.quantile(lengths, _COVERED, method="higher")))
@@ -61,12 +61,12 @@ class Captions:
 
     @property
     def vocabulary(self) -> NDArray[np.int64]:
-        """The numbers of the tokens that occur, ascending, without the padding."""
+        """The numbers of all tokens in the captions, ascending, without the padding."""
         return np.unique(self.tokens[self.tokens > 0]).astype(np.int64)
 
 
 def cut(tokens: NDArray[np.uint16], length: int) -> NDArray[np.uint16]:
-    """Return tokens (N, L) of so many places, the last of which is the end of what is longer."""
+    """Return tokens (N, L) cut or padded to a length; a cut text ends with the end token."""
     longer = tokens.argmax(axis=1) >= length
     short = tokens[:, :length].copy()
     short[longer, -1] = tokens[longer].max(axis=1, initial=0)
@@ -81,7 +81,7 @@ def read(texts: Sequence[str | None], length: int) -> dict[str, Tensor]:
 
 
 def asked_captions(images: ImageShards, classes: Sequence[str], length: int) -> ConditionSource:
-    """Return what is asked by the captions of a split, image i by that of the row drawn i-th: see `asked_stored`."""
+    """Return conditions from the captions of a split, image i with that of the row drawn i-th: see `asked_stored`."""
     texts = images.captions
 
     def of(rows: Any) -> Captioned:
@@ -94,7 +94,7 @@ _BATCH = 64  # texts in a forward pass, the last one padded: a text's embedding 
 
 
 def asked_texts(texts: Sequence[str], stored: Mapping[str, Tensor]) -> ConditionSource:
-    """Return what is asked by texts and their embeddings or tokens, by the numbers of images modulo theirs."""
+    """Return the conditions from texts and their embeddings or tokens: image i has text i modulo their number."""
 
     def condition(numbers: Any) -> Condition:
         rows = torch.from_numpy(numbers) % len(texts)
@@ -106,7 +106,7 @@ def asked_texts(texts: Sequence[str], stored: Mapping[str, Tensor]) -> Condition
 
 
 def embedded(clip: Clip, texts: Sequence[str], manifest: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return what a generator reads of texts, as `embed_clip` stores it, on the CPU.
+    """Return the embeddings of texts that a generator reads, as `embed_clip` stores them, on the CPU.
 
     Returns:
         text: float16 (N, D); and of the condition `tokens` encoding: float16 (N, L, W), zero after the end of a text.

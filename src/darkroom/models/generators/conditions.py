@@ -1,4 +1,4 @@
-"""What images are asked to show: a class by their number, what CLIP says of an image or text, a caption, or nothing."""
+"""Conditions of generated images: a class by their number, a CLIP embedding of an image or text, a caption, or none."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ def balanced(classes: int) -> ClassOf:
 
 
 def by_frequency(counts: Sequence[int]) -> ClassOf:
-    """Return the rule by which classes are as frequent as in the training data, among any images in a row.
+    """Return the rule by which any consecutive images have the class frequencies of the training data.
 
     Image i has the class in whose part of [0, 1) the fractional part of i / φ lies, φ the golden ratio and a part as
     long as the class is frequent. These points are evenly spread (Kuipers and Niederreiter, "Uniform distribution of
@@ -52,8 +52,8 @@ def by_frequency(counts: Sequence[int]) -> ClassOf:
 def by_count(counts: Sequence[int]) -> ClassOf:
     """Return the rule by which the first images, as many as the sum, have so many of each class, evenly mixed.
 
-    Image j of the n of a class stands where (j + 1/2) / n of the way is done, so that images in a row have the classes
-    of the whole: blocks of them are what standard errors come from. Behind the last image it begins anew.
+    Image j of the n of a class is placed at the fraction (j + 1/2) / n, so that consecutive images have the classes of
+    the whole: standard errors come from blocks of them. The sequence repeats after the last image.
     """
     places = [(np.arange(count) + 0.5) / count for count in counts]
     classes = np.repeat(np.arange(len(counts)), counts)
@@ -62,9 +62,9 @@ def by_count(counts: Sequence[int]) -> ClassOf:
 
 
 def distribution(labels: str | Mapping[str, int] | None, counts: Sequence[int] | None) -> str | Mapping[str, int]:
-    """Return which distribution of classes is asked for: `labels`, or where it is None that of the training data.
+    """Return the requested distribution of classes: `labels`, or where it is None that of the training data.
 
-    Published generators do not say how many images of each class they were trained on: then as many of each.
+    Published generators do not state the images of each class in their training data; the classes are then balanced.
     """
     if labels is not None:
         return labels
@@ -74,7 +74,7 @@ def distribution(labels: str | Mapping[str, int] | None, counts: Sequence[int] |
 def class_rule(
     labels: str | Mapping[str, int], classes: Sequence[str], counts: Sequence[int] | None, key: str
 ) -> ClassOf:
-    """Return which class each image has.
+    """Return the class of each image.
 
     Args:
         labels: `balanced`, `frequency`, or numbers of images by the name of their class.
@@ -83,15 +83,15 @@ def class_rule(
         key: of params.yaml that `labels` stands under, for messages.
 
     Raises:
-        DarkroomError: there is no class of a name, or frequencies are wanted and not known.
+        DarkroomError: a class does not exist, or frequencies are requested but not known.
     """
     if labels == "balanced":
         return balanced(len(classes))
     if labels == "frequency":
         if counts is None:
             raise DarkroomError(
-                f"`{key}` is frequency, and models/generator does not say how many images of each class it was trained "
-                f"on: train it again (`dvc repro train_generator`), or set `{key}` to balanced."
+                f"`{key}` is frequency, but models/generator does not record the number of training images of each "
+                f"class: train it again (`dvc repro train_generator`), or set `{key}` to balanced."
             )
         return by_frequency(counts)
     assert not isinstance(labels, str)  # the settings allow no other
@@ -107,7 +107,7 @@ def class_number(name: str, classes: Sequence[str], who: str) -> int:
     Args:
         name: of the class, or its number where none has that name.
         classes: the names of all.
-        who: gives the name, for the message.
+        who: the subject of the message, the origin of the name.
 
     Raises:
         DarkroomError: there is no such class, and the message names the nearest; or several classes have this name.
@@ -116,7 +116,7 @@ def class_number(name: str, classes: Sequence[str], who: str) -> int:
         numbers = [number for number, each in enumerate(classes) if each == name]
         if len(numbers) > 1:
             raise DarkroomError(
-                f"{who} the class `{name}`, and {len(numbers)} classes are called so: give one of their numbers, "
+                f"{who} the class `{name}`, but {len(numbers)} classes have this name: use one of their numbers, "
                 f"{', '.join(map(str, numbers))}."
             )
         return numbers[0]
@@ -140,7 +140,7 @@ class _Rows:
     kept: Tensor
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """Return the same with a function of each tensor in its place."""
+        """Return the same with a function applied to each tensor."""
         return type(self)(*(None if each is None else function(each) for each in vars(self).values()))
 
     def to(self, device: torch.device) -> Self:
@@ -153,7 +153,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Embedded(_Rows):
-    """What CLIP says of N images, or of N texts.
+    """CLIP embeddings of N images or N texts.
 
     vector: embeddings as they are stored, float (N, D).
     tokens: encodings of the texts, zero after their end, float (N, L, W); None: the network reads none.
@@ -233,11 +233,11 @@ def rows_of(condition: Condition, rows: Tensor) -> Condition:
 
 @dataclass(frozen=True)
 class ConditionSource:
-    """What generated images are asked to show, each by its number.
+    """The conditions of generated images, each by its number.
 
-    condition: gives what the network reads, of numbers (N,), on the CPU.
-    label: gives class numbers; None: the images are of no class.
-    caption: gives texts; None: there are none.
+    condition: returns the network's input for numbers (N,), on the CPU.
+    label: returns class numbers; None: the images have no class.
+    caption: returns texts; None: there are none.
     """
 
     condition: Callable[[Numbers], Condition]
@@ -249,7 +249,7 @@ NOTHING = ConditionSource(lambda numbers: None)
 
 
 def asked_classes(class_of: ClassOf) -> ConditionSource:
-    """Return what is asked of a generator of classes."""
+    """Return the conditions of a class-conditional generator."""
     return ConditionSource(lambda numbers: torch.from_numpy(class_of(numbers)), class_of)
 
 
@@ -259,24 +259,24 @@ def asked_stored(
     classes: Sequence[str],
     read: Callable[[NDArray[np.int64]], Condition] | None = None,
 ) -> ConditionSource:
-    """Return what is asked of a generator of images or of texts: image i is made of the stored row drawn i-th, in turn.
+    """Return the conditions of a generator of images or texts: image i is made from the stored row drawn i-th, in turn.
 
     Args:
         shards: the stored embeddings of a split, or its images; those without a caption are left out where texts are
             read.
         condition: `image`, `text`, `tokens` or `caption`.
         classes: the names of the classes; images have theirs where all rows have one of these.
-        read: gives what the network reads of rows; None: the stored embeddings.
+        read: returns the network's input for rows; None: the stored embeddings.
 
     Raises:
-        DarkroomError: no image has what is read.
+        DarkroomError: no image has the input that is read.
     """
     captions, labels = shards.captions, shards.labels
     rows = np.array([row for row, each in enumerate(captions) if condition == "image" or each is not None], np.int64)
     if not len(rows):
         raise DarkroomError(
-            f"none of the {len(captions):,} images has a caption, and `train_generator.dit.model.condition` is "
-            f"{condition}: give the source captions (`parts` and the source's section in params.yaml)."
+            f"none of the {len(captions):,} images has a caption, but `train_generator.dit.model.condition` is "
+            f"{condition}: add captions to the source (`parts` and the source's section in params.yaml)."
         )
     rows = rows[drawn(len(rows))]
     numbers = {name: number for number, name in enumerate(classes)}

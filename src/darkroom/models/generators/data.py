@@ -1,4 +1,4 @@
-"""What generators are trained on: stored latents or codes with the classes of their images, or what else they show."""
+"""Training data of generators: stored latents or codes with the classes or other conditions of their images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class LabelledLatents(StoredLatents):
 
 
 class EmbeddedLatents(StoredLatents):
-    """Stored latents with what CLIP says of their images or captions: `image`, `text` float16 (N, D), `encoding`.
+    """Stored latents with CLIP embeddings of their images or captions: `image`, `text` float16 (N, D), `encoding`.
 
-    No latent is mirrored: embedding and caption are those of the image as it is.
+    No latent is mirrored: embedding and caption describe the unmirrored image.
 
     Raises:
         ArtifactError: an image has no embedding, or there are no embeddings of a kind; names part and key, or the kind.
@@ -59,7 +59,7 @@ class EmbeddedLatents(StoredLatents):
 class CaptionedLatents(StoredLatents):
     """Stored latents with the tokens of their images' captions, `caption` int64 (N, L), zeros where there is none.
 
-    No latent is mirrored: a caption is that of the image as it is.
+    No latent is mirrored: the caption describes the unmirrored image.
     """
 
     def __init__(self, shards: LatentShards, captions: Captions) -> None:
@@ -74,10 +74,10 @@ class CaptionedLatents(StoredLatents):
 
 @dataclass(frozen=True)
 class GeneratorData:
-    """What a generator is built for.
+    """The data that a generator is built for.
 
     train, val: the latents that it is trained and validated on.
-    asked: what grids and evaluations ask for: classes, or what is stored of the validation split.
+    asked: the conditions of grids and evaluations: classes, or stored ones of the validation split.
     latents: the shards of the train split, with their statistics.
     tokenizer: that of the latents, on the training device.
     catalog: the classes.
@@ -116,7 +116,7 @@ class GeneratorData:
             tokenizer: that of the latents, on the training device.
             catalog: the classes.
             seed: of the training.
-            context: tokens of a caption; None: as many as nearly all have.
+            context: tokens of a caption; None: enough for nearly all.
         """
         stored, known, asked = None, None, NOTHING
         rows: Mapping[str, StoredLatents]
@@ -146,7 +146,7 @@ class GeneratorData:
         return np.bincount(self.train.labels, minlength=len(self.catalog.classes)).tolist()
 
     def metadata(self) -> dict[str, Any]:
-        """Return what the manifest says of the embeddings, or of the captions."""
+        """Return the manifest's entries on the embeddings or the captions."""
         if self.captions is not None:
             return {"context_length": self.captions.tokens.shape[1], "parts": list(self.latents.sources)}
         if self.embeddings is None:
@@ -161,15 +161,15 @@ class GeneratorData:
 def _captioned(
     folder: Path, shards: Mapping[str, LatentShards], catalog: Catalog, context: int | None
 ) -> tuple[dict[str, CaptionedLatents], ConditionSource]:
-    """Return the latents of the splits with the captions of their images, and what is asked by captions."""
+    """Return the latents of the splits with the captions of their images, and the conditions from captions."""
     images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
     catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image
     known = Captions.of(images["train"], context)
     length = known.tokens.shape[1]
     if known.longer:
         print(
-            f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than {length} tokens, "
-            "`train_generator.dit.model.context_length`: their ends are not read."
+            f"{known.longer:,} of {len(known.tokens) - 1:,} different captions have more than {length} tokens "
+            "(`train_generator.dit.model.context_length`) and are truncated."
         )
     val = Captions.of(images["val"], length)
     rows = {"train": CaptionedLatents(shards["train"], known), "val": CaptionedLatents(shards["val"], val)}
@@ -178,7 +178,7 @@ def _captioned(
 
 
 def drawn_latents(data: Mapping[str, Tensor], normals: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
-    """Return latents, drawn of their distribution where it is stored, and noise, float32 (N, C, H, W) each.
+    """Return latents, sampled from their distribution where it is stored, and noise, float32 (N, C, H, W) each.
 
     Args:
         data: of the batch, see `StoredLatents`.

@@ -1,4 +1,4 @@
-"""Distils a transformer's way from noise to data into a few calls of a transformer of the same shape."""
+"""Distil the path of a transformer from noise to data into a few calls of a transformer of the same shape."""
 
 from copy import deepcopy
 
@@ -106,7 +106,7 @@ class DistilledRecipe(Recipe):
         return (velocity - (reached - x) / (end - start)[:, None, None, None]).square().mean(dim=(1, 2, 3)), call
 
     def reached(self, x: Tensor, call: NDArray[np.int64], condition: Condition) -> Tensor:
-        """Return where the teacher leads each image by the end of its call, (N, C, H, W), float32.
+        """Return the teacher's result for each image at the end of its call, (N, C, H, W), float32.
 
         Args:
             x: x_t, (N, C, H, W).

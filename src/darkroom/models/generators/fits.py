@@ -1,4 +1,4 @@
-"""Whether the generator fits the tokenizer's latents, and its samples fit it."""
+"""Check that the generator fits the tokenizer's latents, and that its samples fit the generator."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -49,7 +49,7 @@ def fits(params: Any) -> None:
         _require_guides(f"sample_generator.{kind}", sampling, params, size)
         if alone and section.chosen.condition == "none" and sampling.guidance != 1:
             keys = f"sample_generator.{kind}.guidance", f"train_generator.{kind}.model.condition"
-            refuse_both(params, *keys, "so there is nothing that guidance leads away from: set the former to 1.0")
+            refuse_both(params, *keys, "so there is no unconditional prediction for guidance: set the former to 1.0")
         require_sampling(f"sample_generator.{kind}.{{}}".format, sampling, source, diffusion, timesteps, dropouts)
     if params.train_distilled.kind != "none":
         _require_distillable(params)
@@ -89,15 +89,15 @@ def _require_distillable(params: Any) -> None:
     if diffusion.objective != "flow":
         refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
     if diffusion.flow_target not in ("velocity", "x0"):
-        remedy = "which says nothing of data at pure noise, where the first call begins: set the latter to velocity"
+        remedy = "which is undefined at pure noise, where the first call begins: set the latter to velocity"
         refuse_both(params, this, f"{source}.flow_target", remedy)
     if sampling.solver == "euler_maruyama":
-        remedy = "which adds noise on the way, so there is no one way to distil: set the latter to euler, heun or dpm"
+        remedy = "which adds noise, so there is no single path to distil: set the latter to euler, heun or dpm"
         refuse_both(params, this, f"{how}.solver", remedy)
     if params.train_distilled.calls >= sampling.count:
-        refuse_both(params, "train_distilled.calls", f"{how}.steps", "which must be more: lower the former")
-    _require_plain(params, {f"{how}.classifier": NO_FILE}, this, "what a classifier guides is not distilled")
-    _require_plain(params, _CHOSEN, this, "and the averaged weights of the end are what is distilled")
+        refuse_both(params, "train_distilled.calls", f"{how}.steps", "which must be larger: lower the former")
+    _require_plain(params, {f"{how}.classifier": NO_FILE}, this, "guidance by a classifier cannot be distilled")
+    _require_plain(params, _CHOSEN, this, "and only the averaged weights of the end can be distilled")
 
 
 def _require_condition(params: Any) -> None:
@@ -116,7 +116,7 @@ def _require_condition(params: Any) -> None:
         refuse_both(params, this, "embed_clip.encodings", "set the latter to true")
     for split in ("train", "val"):
         if split not in embed.store:
-            refuse(f"`{this}` is {condition}, and `embed_clip.store` leaves out {split}: name it there.")
+            refuse(f"`{this}` is {condition}, but `embed_clip.store` leaves out {split}: add it there.")
     require_stored(params, "sample_generator.common.split", common.split)
 
 
@@ -128,8 +128,8 @@ def _require_bits(params: Any) -> None:
     diffusion = getattr(section.chosen, "diffusion", None)
     if getattr(diffusion, "objective", None) != "gaussian":
         refuse(
-            f"`{key}` is {params.score_generator.bits.generator}, and `train_generator.{model}.diffusion.objective` is "
-            f"not gaussian, of which alone there is a bound: set the latter to gaussian, or `{key}` and `.latents` to "
+            f"`{key}` is {params.score_generator.bits.generator}, but `train_generator.{model}.diffusion.objective` is "
+            f"not gaussian, which the bound needs: set the latter to gaussian, or `{key}` and `.latents` to "
             f"{NO_FILE}."
         )
     if section.chosen.condition != "class":
@@ -147,7 +147,7 @@ def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
         raise DarkroomError(f"{PARAMS}: `{key}`: {error}") from error
     patch = params.train_classifier.model.patch
     if getattr(sampling, "classifier", NO_FILE) == CLASSIFIER and size % patch:
-        refuse(f"`train_classifier.model.patch` is {patch}, and must divide the latent's size, {size}.")
+        refuse(f"`train_classifier.model.patch` is {patch}, but must divide the latent's size, {size}.")
 
 
 def _require_weights(params: Any) -> None:
@@ -159,7 +159,7 @@ def _require_weights(params: Any) -> None:
     elif common.checkpoint is not None and common.checkpoint not in section.own_training.kept_images:
         every = section.own_training.save_every
         refuse(
-            f"`sample_generator.common.checkpoint` is {common.checkpoint}, and `train_generator.training.save_every` "
+            f"`sample_generator.common.checkpoint` is {common.checkpoint}, but `train_generator.training.save_every` "
             f"is {'null, so none is kept' if every is None else every}: set the former to a multiple of the latter "
             "below the training's images, rounded up to whole batches."
         )

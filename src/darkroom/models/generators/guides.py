@@ -1,4 +1,4 @@
-"""What guides a generator beside itself: a weaker generator of another run, and a classifier of noisy latents."""
+"""Additional guides of a generator: a weaker generator of another run, and a classifier of noisy latents."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +24,11 @@ def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: boo
     Args:
         key: of the section.
         sampling: its values.
-        wanted: what the generator's manifest says, or will say.
-        made: whether models/classifier is there already, and not for `train_classifier` to make.
+        wanted: the present or future manifest of the generator.
+        made: whether models/classifier exists, so that `train_classifier` need not make it.
 
     Raises:
-        DarkroomError: a folder holds something else, or was trained otherwise; names folder and key.
+        DarkroomError: a folder holds another artifact, or was trained differently; names folder and key.
     """
     if (weaker := getattr(sampling, "weaker", NO_FILE)) != NO_FILE:
         _require(f"{key}.weaker", weaker, GENERATOR, wanted, getattr(sampling, "guidance_variance", False))
@@ -36,7 +36,7 @@ def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: boo
     if condition != "class" and getattr(sampling, "classifier_scale", 0.0):
         raise DarkroomError(
             f"`{key}.classifier_scale` is {sampling.classifier_scale}, and "
-            f"`{key.replace('sample_', 'train_')}.model.condition` is {condition}: a classifier leads to classes, so "
+            f"`{key.replace('sample_', 'train_')}.model.condition` is {condition}: a classifier guides to classes, so "
             "set the former to 0.0."
         )
     if (classifier := getattr(sampling, "classifier", NO_FILE)) != NO_FILE and (made or classifier != OURS):
@@ -47,7 +47,7 @@ def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any], varian
     """Check the manifest of a guide against that of the generator, and with `variance` what it says of the variance."""
     if not (Path(folder) / NAME).is_file():
         raise DarkroomError(
-            f"`{key}` is {folder}, which holds no {NAME}: name a folder as models/{kind} of another run, or {NO_FILE}."
+            f"`{key}` is {folder}, which holds no {NAME}: use a folder like models/{kind} of another run, or {NO_FILE}."
         )
     found = read_manifest(Path(folder), kind)
     if not found.get("trained", True):
@@ -58,8 +58,8 @@ def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any], varian
     for name in theirs:
         if name in ours and theirs[name] != ours[name]:
             raise DarkroomError(
-                f"`{key}` is {folder}, which was trained with `{name}` {_short(theirs[name])}, and the generator with "
-                f"{_short(ours[name])}: name one that fits, or {NO_FILE}."
+                f"`{key}` is {folder}, which was trained with `{name}` {_short(theirs[name])}, but the generator with "
+                f"{_short(ours[name])}: use one that fits, or {NO_FILE}."
             )
 
 

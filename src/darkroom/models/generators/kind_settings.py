@@ -1,4 +1,4 @@
-"""What the sections of all kinds of generators share, and those of none."""
+"""The shared part of the sections of all kinds of generators, and the sections of `none`."""
 
 from collections.abc import Iterator
 
@@ -20,17 +20,17 @@ class Kind(kinds.Kind):
 
     @property
     def condition(self) -> str:
-        """What images are asked to show: class, none, caption, or one of `READ`."""
+        """The condition of images: class, none, caption, or one of `READ`."""
         return "class"
 
     @property
     def context_length(self) -> int | None:
-        """Tokens of a caption; None: as many as nearly all have."""
+        """Tokens of a caption; None: enough for nearly all."""
         return None
 
     @property
     def label_dropout(self) -> float:
-        """The fraction of conditions dropped while training; 0: nothing can guide it."""
+        """The fraction of conditions dropped while training; 0: no guidance."""
         return 0.0
 
 
@@ -39,7 +39,7 @@ class NoGenerator(Kind):
 
     def _misfits(self) -> Iterator[str]:
         if self.training:
-            yield "nothing is trained, so `training` is {}"
+            yield "nothing is trained, so `training` must be {}"
 
 
 class NoSampling(Section):

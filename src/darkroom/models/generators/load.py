@@ -1,4 +1,4 @@
-"""Opens a trained generator with its tokenizer, to be sampled as the settings say."""
+"""Open a trained generator with its tokenizer, to sample from it by the settings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,27 +45,27 @@ def open_generator(
         sections: `sample_generator`: a section for each kind.
         settings: its section `common`: which weights, in which precision.
         device: where the network runs.
-        distilled: what `train_distilled` wrote, which takes the place of the generator, with a section of its own;
-            None: the generator.
+        distilled: the folder of `train_distilled`, which replaces the generator and has its own section; None: the
+            generator.
 
     Raises:
-        ArtifactError: it was trained on latents of another tokenizer, is of another kind than params.yaml chooses, or
-            was trained with another objective than the solver follows.
+        ArtifactError: it was trained on latents of another tokenizer, is of another kind than in params.yaml, or was
+            trained with an objective that the solver does not fit.
     """
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
     if manifest["tokenizer"] != tokenizer_hash:
         raise ArtifactError(
-            f"{folder} was trained on another tokenizer than {TOKENIZER}: run `dvc repro train_generator`."
+            f"{folder} was trained with another tokenizer than {TOKENIZER}: run `dvc repro train_generator`."
         )
     kind = manifest["generator_kind"]
     sampling = getattr(sections, kind, None)
     if sampling is None:
         raise ArtifactError(
-            f"{folder} is of the kind `{kind}`, and params.yaml chooses another: run `dvc repro train_generator`."
+            f"{folder} is of the kind `{kind}`, but params.yaml chooses another: run `dvc repro train_generator`."
         )
     if isinstance(sampling, Sampling) and (found := misfit(sampling, *stored_diffusion(manifest, "flow"))):
         raise ArtifactError(
-            f"`sample_generator.{kind}.{found.key}` is {found.value}, and {folder} was trained with `{found.source}` "
+            f"`sample_generator.{kind}.{found.key}` is {found.value}, but {folder} was trained with `{found.source}` "
             f"{found.bound}: {found.remedy}."
         )
     if distilled is not None:
@@ -113,9 +113,9 @@ def _kept(folder: Path, images: int | None) -> Path:
     if not (place := kept_folder(folder, images)).is_dir():
         known = sorted(int(path.name.removeprefix("images-")) for path in place.parent.glob("images-*"))
         raise ArtifactError(
-            f"`sample_generator.common.checkpoint` is {images}, and {folder} keeps the weights of "
-            f"{', '.join(map(str, known)) or 'its end alone'}: set the former to one of them, or "
-            "`train_generator.training.save_every`, and train again."
+            f"`sample_generator.common.checkpoint` is {images}, but {folder} keeps the weights of "
+            f"{', '.join(map(str, known)) or 'its end alone'}: set it to one of them, or set "
+            "`train_generator.training.save_every` and train again."
         )
     return place
 
@@ -124,7 +124,7 @@ def _open_weaker(folder: Path, tokenizer: Tokenizer) -> nn.Module:
     """Return the averaged weights of another run's generator, of the kinds that sample as this one."""
     manifest = open_artifact(folder, GENERATOR)
     if (kind := manifest["generator_kind"]) not in GENERATORS:
-        raise ArtifactError(f"{folder} holds a generator of the kind `{kind}`, which nothing here samples.")
+        raise ArtifactError(f"{folder} holds a generator of the kind `{kind}`, which cannot be sampled here.")
     other: Sampler = GENERATORS.load("sampler", kind).open(folder, manifest, tokenizer, "ema")
     return other.model
 
@@ -147,13 +147,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
         path: a `.safetensors` file, or a folder with `model.safetensors` or `ema.safetensors`.
 
     Raises:
-        DarkroomError: there are no weights, or they are of another network.
+        DarkroomError: there are no weights, or they belong to another network.
     """
     files = [path] if path.suffix == ".safetensors" else [path / name for name in (WEIGHTS, "ema.safetensors")]
     file = next((each for each in files if each.is_file()), None)
     if file is None:
         raise DarkroomError(
-            f"{path} holds no weights: name ema, raw, a .safetensors file, or a folder with {WEIGHTS} or, of a "
+            f"{path} holds no weights: use ema, raw, a .safetensors file, or a folder with {WEIGHTS} or, of a "
             "checkpoint, ema.safetensors."
         )
     try:
@@ -162,4 +162,4 @@ def load_weights(model: nn.Module, path: Path) -> None:
         model.load_state_dict({name.rpartition("/")[2]: tensor for name, tensor in tensors.items()})
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise DarkroomError(f"{file} holds no weights of the network in models/generator: {reason}") from error
+        raise DarkroomError(f"{file} does not fit the network in models/generator: {reason}") from error

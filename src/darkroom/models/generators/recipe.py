@@ -1,4 +1,4 @@
-"""What the recipes of all kinds of generators share."""
+"""The shared base of the recipes of all kinds of generators."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,9 +21,9 @@ class GeneratorRecipe(Recipe):
     name: of the module in `modules` that is saved.
     model: the network; it has `save_pretrained(folder)`.
     evaluation: scores while it trains; None: none.
-    evaluation_settings: how evaluations sample: what the sampler is given.
-    asked: what grids, and evaluations of what has no classes, are asked to show; None: all classes in turn.
-    counts: images of each class in the train split, as frequent as which evaluations ask for them; None: `asked`.
+    evaluation_settings: the sampler's settings in evaluations.
+    asked: the conditions of grids, and of evaluations without classes; None: all classes in turn.
+    counts: images of each class in the train split, the class frequencies of evaluations; None: `asked`.
     """
 
     name: ClassVar[str]
@@ -46,7 +46,7 @@ class GeneratorRecipe(Recipe):
         raise NotImplementedError
 
     def metadata(self) -> dict[str, Any]:
-        """Return what the manifest says of the model beside its weights."""
+        """Return the manifest's entries on the model."""
         return {}
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:

@@ -29,7 +29,7 @@ class BitsSettings(Section):
 
     def _misfits(self) -> Iterator[str]:
         if (self.generator == NO_FILE) != (self.latents == NO_FILE):
-            yield f"generator ({self.generator}) and latents ({self.latents}) go together: set both, or none"
+            yield f"generator ({self.generator}) and latents ({self.latents}) must be set together: set both, or none"
 
     @property
     def wanted(self) -> bool:
@@ -38,14 +38,14 @@ class BitsSettings(Section):
 
 
 class CopiesSettings(Section):
-    """How many images are looked for among the training images."""
+    """The number of images to search for among the training images."""
 
     images: Annotated[int, Field(ge=0)] = 1000
     """Generated images, drawn at random, and at most as many held-out ones; 0: none, and no such score."""
 
 
 class DiversitySettings(Section):
-    """How many pairs of images of one class are compared with each other."""
+    """The number of pairs of images of one class to compare."""
 
     pairs: Annotated[int, Field(ge=0)] = 500
     """Pairs of generated images of one class, drawn at random, and at most as many of held-out ones; 0: none, and no
@@ -79,7 +79,7 @@ class ScoreDiffusion(ScoreGenerator):
 
 
 class Networks(Section):
-    """Of `reference_stats`, where the weights of published networks come from."""
+    """The part of `reference_stats` with the sources of published weights."""
 
     inception: Inception
     dinov2: Dinov2 = Dinov2()
@@ -129,7 +129,7 @@ class Common(Section):
     @model_validator(mode="before")
     @classmethod
     def _summed(cls, values: Any) -> Any:
-        """Let `images` be the sum of the numbers by class."""
+        """Set `images` to the sum of the numbers by class."""
         labels = values.get("labels") if isinstance(values, Mapping) else None
         if not isinstance(labels, Mapping) or values.get("images") is not None:
             return values
@@ -139,7 +139,7 @@ class Common(Section):
     @field_validator("labels", mode="before")
     @classmethod
     def _choice(cls, value: Any) -> Any:
-        """Refuse in one sentence what is neither a name nor numbers by class."""
+        """Refuse a value that is neither a name nor numbers by class, in one sentence."""
         if value in (None, "balanced", "frequency"):
             return value
         if not isinstance(value, Mapping) or not value:
@@ -148,17 +148,17 @@ class Common(Section):
             value = {str(name): count for name, count in value.items()}
         for name, count in value.items():
             if not isinstance(name, str):
-                raise ValueError(f"the class {name} is a name: put it in quotes")
+                raise ValueError(f"the class {name} must be a string: put it in quotes")
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"the number of images of the class {name} is {count}, and must be 1 or more")
+                raise ValueError(f"the number of images of the class {name} is {count}, but must be 1 or more")
         return value
 
     def _misfits(self) -> Iterator[str]:
         if isinstance(self.labels, dict) and self.images != (total := sum(self.labels.values())):
-            yield f"images is {self.images}, and labels asks for {total} images: set images to {total}, or to null"
+            yield f"images is {self.images}, but labels requests {total} images: set images to {total}, or to null"
 
     def protocol(self) -> dict[str, Any]:
-        """Return what the pixels of the samples depend on, for their manifest, without where conditions come from."""
+        """Return the settings that the pixels depend on, for the manifest, without the source of the conditions."""
         return self.model_dump(exclude={"threads", "processes", "shard_size", "npz", "split"})
 
 
@@ -173,7 +173,7 @@ class SampleGenerator(create_model("Sampled", __base__=Section, **_sections)):  
 
 
 class Distilled(Section):
-    """Of `train_distilled`, whether what was distilled draws."""
+    """The part of `train_distilled` that tells whether the distilled network samples."""
 
     kind: str = "none"
 

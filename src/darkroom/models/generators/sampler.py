@@ -1,8 +1,8 @@
-"""Images from a generator, batch by batch, at one compute batch, the last one padded; and batches that outlive a kill.
+"""Images from a generator at a fixed batch size, the last batch padded; and batches that survive an interruption.
 
 STATE/batches-CODE/000000000125.npy holds the images from number 125 on, uint8 (n, C, H, W); CODE is a hash of the code
-and of the device that made them, since another device rounds sums otherwise. A batch is a function of its number and
-the settings alone, so who made it, and when, is all the same: processes share the stage's state folder.
+and of the device that made them, since another device rounds sums otherwise. A batch depends only on its number and
+the settings, so any process may make it at any time: processes share the stage's state folder.
 """
 
 import shutil
@@ -24,7 +24,7 @@ from darkroom.training.state import CODE, left
 
 
 class Request(Protocol):
-    """How many images, in which batches, from which random numbers."""
+    """The number of images, their batches and their random numbers."""
 
     seed: int
     images: int
@@ -35,7 +35,7 @@ class Sampler(Protocol):
     """A generator with its weights and what turns its outputs into images.
 
     classes: the number of classes.
-    weaker: the network that guidance leads away from in place of the unconditional one; None: that one.
+    weaker: the network that guidance uses instead of the unconditional prediction; None: that prediction.
     classifier: the network whose gradient guides; None: none.
     """
 
@@ -66,7 +66,7 @@ class Sampler(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the network lies."""
+        """The device of the network."""
         ...
 
     def __call__(self, numbers: Sequence[int], condition: Any, seed: int, settings: Any) -> Tensor:
@@ -74,7 +74,7 @@ class Sampler(Protocol):
 
         Args:
             numbers: of the images, (N,); the noise of image i follows from (seed, i).
-            condition: what they are asked to show, on the device: of classes their numbers, int64 (N,).
+            condition: of the images, on the device; for classes their numbers, int64 (N,).
             seed: of all random numbers.
             settings: the kind's section of `sample_generator`.
         """
@@ -97,8 +97,8 @@ def generate(
         sampler: on its device.
         request: how many images.
         settings: the kind's section of `sample_generator`.
-        starts: the batches that begin with these images alone; None: all.
-        asked: what each image is asked to show; None: the class of its number modulo the number of classes.
+        starts: only the batches that begin with these images; None: all.
+        asked: the condition of each image; None: the class of its number modulo the number of classes.
     """
     asked = asked or asked_classes(balanced(sampler.classes))
     for start in range(0, request.images, request.batch) if starts is None else starts:
@@ -108,13 +108,13 @@ def generate(
 
 
 def placed(asked: ConditionSource, numbers: NDArray[np.int64], device: torch.device) -> Condition:
-    """Return what images are asked to show, on a device."""
+    """Return the conditions of images, on a device."""
     condition = asked.condition(numbers)
     return None if condition is None else condition.to(device)
 
 
 class KeptBatches:
-    """The batches of a request in a folder that is theirs alone."""
+    """The stored batches of a request in their own folder."""
 
     def __init__(self, folder: Path, request: Request) -> None:
         self.folder, self._request = folder, request
@@ -134,12 +134,12 @@ class KeptBatches:
         return folder
 
     def missing(self, rank: int = 0, processes: int = 1) -> list[int]:
-        """Return the first image of each batch that is not there; of several processes, of those that are one's own."""
+        """Return the first image of each missing batch; with several processes, of this process's batches."""
         starts = range(0, self._request.images, self._request.batch)
         return [start for start in starts[rank::processes] if not self._path(start).is_file()]
 
     def keep(self, start: int, images: NDArray[np.uint8]) -> None:
-        """Write a batch, whole or not at all."""
+        """Write a batch atomically."""
         data = BytesIO()
         np.save(data, images)
         write_bytes(self._path(start), data.getvalue())

@@ -44,7 +44,7 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
 
     @property
     def generates(self) -> bool:
-        """Whether there is a generator: one that is trained here, or whose published weights are imported."""
+        """Whether there is a generator, trained here or imported from published weights."""
         return GENERATORS.has("recipe", self.kind) or GENERATORS.has("imported", self.kind)
 
     def _misfits(self) -> Iterator[str]:
@@ -55,13 +55,13 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
         for key, readers, folder in (("embeddings", READ, "data/embeddings"), ("captions", ["caption"], "data/shards")):
             value, name = getattr(self, key), f"train_generator.{key}"
             if condition in readers and value == NO_FILE:
-                yield f"{where}, which is read from {folder}, and {name} is {NO_FILE}: set it to {folder}"
+                yield f"{where}, which is read from {folder}, but {name} is {NO_FILE}: set it to {folder}"
             if condition not in readers and value != NO_FILE:
-                yield f"{name} is {value}, and {where}, which reads none: set the former to {NO_FILE}"
+                yield f"{name} is {value}, but {where}, which reads none: set the former to {NO_FILE}"
         guidance = getattr(getattr(self.chosen, "sampling", None), "guidance", 1)
         if self.evaluate.every and guidance != 1 and not self.chosen.label_dropout:
             other = "model.condition is none" if condition == "none" else "diffusion.label_dropout is 0"
-            yield f"{self.kind}.sampling.guidance is {guidance}, and {self.kind}.{other}: set the former to 1.0"
+            yield f"{self.kind}.sampling.guidance is {guidance}, but {self.kind}.{other}: set the former to 1.0"
         if not trained and self.training.processes > 1:
             yield f"kind is {self.kind}, which is not trained: set `train_generator.training.processes` to 1"
 
@@ -121,13 +121,13 @@ class TrainClassifier(Section):
 
 
 class Noise(Section):
-    """Of the generator, how its latents diffuse."""
+    """The part of the generator's section with the diffusion of its latents."""
 
     diffusion: DiTDiffusion
 
 
 class Guided(Section):
-    """Of `train_generator`, what the classifier is to guide."""
+    """The part of `train_generator` that the classifier guides."""
 
     kind: str
     dit: Noise
@@ -154,7 +154,7 @@ NOT_ASKED = "`train_distilled.kind` is none"
 
 
 class DistilledTraining(Training):
-    """The training of the few calls, whose weights begin as the generator's."""
+    """The training of the distilled network, initialised with the generator's weights."""
 
     images: Positive = 32_000
     learning_rate: Rate = 0.0005
@@ -176,21 +176,21 @@ class TrainDistilled(Section):
 
 
 class Conditions(Section):
-    """Of `train_generator`, what its condition is read from."""
+    """The part of `train_generator` with the source of its condition."""
 
     captions: str = NO_FILE
     embeddings: str = NO_FILE
 
 
 class TeacherSampling(Section):
-    """Of `sample_generator` the section that `kind` names: how the teacher draws."""
+    """The section of `sample_generator` that `kind` names: how the teacher samples."""
 
     dit: DiTGenerated | None = None
     none: NoSampling | None = None
 
 
 def few_calls(calls: int) -> DiTGenerated:
-    """Return how what was distilled into so many calls is sampled."""
+    """Return the sampling settings of a network distilled into `calls` calls."""
     return DiTGenerated(solver="euler", steps=calls, guidance=1.0)
 
 

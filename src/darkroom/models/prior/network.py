@@ -1,4 +1,4 @@
-"""The diffusion prior: from a text's CLIP embedding to those of images that it fits, by diffusers' PriorTransformer.
+"""The diffusion prior: from a text's CLIP embedding to matching image embeddings, by diffusers' PriorTransformer.
 
 Ramesh et al., "Hierarchical text-conditional image generation with CLIP latents", 2022, arXiv 2204.06125, section 2.2:
 a transformer with a causal mask reads the encoded text, the text embedding, the time, the noisy image embedding, and a
@@ -135,7 +135,7 @@ class PriorNetwork(SavedNetwork):
 
 @dataclass(frozen=True)
 class Prior:
-    """A prior, and what its numbers mean.
+    """A prior, and the meaning of its inputs and outputs.
 
     objective: that the network is trained with.
     normalised: whether stored image embeddings have length 1.
@@ -170,11 +170,11 @@ def text_direction(text: Tensor) -> Tensor:
 def prior_denoiser(
     network: Any, objective: Objective, text: Tensor, encodings: Tensor | None, guidance: Guidance | float = 1.0
 ) -> Denoise:
-    """Return the denoiser of a prior under texts; guidance leads away from embedding and encodings both nulled.
+    """Return the denoiser of a prior under texts; the unconditional input has embedding and encodings both nulled.
 
     Args:
         network: maps x, timesteps, text, encodings and which are kept to its output.
-        objective: what that means.
+        objective: the meaning of that output.
         text: as `text_direction` gives it, (N, D).
         encodings: (N, L, W), or None.
         guidance: a scale of 1 evaluates the network with its texts alone, bit for bit.
@@ -250,7 +250,7 @@ class TextToImage:
     def images(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Iterator[Tensor]:
         """Yield images in batches, uint8 (n, C, H, W).
 
-        Image i follows from its text, the seeds and numbers[i], bit for bit, whatever else is asked for.
+        Image i follows from its text, the seeds and numbers[i], bit for bit, whatever else is requested.
 
         Args:
             text: CLIP's text embeddings, (N, D).
@@ -262,13 +262,13 @@ class TextToImage:
 
 
 def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> None:
-    """Check that prior and decoder speak of the embeddings of one CLIP, stored in one way.
+    """Check that prior and decoder use embeddings of the same CLIP, stored in the same way.
 
     Args:
         prior: the one.
         decoder: the other.
         clip: the identity of the CLIP whose text embeddings the prior will be given.
-        where: where it is, or what was made by it, for the message.
+        where: its folder, or an artifact made with it, for the message.
 
     Raises:
         ArtifactError: they do not; says which stage to run.

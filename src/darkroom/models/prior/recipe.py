@@ -1,4 +1,4 @@
-"""Trains the prior on images that have a caption: denoising image embeddings under the texts of their images."""
+"""Train the prior on images that have a caption: denoise image embeddings conditioned on their texts."""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class CaptionedEmbeddings:
         return dict(self.shards.__getitems__(self.rows[list(rows)].tolist(), self.names))
 
     def keys(self, rows: Sequence[int]) -> list[str]:
-        """Return the keys of some rows, by which a person finds the images."""
+        """Return the keys of some rows, to identify the images."""
         return self.shards.keys_of(self.rows[list(rows)].tolist())
 
 
@@ -50,13 +50,13 @@ def captioned_rows(captions: Sequence[str | None]) -> list[int]:
 
 
 def require_texts(rows: CaptionedEmbeddings) -> None:
-    """Check that there are captions to learn from, and tell how many images have none.
+    """Check that there are captions to learn from, and log the number of images without one.
 
     Raises:
         DarkroomError: no image has one.
     """
     if not len(rows):
-        raise DarkroomError("no training image has a caption, which the prior learns from: give the source captions.")
+        raise DarkroomError("no training image has a caption, which the prior needs: add captions to the source.")
     if missing := len(rows.shards) - len(rows):
         print(f"{missing:,} of {len(rows.shards):,} images have no caption and are left out")
 
@@ -64,9 +64,9 @@ def require_texts(rows: CaptionedEmbeddings) -> None:
 def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
     """Return mean cosines over images, float64.
 
-    `cosine` of a sampled embedding with the true one, and its standard error `cosine_se`; beside it what it must be
-    compared with: `cosine_other`, of a sampled embedding with the true one of each other image, and `cosine_text`, of
-    the text embedding with that of its image, which a prior that hands on its text would have.
+    `cosine` of a sampled embedding with the true one, and its standard error `cosine_se`; and its
+    baselines: `cosine_other`, of a sampled embedding with the true one of each other image, and `cosine_text`, of
+    the text embedding with that of its image, the value of a prior that returns its input.
 
     Args:
         made: sampled image embeddings, (N, D), N at least 2.
@@ -97,7 +97,7 @@ class Scorer:
     def scores(
         self, prior: Prior, rank: int = 0, processes: int = 1, gather: Gather = lambda rows: rows
     ) -> dict[str, float]:
-        """Return `cosines`. Process `rank` of so many samples its share, and all get the scores; {} below 2 images."""
+        """Return `cosines`. Process `rank` of `count` samples its part, and all get the scores; {} below 2 images."""
         if self.count < 2:
             return {}
         mine = np.array_split(drawn(len(self.rows), self.count), processes)[rank].tolist()
@@ -128,7 +128,7 @@ class PriorRecipe(Recipe):
         val: IndexedDataset,
         scorer: Scorer | None = None,
     ) -> None:
-        """Take in the untrained prior, and the scorer of validation images while training; None: no scores.
+        """Set the untrained prior, and the scorer of validation images while training; None: no scores.
 
         `train` and `val` give `image` and `text` (N, D), and `encoding` (N, L, W) where it is read.
         """

@@ -1,4 +1,4 @@
-"""The sections that the stages of the prior read, and whether they fit CLIP, the decoder and each other."""
+"""The sections that the stages of the prior read, and checks that they fit CLIP, the decoder and each other."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -54,7 +54,7 @@ class PriorDiffusion(Diffusion):
 
     def _misfits(self) -> Iterator[str]:
         if self.learns_variance:
-            yield f"variance is {self.variance}, and a prior has one output: set it to fixed_small"
+            yield f"variance is {self.variance}, but a prior has one output: set it to fixed_small"
 
 
 class PriorSampling(Sampling):
@@ -69,7 +69,7 @@ class PriorSampling(Sampling):
 
     def _misfits(self) -> Iterator[str]:
         if self.guidance_channels is not None:
-            yield "guidance_channels are of images, and the prior makes embeddings: leave it empty"
+            yield "guidance_channels is for images, but the prior makes embeddings: leave it empty"
 
 
 class Evaluate(PriorSampling):
@@ -112,7 +112,7 @@ class TrainPrior(Section):
         yield from unfit("evaluate", self.evaluate, "diffusion", self.diffusion, timesteps)
         if self.evaluate.guidance != 1 and not self.diffusion.text_dropout:
             yield (
-                f"evaluate.guidance is {self.evaluate.guidance}, and diffusion.text_dropout is 0: set the former to 1.0"
+                f"evaluate.guidance is {self.evaluate.guidance}, but diffusion.text_dropout is 0: set the former to 1.0"
             )
 
 
@@ -124,7 +124,7 @@ class Params(Section):
 
 
 class SampleText(Section):
-    """Which captions, and how the prior is sampled; how the U-Nets are stands in `sample_decoder`."""
+    """Which captions, and how the prior is sampled; `sample_decoder` gives the sampling of the U-Nets."""
 
     seed: Seed = 1
     """Seed of all noise; image i depends on (seed, i) alone."""

@@ -1,4 +1,4 @@
-"""The adversarial game of a tokenizer: discriminator, losses, weight, and its phase of an optimizer step."""
+"""Adversarial training of a tokenizer: discriminator, losses, weight, and its phase of an optimizer step."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,10 +22,10 @@ _SLOPE = 0.1
 
 
 class PatchDiscriminator(nn.Module):
-    """Judges overlapping patches of an image: one logit each, high for real ones.
+    """A discriminator of overlapping patches of an image: one logit each, high for real ones.
 
     After PatchGAN (Isola et al., 2017, arXiv 1611.07004) with group norms, so that an image's logits do not depend on
-    its company: a 5 x 5 convolution, then for each further level a 4 x 4 convolution of stride 2 with a group norm,
+    the batch: a 5 x 5 convolution, then for each further level a 4 x 4 convolution of stride 2 with a group norm,
     then 1 x 1 and 4 x 4 convolutions to logits, leaky ReLU of slope 0.1 between them.
 
     Args:
@@ -102,7 +102,7 @@ def adaptive_weight(rule: str, others: Tensor, generator: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the adversarial losses of a tokenizer are computed from, with gradients.
+    """The inputs of a tokenizer's adversarial losses, with gradients.
 
     real, fake: the images and their reconstructions, (N, C, H, W) as the tokenizer's network sees them.
     others: reconstruction and perceptual loss as they are minimised, a scalar.
@@ -116,11 +116,11 @@ class Outputs:
 
 
 class Adversary:
-    """The discriminator beside a tokenizer: a recipe holds one, adds its term, and has its phase.
+    """The discriminator of a tokenizer's recipe, which adds its term to the loss and runs its phase.
 
-    It keeps nothing but the network between optimizer steps. What the tokenizer's phase leaves for the discriminator's
-    are outputs of the batch: the discriminator sees what the tokenizer made in the same step, before its weights moved,
-    without another forward pass. `modules` are those of the recipe: the discriminator is put there.
+    Only the network is kept between optimizer steps. The tokenizer's phase leaves its outputs for the batch to the
+    discriminator's phase, which sees the reconstructions of the same step, from before the weights changed, without
+    another forward pass. `modules` are those of the recipe, to which the discriminator is added.
     """
 
     def __init__(self, settings: Adversarial, training: Training, channels: int, modules: dict[str, nn.Module]) -> None:
@@ -131,7 +131,7 @@ class Adversary:
 
     @classmethod
     def of(cls, settings: Adversarial, recipe: Any, channels: int) -> "Adversary | None":
-        """Return the adversary of a tokenizer's recipe, which gets its module and its phase; None: it has none."""
+        """Return the adversary of a tokenizer's recipe, and add its module and phase there; None: it has none."""
         if not settings.active:
             return None
         made = cls(settings, recipe.training, channels, recipe.modules)
@@ -146,15 +146,15 @@ class Adversary:
         return (Phase(NAME, self.loss, rate=of.rate, betas=of.betas, clip_norm=limit, start=of.start),)
 
     def step(self, batch: Batch) -> int:
-        """Return which of the discriminator's optimizer steps a batch is of, from 0; negative: none yet."""
+        """Return the discriminator's optimizer step of a batch, from 0; negative: it has not started."""
         return int(batch.positions[0]) // self.batch - -(-self.settings.start // self.batch)
 
     def add(self, losses: Losses, batch: Batch, made: Outputs, last: nn.Parameter) -> Losses:
-        """Return the tokenizer's losses with the generator's term in "loss", and beside it.
+        """Return the tokenizer's losses with the generator's term, added to "loss" and separately.
 
         Args:
             losses: of the tokenizer.
-            batch: what they were computed from; all of this process's where the weight is adaptive (`whole_batch`).
+            batch: their batch; all of this process's where the weight is adaptive (`whole_batch`).
             made: from the same forward pass.
             last: weight of the decoder's last layer.
         """
@@ -169,7 +169,7 @@ class Adversary:
         return {**losses, "loss": losses["loss"] + weight * term, "adversarial": term, "adversarial_weight": weight}
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the discriminator's losses of what the tokenizer's phase of the same optimizer step has made."""
+        """Return the discriminator's losses on the reconstructions of the same optimizer step."""
         real, fake = batch.outputs["real"], batch.outputs["fake"]
         logits = self.modules[NAME](torch.cat([real, fake])).float()
         on_real, on_fake = logits.chunk(2)
@@ -185,7 +185,7 @@ class Adversary:
     def _adapted(self, made: Outputs, term: Tensor, last: nn.Parameter) -> Tensor:
         """Return the adaptive weight, of the batches of all processes."""
         if isinstance(last, DTensor):
-            raise DarkroomError("`adversarial.adaptive` needs whole layers, and FSDP gives shards: set it to none.")
+            raise DarkroomError("`adversarial.adaptive` needs whole layers, but FSDP shards them: set it to none.")
         others = made.perceptual if self.settings.adaptive == "perceptual" else made.others
         assert others is not None  # `unfit_losses`
         gradients = torch.stack([_gradient(others, last), _gradient(term, last)]).contiguous()  # one order of summation
@@ -201,7 +201,7 @@ def _gradient(loss: Tensor, last: nn.Parameter) -> Tensor:
 
 @contextmanager
 def _frozen(module: nn.Module) -> Iterator[None]:
-    """Give a module's parameters no gradients in the forward pass inside the block."""
+    """Disable gradients of a module's parameters in the forward pass inside the block."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Codebooks that are stored: moving averages of the latents, and a trained map."""
+"""Stored codebooks: moving averages of the latents, and a trained map."""
 
 from typing import Any
 
@@ -82,9 +82,9 @@ class MovingCodebook(VectorQuantize):
 
     @torch.no_grad()
     def moved(self, latents: Tensor, codes: Tensor) -> Tensor:
-        """Return the codebook (K, C) as latents (N, T, C) and their codes (N, T) will move it, dead codes aside.
+        """Return the codebook (K, C) after its update by latents (N, T, C) and their codes (N, T), without dead codes.
 
-        In float32 whatever the training's precision, as the codebook moves.
+        Computed in float32 regardless of the training's precision, as the update is.
         """
         state, size = self._codebook, self.codebook_size
         chosen = functional.one_hot(codes.flatten(), size).to(latents.dtype)  # (NT, K)
@@ -164,7 +164,7 @@ class AveragedCodebook(Quantiser):
         return functional.normalize(z, dim=1) if self.cosine else z
 
     def forward(self, z: Tensor) -> Quantised:
-        """Return the encoder's output (N, C, h, w) quantised; as it is while the codebook has not begun."""
+        """Return the encoder's output (N, C, h, w) quantised, or unchanged before the codebook is initialised."""
         found = super().forward(z)
         vectors = torch.where(self.ready, found.vectors, found.latents)
         return found._replace(vectors=vectors, losses={k: v * self.ready for k, v in found.losses.items()})
@@ -185,7 +185,7 @@ class AveragedCodebook(Quantiser):
         return rearrange(directional_reparam(*pair, self.settings.directional_reparam_variance), "n h w c -> n c h w")
 
     def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
-        """Return the commitment of each image, (N,), and in training what else has a weight, ()."""
+        """Return the commitment of each image, (N,), and in training the other losses with a weight, ()."""
         found, settings = {}, self.settings
         if settings.commitment == "cross_entropy" and settings.commitment_weight:
             logits, codes = self._logits(latents), self.codes_of(latents).flatten(1)
@@ -210,7 +210,7 @@ class AveragedCodebook(Quantiser):
         return -cdist(flat, codebook.expand(len(flat), -1, -1))
 
     def _regularised(self, latents: Tensor) -> Tensor:
-        """Return the codes that are to be orthogonal, (M, C): of the batches of all processes, or drawn."""
+        """Return the codes for the orthogonal loss, (M, C): those of the batches of all processes, or drawn ones."""
         codebook, most = self.average.codebook, self.settings.orthogonal_reg_max_codes
         if self.settings.orthogonal_reg_active_codes_only:
             codebook = codebook[of_all_processes(self.codes_of(latents)).unique()]
@@ -220,7 +220,7 @@ class AveragedCodebook(Quantiser):
 
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
-        """Move the codebook; draws from torch's global generator for its beginning and for dead codes."""
+        """Update the codebook; draws from torch's global generator to initialise it and to replace dead codes."""
         if self._begun or self.ready:  # asked in the first update alone: to ask waits for the device
             if self.settings.affine_param:
                 latents = self._measure(latents)
@@ -232,7 +232,7 @@ class AveragedCodebook(Quantiser):
         super().update(latents, codes)
 
     def _measure(self, latents: Tensor) -> Tensor:
-        """Follow the statistics of latents and codebook; return the latents as the stored codebook sees them."""
+        """Update the statistics of latents and codebook; return the latents in the space of the stored codebook."""
         decays = {
             "batch": self.settings.affine_param_batch_decay,
             "codebook": self.settings.affine_param_codebook_decay,
@@ -279,7 +279,7 @@ class LinearCodebook(Quantiser):
 
 
 def rotated(latents: Tensor, vectors: Tensor) -> Tensor:
-    """Return the vectors (N, C, h, w) with a gradient that is turned and stretched as each latent is into its vector.
+    """Return the vectors (N, C, h, w) with the gradient rotated and scaled as each latent is mapped to its vector.
 
     With unit vectors e of the latent z and q of its vector v: z -> (|v| / |z|) (z - 2 w w.z + 2 q e.z), w = (e + q) /
     |e + q|; the map is held fixed. Fifty et al., 2024, arXiv 2410.06424, section 4.2.

@@ -18,7 +18,7 @@ class Config:
 
 
 class IdentityTokenizer(SavedNetwork):
-    """The image itself behind the tokenizer protocol: no parameters, and no image changes on the way back."""
+    """The image itself behind the tokenizer protocol, without parameters; decoding restores the exact image."""
 
     shape = Config
     made_by = ("tokenizer", "train_tokenizer")
@@ -42,7 +42,7 @@ class IdentityTokenizer(SavedNetwork):
         return to_images(latents)
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) as they are."""
+        """Return uint8 images (N, C, H, W) unchanged."""
         return self.decode(self.encode(images)[0])
 
 

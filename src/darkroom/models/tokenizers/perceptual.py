@@ -1,4 +1,4 @@
-"""Distances between images in the features of a frozen network: what perceptual losses and LPIPS are.
+"""Distances between images in the features of a frozen network: perceptual losses and LPIPS.
 
 Each is a module that maps two batches of images, (N, C, H, W) in [-1, 1], C of 1, 3 or 4, to their distances, (N,)
 float32. Gradients flow to the images; the network has none, is always in evaluation mode, and draws nothing.
@@ -48,11 +48,11 @@ def to_rgb(x: Tensor) -> Tensor:
 def unit_difference(a: Tensor, b: Tensor, softening: float | Tensor = PUBLISHED) -> Tensor:
     """Return (â - b̂)², (N, C, h, w) float32, f̂ = f / sqrt(|f|² + ε²), |f|² = Σ_c f_c² at each position.
 
-    Zhang et al., 2018. The derivative of f̂ is 1 / ε at most, so ε bounds what a small change of the features can do.
+    Zhang et al., 2018. The derivative of f̂ is 1 / ε at most, so ε bounds the effect of a small change of the features.
 
     Args:
         a: features of one batch of images, (N, C, h, w).
-        b: features of the other, likewise.
+        b: features of the other, (N, C, h, w).
         softening: ε², a scalar.
     """
     first, second = (x.float() / (x.float().square().sum(dim=1, keepdim=True) + softening).sqrt() for x in (a, b))
@@ -60,14 +60,14 @@ def unit_difference(a: Tensor, b: Tensor, softening: float | Tensor = PUBLISHED)
 
 
 class FeatureDistance(nn.Module):
-    """A frozen network that compares images. It follows them to their device."""
+    """A frozen network that compares images. It moves to the device of the images."""
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode."""
         return super().train(False)
 
     def frozen(self) -> Self:
-        """Return the module itself, without gradients of its own, in evaluation mode."""
+        """Return the module itself, without gradients of its parameters, in evaluation mode."""
         return self.requires_grad_(False).eval()
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class Levels(Protocol):
 class LevelDistance(FeatureDistance):
     """Σ over levels of the mean over positions of |â - b̂|²: LPIPS without learned weights, in a network of the data's.
 
-    The teacher's where it teaches, the in-domain extractor's where it scores.
+    The network is the teacher in losses, and the in-domain extractor in scores.
 
     Source: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", 2018, arXiv
     1801.03924, equation 1 with w = 1, and f̂ = f / sqrt(|f|² + ε_l²) with ε_l = 0.1 s_l, s_l the `lengths` of level l.
@@ -181,7 +181,7 @@ class VGGFeatures(FeatureDistance):
 
 
 def untrained(network: Network) -> FeatureDistance:
-    """Return the distance `lpips` or `vgg16`, whose network has no weights yet, but for LPIPS's linear layers."""
+    """Return the distance `lpips` or `vgg16`, with an uninitialised network except for LPIPS's linear layers."""
     from torchvision.models import vgg16
 
     with torch.random.fork_rng(devices=[]):  # no draw may be seen outside

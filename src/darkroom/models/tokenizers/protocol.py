@@ -1,6 +1,6 @@
-"""What the rest of the DAG knows of a tokenizer: its protocols, its folder, what it sees of pixels, and batches.
+"""The interface of tokenizers to the rest of the DAG: protocols, folder, pixel ranges, and batches.
 
-The last batch is padded, so an image's bits do not depend on how many others were asked for with it.
+The last batch is padded, so an image's bits do not depend on how many others are requested with it.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,11 +26,11 @@ KIND = "tokenizer"
 class Tokenizer(Protocol):
     """Maps images to continuous latents, and latents to images.
 
-    A discrete tokenizer, see `Codes`, has continuous latents too: what its encoder says before it is quantised. Its
-    `decode` quantises them first, where its decoder was trained on nothing else (Rombach et al., 2022, "VQ-reg").
+    A discrete tokenizer, see `Codes`, also has continuous latents: its encoder's output before quantisation. Its
+    `decode` quantises them first, if its decoder was trained only on quantised ones (Rombach et al., 2022, "VQ-reg").
 
-    A tokenizer knows no statistics of its latents: count, sum and sum of squares of each channel over the train split
-    stand in the manifest of the latents, which `data/latent_writer.py` writes. `codebook_size` belongs to `Codes`.
+    A tokenizer has no statistics of its latents: count, sum and sum of squares of each channel over the train split
+    are in the manifest of the latents, which `data/latent_writer.py` writes. `codebook_size` belongs to `Codes`.
     """
 
     @property
@@ -41,10 +41,10 @@ class Tokenizer(Protocol):
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W).
 
-        logvar is None where the latent of an image is a point and no distribution.
+        logvar is None where the latent of an image is a point and not a distribution.
 
         Raises:
-            DarkroomError: images of another shape (C, H, W) than those that the tokenizer was made for.
+            DarkroomError: images of another shape (C, H, W) than that of the tokenizer.
         """
         ...
 
@@ -53,7 +53,7 @@ class Tokenizer(Protocol):
         ...
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) as they come back: by way of the codes where there are any, or the mean."""
+        """Return reconstructions, uint8 (N, C, H, W), from the codes where there are any, or from the mean."""
         ...
 
     def to(self, device: torch.device) -> Self:
@@ -72,7 +72,7 @@ class Tokenizer(Protocol):
 
 @runtime_checkable
 class Codes(Protocol):
-    """What a discrete tokenizer has besides: a code for each place of the latent."""
+    """The additional protocol of discrete tokenizers: a code for each position of the latent."""
 
     @property
     def codebook_size(self) -> int:
@@ -98,7 +98,7 @@ class Codes(Protocol):
 
 
 class DiscreteNetwork(SavedNetwork):
-    """A network with codes, and with a format of files that others have published.
+    """A network with codes, and with a published file format.
 
     published: the module that reads and writes these files.
     prefix: of our names of the tensors; those of the files have none.
@@ -110,7 +110,7 @@ class DiscreteNetwork(SavedNetwork):
     prefix: ClassVar[str] = ""
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Return the images that the codes of the images stand for, uint8 (N, C, H, W)."""
+        """Return the images decoded from the codes of the images, uint8 (N, C, H, W)."""
         codes = cast(Codes, self)
         return codes.decode_codes(codes.encode_codes(images))
 
@@ -120,7 +120,7 @@ class DiscreteNetwork(SavedNetwork):
         return {f"{cls.prefix}{name}": value for name, value in tensors.items()}
 
     def own_weights(self, path: Path) -> dict[str, Tensor] | None:
-        """Return the weights of a published file under the names of `state_dict()`; None: it is no such file.
+        """Return the weights of a published file under the names of `state_dict()`; None: another kind of file.
 
         Raises:
             DarkroomError: see `published.read`.
@@ -129,7 +129,7 @@ class DiscreteNetwork(SavedNetwork):
         return None if file is None else self.own_names(self.published.read(file, self.config))
 
     def original(self) -> Any:
-        """Return what the program that published the format loads.
+        """Return the content of a file for the program that published the format.
 
         Raises:
             DarkroomError: see `published.written`.
@@ -138,14 +138,14 @@ class DiscreteNetwork(SavedNetwork):
 
 
 def require_shape(images: Tensor, shape: tuple[int, int, int]) -> None:
-    """Check that images (N, C, H, W) have the shape (C, H, W) that a tokenizer was made for.
+    """Check that images (N, C, H, W) have the shape (C, H, W) of a tokenizer.
 
     Raises:
         DarkroomError: they have another.
     """
     if (found := tuple(images.shape[1:])) != shape:
         raise DarkroomError(
-            f"the tokenizer takes images of shape {shape}, not {found}: run `dvc repro train_tokenizer`."
+            f"the tokenizer needs images of shape {shape}, not {found}: run `dvc repro train_tokenizer`."
         )
 
 

@@ -1,7 +1,7 @@
-"""What all quantisers share, each spatial position of a latent becomes one of K codes; and those without a codebook.
+"""The base of all quantisers, which map each spatial position of a latent to one of K codes; those without a codebook.
 
-All of it is computed in float32, whatever the precision of the networks. No quantiser changes in a forward pass: what
-no gradient moves, a codebook of averages, moves in `update`, once an optimizer step, with all vectors of the batch.
+Everything is computed in float32, regardless of the precision of the networks. Forward passes do not change
+quantisers: a codebook of averages changes in `update`, once an optimizer step, with all vectors of the batch.
 """
 
 import math
@@ -21,7 +21,7 @@ _USED = 0.01  # a code that is counted less has not been met for about 20 optimi
 
 
 class Quantised(NamedTuple):
-    """Latents and what they became, float32.
+    """Latents and their quantisation, float32.
 
     latents: before, (N, C, h, w).
     vectors: those of the codes, (N, C, h, w), with a gradient for the latents.
@@ -40,7 +40,7 @@ class Quantiser(nn.Module):
 
     size, channels: K and C.
     weights: of the losses, by name.
-    counts: how often each code was taken in a batch, an average over about the last 1 / 0.1 = 10 batches, (K,).
+    counts: uses of each code in a batch, an average over about the last 1 / 0.1 = 10 batches, (K,).
     """
 
     counts: Tensor
@@ -90,13 +90,13 @@ class Quantiser(nn.Module):
 
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
-        """Take in what all images of a batch became, once the optimizer step was taken."""
+        """Update with the quantised images of all processes, after the optimizer step."""
         found = codes.flatten().long()  # `bincount` would make the host wait for a GPU
         counts = torch.zeros_like(self.counts).scatter_add_(0, found, torch.ones_like(found, dtype=self.counts.dtype))
         self.counts.lerp_(counts, _RECENT)
 
     def use(self) -> dict[str, Tensor]:
-        """Return the fraction of codes met lately, and the perplexity exp(H(p)) of their frequencies p, in codes."""
+        """Return the fraction of recently used codes, and the perplexity exp(H(p)) of their frequencies p, in codes."""
         p = self.counts / self.counts.sum().clamp(min=1e-12)
         used = (self.counts >= _USED).float().mean()
         return {"usage": used, "perplexity": torch.special.entr(p).sum().exp()}
@@ -217,5 +217,5 @@ class Rounded(Quantiser):
         return (digits.long() * self.scalars._basis.view(-1, 1, 1)).sum(dim=1)
 
     def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
-        """Return none."""
+        """Return no losses."""
         return {}

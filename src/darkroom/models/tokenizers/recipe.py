@@ -1,4 +1,4 @@
-"""What the recipes of all kinds of tokenizers share: losses, the codebook's use, and grids."""
+"""The shared base of the recipes of all kinds of tokenizers: losses, codebook usage, and grids."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar, cast
@@ -60,7 +60,7 @@ class TokenizerRecipe(Recipe):
     """A tokenizer in training. With codes, each validation reports how much of the codebook the validation images use.
 
     kind: its name in params.yaml.
-    model: what leaves the training.
+    model: the network that the training produces.
     settings: the kind's section.
     training: of the loop.
     perceptual: the frozen network of a perceptual loss; None: there is no such loss.
@@ -103,7 +103,7 @@ class TokenizerRecipe(Recipe):
         raise NotImplementedError
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Set what else the loss needs, blocks, further modules and phases, and further evaluations."""
+        """Set further inputs of the loss, blocks, modules, phases and evaluations."""
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses of a batch, scalars; "loss" is what is minimised."""
@@ -111,16 +111,16 @@ class TokenizerRecipe(Recipe):
 
     @property
     def device(self) -> torch.device:
-        """Where the tokenizer is."""
+        """The device of the tokenizer."""
         return next(self.modules["tokenizer"].parameters()).device
 
     @property
     def sharded(self) -> bool:
-        """Whether FSDP shards the weights: passes that `loss` takes gather them, those of the protocol do not."""
+        """Whether FSDP shards the weights: forward passes in `loss` gather them, those of the protocol do not."""
         return any(isinstance(parameter, DTensor) for parameter in self.modules["tokenizer"].parameters())
 
     def quantised(self, batch: Batch, stream: str) -> tuple[Tensor, Tensor]:
-        """Return the latents and codes that the losses of a batch left, of all processes, for a codebook that moves.
+        """Return the latents and codes of a batch from all processes, left by its losses, to update a codebook.
 
         The generators are seeded from `stream` and the optimizer step: the same random numbers in every process, and
         none that depends on what the losses drew.
@@ -131,7 +131,7 @@ class TokenizerRecipe(Recipe):
         return latents, codes
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return what fraction of the codebook the validation images use, and the perplexity of their codes.
+        """Return the fraction of the codebook that validation images use, and the perplexity of their codes.
 
         Perplexity: exp(-sum_k p_k log p_k), p_k the frequency of code k over all positions. Under FSDP: nothing.
         """
@@ -154,7 +154,7 @@ class TokenizerRecipe(Recipe):
         }
 
     def preview(self) -> NDArray[np.uint8]:
-        """Return a row of originals and a row of their reconstructions, and the next ones below them."""
+        """Return rows of originals, each followed by a row of their reconstructions."""
         images = self.shown()
         return in_rows(self.columns, images, self.model.reconstruct(images))
 

@@ -1,4 +1,4 @@
-"""The sections that several kinds of tokenizers share: a kind's own, losses, quantisers."""
+"""Shared sections of tokenizers: the base of a kind, losses, quantisers."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
@@ -17,7 +17,7 @@ _MOST_CODES = 2**20
 
 def _countable(codes: int) -> int:
     if codes > _MOST_CODES:
-        raise ValueError(f"a codebook has {_MOST_CODES:,} codes at most, for every latent is compared with all")
+        raise ValueError(f"a codebook has at most {_MOST_CODES:,} codes, because each latent is compared with all")
     return codes
 
 
@@ -25,20 +25,20 @@ Codes = Annotated[int, Field(ge=2), AfterValidator(_countable)]
 
 
 def undivided(groups: int, widths: Sequence[int]) -> Iterator[str]:
-    """Yield which widths of channels the groups of the group norms do not divide."""
+    """Yield the widths of channels that the groups of the group norms do not divide."""
     for width in widths:
         if width % groups:
             yield f"norm_groups ({groups}) must divide every width in channels, not {width}"
 
 
 class Imported(kinds.Kind):
-    """A kind of tokenizer that is taken as it is; those that are trained have further keys, `Kind`."""
+    """A kind of tokenizer that is used without training; those that are trained have further keys, `Kind`."""
 
     discrete: ClassVar[bool] = True  # whether it has codes
 
     @property
     def factor(self) -> int:
-        """How many pixels, in height and in width, stand behind one spatial position of the latent."""
+        """The downsampling factor of the latent, in height and in width."""
         raise NotImplementedError
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
@@ -46,24 +46,24 @@ class Imported(kinds.Kind):
         return None
 
     def too_few(self, codes: int, image_size: int, batch: int) -> str | None:
-        """Return why k-means cannot make so many codes of the latents of a batch; None: it can."""
+        """Return why k-means cannot make this many codes from the latents of a batch; None: it can."""
         side = image_size // self.factor
         latents = batch * side**2
         if latents >= codes:
             return None
         return (
-            f"`codebook_size` is {codes:,}, and k-means begins with the vectors of one batch, which are {latents:,} "
-            f"({batch} images of {side} x {side}): take a larger `batch`, a smaller codebook, or `kmeans_init: false`"
+            f"`codebook_size` is {codes:,}, but k-means starts from the vectors of one batch, which are {latents:,} "
+            f"({batch} images of {side} x {side}): use a larger `batch`, a smaller codebook, or `kmeans_init: false`"
         )
 
     def untrained(self) -> Iterator[str]:
-        """Yield what is asked of a training, which a kind without a recipe has not."""
+        """Yield the misfit of training settings, which a kind without a recipe does not support."""
         if self.training:
-            yield "nothing is trained, so `training` is {}"
+            yield "nothing is trained, so `training` must be {}"
 
     @property
     def whole_batch(self) -> bool:
-        """Whether a loss is of the batch as a whole, which `run.micro_batch` then does not cut."""
+        """Whether a loss needs the whole batch, which `run.micro_batch` then does not split."""
         return False
 
 
@@ -88,7 +88,7 @@ class Identity(Imported):
 
     @property
     def factor(self) -> int:
-        """How many pixels stand behind one place of the latent."""
+        """The downsampling factor of the latent."""
         return 1
 
     def _misfits(self) -> Iterator[str]:
@@ -119,18 +119,18 @@ class Perceptual(Section):
 
     @property
     def smallest(self) -> int:
-        """Pixels a side of the smallest images that it can compare: one is left after the network's poolings."""
+        """The smallest side of images that it can compare, in pixels: one is left after the network's poolings."""
         return SMALLEST.get(self.network, 1)
 
     def _misfits(self) -> Iterator[str]:
         if self.network == "none" and self.weight:
-            yield "a weight needs a network: teacher, lpips or vgg16; without one it is 0.0"
+            yield "weight needs a network (teacher, lpips or vgg16): set one, or weight to 0.0"
         if self.network != "none" and not self.weight:
-            yield f"network is {self.network}, and does nothing at weight 0.0: raise it, or take none"
+            yield f"network is {self.network}, but has no effect at weight 0.0: raise weight, or set network to none"
 
 
 class Adversarial(Section):
-    """A discriminator of patches, and what it adds to the tokenizer's loss."""
+    """A discriminator of patches, and its term of the tokenizer's loss."""
 
     weight: Weight = 0.0
     """Weight of the adversarial loss; 0.0: no discriminator."""
@@ -163,12 +163,12 @@ class Adversarial(Section):
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the weight follows from gradients of the whole batch, which `run.micro_batch` then does not cut."""
+        """Whether the weight follows from gradients of the whole batch, which `run.micro_batch` then does not split."""
         return self.active and self.adaptive != "none"
 
     @property
     def smallest(self) -> int:
-        """Pixels a side of the smallest images that the discriminator takes: its last window is left."""
+        """The smallest side of images for the discriminator, in pixels: its last window is left."""
         return int(WINDOW * 2 ** (len(self.channels) - 1))
 
     def _misfits(self) -> Iterator[str]:
@@ -176,9 +176,9 @@ class Adversarial(Section):
 
 
 def unfit_losses(perceptual: Perceptual, adversarial: Adversarial) -> Iterator[str]:
-    """Yield that the adaptive weight follows from the perceptual loss, and there is none."""
+    """Yield a misfit where the adaptive weight needs a perceptual loss and there is none."""
     if adversarial.active and adversarial.adaptive == "perceptual" and not perceptual.active:
-        yield "adversarial.adaptive is perceptual, and there is no perceptual loss: take taming or none"
+        yield "adversarial.adaptive is perceptual, but there is no perceptual loss: use taming or none"
 
 
 # How the gradient passes the quantiser: turned and stretched as the vector was, or as it is.
@@ -233,7 +233,7 @@ class VQ(Section):
 
     @property
     def whole_batch(self) -> bool:
-        """Whether a loss, or a draw, is of the batch as a whole."""
+        """Whether a loss, or a draw, needs the whole batch."""
         drawn = self.gradient == "directional" or self.orthogonal_reg_max_codes is not None
         return drawn or self.orthogonal_reg_active_codes_only or self.codebook_diversity_loss_weight > 0
 
@@ -244,10 +244,10 @@ class VQ(Section):
     }
 
     def _misfits(self) -> Iterator[str]:
-        """What vector-quantize-pytorch refuses or overwrites."""
+        """Yield the combinations that vector-quantize-pytorch refuses or overwrites."""
         for name in ("learnable_codebook", "affine_param"):
             if self.cosine and getattr(self, name):
-                yield f"{name} and cosine exclude each other: set cosine to false"
+                yield f"{name} cannot be combined with cosine: set cosine to false"
         if self.gradient == "directional":
             if not self.learnable_codebook:
                 yield "gradient: directional trains the codebook: set learnable_codebook to true"

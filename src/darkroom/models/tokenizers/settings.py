@@ -1,4 +1,4 @@
-"""The sections that the stages of the tokenizer read, and whether they fit the data and each other."""
+"""The sections that the stages of the tokenizer read, and checks that they fit the data and each other."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -49,21 +49,21 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
     def _misfits(self) -> Iterator[str]:
         loss, game, training = self.perceptual, getattr(self.chosen, "adversarial", None), self.own_training
         if loss is not None and loss.network == "teacher" and self.teacher == NO_FILE:
-            yield f"`{self.kind}.perceptual.network` is teacher, and `teacher` names no folder: set it to {TEACHER}"
+            yield f"`{self.kind}.perceptual.network` is teacher, but `teacher` names no folder: set it to {TEACHER}"
         if loss is not None and loss.network != "teacher" and self.teacher == TEACHER:
             yield (
-                f"`{self.kind}.perceptual.network` is {loss.network}, and `teacher` is {TEACHER}: name a file with "
-                f"torchvision's weights of VGG16, or {NO_FILE} to download them"
+                f"`{self.kind}.perceptual.network` is {loss.network}, but `teacher` is {TEACHER}: set it to a file "
+                f"with torchvision's weights of VGG16, or {NO_FILE} to download them"
             )
         if game is not None and game.active and game.start >= training.images:
             yield (
-                f"`{self.kind}.adversarial.start` is {game.start:,}, and the training has {training.images:,} images: "
-                "the discriminator would never begin"
+                f"`{self.kind}.adversarial.start` is {game.start:,}, but the training has {training.images:,} images, "
+                "so the discriminator would never start: lower it"
             )
         if not getattr(self.chosen, "trained", True) and training.init.url is None and training.init.folder == NO_FILE:
             yield f"`{self.kind}.trained` is false: name weights in `train_tokenizer.training.init`, or set it to true"
         if self.untrained and self.training.processes > 1:
-            yield f"{self.untrained}, and one process does it: set `train_tokenizer.training.processes` to 1"
+            yield f"{self.untrained}, which needs one process: set `train_tokenizer.training.processes` to 1"
 
     @property
     def untrained(self) -> str | None:
@@ -106,7 +106,7 @@ class EncodeParams(Section):
 
 
 class SampleTokenizer(Section):
-    """How many images, and how their codes are chosen; read where the tokenizer generates."""
+    """The number of images, and the sampling of their codes; read if the tokenizer generates images."""
 
     seed: Seed = 1
     """Seed of the noise; image i depends on (seed, i) alone."""
@@ -151,7 +151,7 @@ class ScoreTokenizer(Section):
 
 
 class Extractors(Section):
-    """Of `reference_stats`, the networks that score, and where the weights of FID's come from."""
+    """The part of `reference_stats` with the scoring networks, and the source of FID's weights."""
 
     extractors: list[Literal["in_domain", "inception", "dinov2", "clip"]]
     inception: Inception
@@ -188,13 +188,13 @@ def fits(params: Any) -> None:
     tokenizer, size = params.train_tokenizer, params.ingest.image_size
     kind = tokenizer.chosen
     if params.encode_latents.latents == "codes" and not kind.discrete:
-        remedy = "which has none: set the former to continuous, or choose a discrete kind"
+        remedy = "which has no codes: set the former to continuous, or choose a discrete kind"
         refuse_both(params, "encode_latents.latents", "train_tokenizer.kind", remedy)
     if size % kind.factor:
         remedy = f"whose latents are smaller by {kind.factor}: make it a multiple of {kind.factor}"
         refuse_both(params, "ingest.image_size", "train_tokenizer.kind", remedy)
     if size < SSIM_WINDOW:
-        refuse(f"`ingest.image_size` is {size}, and SSIM needs at least {SSIM_WINDOW} pixels.")
+        refuse(f"`ingest.image_size` is {size}, but SSIM needs at least {SSIM_WINDOW} pixels: raise it.")
     require_lpips(params, "score_tokenizer")
     if getattr(kind, "classes", False):
         source, guidance = f"train_tokenizer.{tokenizer.kind}.label_dropout", params.sample_tokenizer.guidance
@@ -209,7 +209,7 @@ def require_lpips(params: Any, section: str) -> None:
     """Check that images are large enough for LPIPS, where a stage that scores measures it."""
     size, smallest = params.ingest.image_size, SMALLEST["lpips"]
     if getattr(params, section).lpips == "lpips" and size < smallest:
-        refuse(f"`{section}.lpips` needs images of {smallest} pixels at least, and they have {size}: set it to none.")
+        refuse(f"`{section}.lpips` needs images of at least {smallest} pixels, but they have {size}: set it to none.")
 
 
 def _losses_fit(params: Any) -> None:
@@ -225,6 +225,6 @@ def _losses_fit(params: Any) -> None:
     for key, (smallest, remedy) in needed.items():
         if size < smallest:
             refuse(
-                f"`ingest.image_size` is {size}, and `{key}` needs {smallest} pixels a side at least: take larger "
+                f"`ingest.image_size` is {size}, but `{key}` needs at least {smallest} pixels a side: use larger "
                 f"images, or {remedy}."
             )

@@ -1,4 +1,4 @@
-"""Files of published DiT weights: the paper's `.pt`, and folders of diffusers. What they hold, and whether it fits."""
+"""Read and check files of published DiT weights: the paper's `.pt`, and folders of diffusers."""
 
 import argparse
 import json
@@ -49,7 +49,7 @@ def read_published(path: Path) -> Published | None:
             a folder with one `.pt`.
 
     Raises:
-        DarkroomError: a pickle that asks for code, a file that is cut short, or one that holds no DiT.
+        DarkroomError: a pickle that needs code, a truncated file, or a file without a DiT.
     """
     if path.is_dir():
         for folder in (path / SUBFOLDER, path):
@@ -66,7 +66,7 @@ def _config(folder: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text()) if path.is_file() else {}
     except ValueError as error:
-        raise DarkroomError(f"{path} is no JSON ({error}): fetch it again.") from error
+        raise DarkroomError(f"{path} is not JSON ({error}): download it again.") from error
     if not isinstance(found, dict) or found.get("_class_name") not in _CLASSES:
         return None
     if found.get("norm_type") != "ada_norm_zero":
@@ -79,7 +79,7 @@ def _weights(folder: Path) -> Path:
     if not any(folder.glob("*.safetensors*")) and pickled.is_file():
         return pickled
     if (found := weights_in(folder)) is None:
-        raise DarkroomError(f"{folder} has no diffusion_pytorch_model.safetensors: fetch the weights.")
+        raise DarkroomError(f"{folder} has no diffusion_pytorch_model.safetensors: download the weights.")
     return found
 
 
@@ -96,8 +96,8 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
     tensors = unwrapped(tensors)
     if (convert := to_ours(tensors)) is None:
         raise DarkroomError(
-            f"{path} holds no DiT: none of its {len(tensors)} tensors is called x_embedder.proj.weight, as in the "
-            "paper's code, or pos_embed.proj.weight, as in diffusers; name the right file."
+            f"{path} holds no DiT: none of its {len(tensors)} tensors is named x_embedder.proj.weight, as in the "
+            "paper's code, or pos_embed.proj.weight, as in diffusers. Use a file with a DiT."
         )
     try:
         found = convert(tensors)
@@ -147,6 +147,6 @@ def _heads_of(arguments: Any) -> int | None:
 
 
 def switch_of(config: DiTConfig) -> tuple[str, Any] | None:
-    """Return the first switch of a network that the published formats cannot hold, with its value; None: none is on."""
+    """Return the first enabled option of a network that published formats do not support, with its value, or None."""
     values = asdict(config)
     return next(((name, values[name]) for name, plain in SWITCHES.items() if values[name] != plain), None)

@@ -1,4 +1,4 @@
-"""What enters the transformer beside the latent: positions, timesteps, conditions and texts; and its shared layers."""
+"""Inputs of the transformer other than the latent: positions, timesteps, conditions and texts; and shared layers."""
 
 import torch
 from einops import rearrange
@@ -10,7 +10,7 @@ from darkroom.models.fused import fused
 
 
 class CrossAttention(nn.Module):
-    """Attention of tokens to those of a text; in the transformer's blocks its output begins at zero (PixArt-α)."""
+    """Cross-attention of tokens to a text; in the transformer's blocks its output begins at zero (PixArt-α)."""
 
     def __init__(self, width: int, heads: int, qk_norm: bool = False) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class VectorEmbedding(nn.Module):
 
     @torch.no_grad()
     def set_scaler(self, scaler: EmbeddingScaler) -> None:
-        """Take in mean and standard deviation of the elements of stored embeddings."""
+        """Set mean and standard deviation of the elements of stored embeddings."""
         self.mean.copy_(scaler.mean)
         self.std.copy_(scaler.std)
 

@@ -134,7 +134,7 @@ _OF_CAPTIONS = ("caption.words", "caption.positions", "caption.null", "caption.p
 
 
 class DiT(SavedNetwork):
-    """A transformer over patches of a latent, conditioned on time, and on a class or what else `condition` names."""
+    """A transformer over patches of a latent, conditioned on time, and on a class or the input `condition` names."""
 
     shape = DiTConfig
     made_by = ("transformer", "train_generator")
@@ -196,7 +196,7 @@ class DiT(SavedNetwork):
         Args:
             x: latents, (B, C, S, S), normalised to about unit variance.
             timesteps: (B,), from 0, no noise, to about 1000, noise alone.
-            condition: class numbers, (B,), int64, or `null_label`; of images or texts what CLIP says; captions; or
+            condition: class numbers, (B,), int64, or `null_label`; CLIP embeddings of images or texts; captions; or
                 None.
 
         Returns:
@@ -220,7 +220,7 @@ class DiT(SavedNetwork):
         return rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
 
     def own_weights(self, path: Path) -> dict[str, Tensor] | None:
-        """Return published weights, of the paper's code or of diffusers, under our names; None: it is no such file.
+        """Return published weights, of the paper's code or of diffusers, under our names; None: another kind of file.
 
         Raises:
             DarkroomError: see `read_published`; or this network has parts or heads that published ones do not.
@@ -231,7 +231,7 @@ class DiT(SavedNetwork):
         if switch := switch_of(self.config):
             name, value = switch
             raise DarkroomError(
-                f"{path} holds a published DiT, and `train_generator.dit.model.{name}` is {value}, which it was not "
+                f"{path} holds a published DiT, but `train_generator.dit.model.{name}` is {value}, which it was not "
                 f"trained with: set it to {SWITCHES[name]}."
             )
         if found.heads is not None and found.heads != self.config.heads:

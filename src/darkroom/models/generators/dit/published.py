@@ -1,7 +1,7 @@
 """Names of tensors in published DiT weights, of the paper's code and of diffusers, and ours.
 
 The paper's code (facebookresearch/DiT) and ours name the same tensors differently, one to one. Diffusers'
-`DiTTransformer2DModel` stores queries, keys and values apart, a copy of the embeddings of time and class in each
+`DiTTransformer2DModel` stores queries, keys and values separately, a copy of the embeddings of time and class in each
 block, and no table of positions.
 """
 
@@ -39,7 +39,7 @@ _WRAPPERS = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.co
 
 
 def to_ours(names: Collection[str]) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None:
-    """Return what gives tensors of some names our names; None: these are of no published DiT."""
+    """Return the function that maps tensor names to ours; None: the names are of no published DiT."""
     if "x_embedder.proj.weight" in names:
         return ours_from_published
     return ours_from_diffusers if "pos_embed.proj.weight" in names and "proj_out_2.weight" in names else None
@@ -90,8 +90,8 @@ def ours_from_sit(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor
             continue
         if len(made[name]) not in (patch**2 * channels, 2 * patch**2 * channels):
             raise DarkroomError(
-                f"{path} has {len(made[name])} outputs for the {patch}x{patch}x{channels} numbers of a token, and a "
-                "SiT has as many, or twice as many: name the right file."
+                f"{path} has {len(made[name])} outputs for the {patch}x{patch}x{channels} numbers of a token, but a "
+                "SiT has as many, or twice as many: use a file with a SiT."
             )
         made[name] = -made[name].unflatten(0, (patch**2, -1))[:, :channels].flatten(0, 1)
     return made
@@ -134,8 +134,8 @@ def ours_from_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             ours = _renamed(rest, _DIFFUSERS, _OURS)
             if not torch.equal(made.setdefault(ours, tensor), tensor):
                 raise DarkroomError(
-                    f"its blocks have different embeddings ({name} is not that of the block before), and a DiT has one "
-                    "for all blocks: it was trained by other code, and cannot be read."
+                    f"its blocks have different embeddings ({name} differs from the previous block), but a DiT shares "
+                    "one among all blocks: weights of this kind are not supported."
                 )
         elif projection := next((each for each in _PROJECTIONS if rest.startswith(each)), None):
             parts.setdefault(f"{block}qkv.{rest.removeprefix(projection)}", {})[projection] = tensor

@@ -39,7 +39,7 @@ _COLUMNS = 10  # of the grid, a class or a stored condition each
 
 
 class Drawn(NamedTuple):
-    """What a batch is with its randomness: x_0 and ε, (B, C, S, S), the time, (B,), and the conditions."""
+    """The inputs of a batch with its random numbers: x_0 and ε, (B, C, S, S), the time, (B,), and the conditions."""
 
     x0: Tensor
     noise: Tensor
@@ -50,7 +50,7 @@ class Drawn(NamedTuple):
 class DiTRecipe(GeneratorRecipe):
     """The objective's loss of f(x_t, t, y), y the class or another condition, some dropped; by default flow matching.
 
-    x_0 is sampled from the stored mean and logvar, or is the stored mean, or what the stored codes stand for.
+    x_0 is sampled from the stored mean and logvar, or is the stored mean, or the vectors of the stored codes.
 
     sampling: how grids and evaluations sample.
     """
@@ -134,7 +134,7 @@ class DiTRecipe(GeneratorRecipe):
         return DiTSampler(self.model, self.objective, self.scaler, self.tokenizer)
 
     def metadata(self) -> dict[str, Any]:
-        """Return the scale of the latents, and what the output means."""
+        """Return the manifest's entries on the scale of the latents and the meaning of the output."""
         return {**self.scale, **self.settings.prediction()}
 
     def loss(self, batch: Batch) -> Losses:
@@ -149,7 +149,7 @@ class DiTRecipe(GeneratorRecipe):
         return {**terms, **by_time("loss", terms["loss"], drawn.time / self.objective.duration)}
 
     def _drawn(self, batch: Batch, stream: str, label_dropout: float) -> Drawn:
-        """Return what the network is to learn of a batch, with randomness that follows from positions."""
+        """Return the inputs and noise of a batch, with randomness that follows from positions."""
         condition, size = condition_of(batch.data), batch.data["mean"][0].numel()
         # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
         # and whether the condition drops. The same for all forms of latents, which then train under the same noise.

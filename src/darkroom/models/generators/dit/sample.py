@@ -44,7 +44,7 @@ class DiTSampler:
 
     @property
     def device(self) -> torch.device:
-        """Where the network lies."""
+        """The device of the network."""
         return next(self.model.parameters()).device
 
     def to(self, device: torch.device) -> "DiTSampler":
@@ -63,7 +63,7 @@ class DiTSampler:
 
         Args:
             noise: standard normal, of the shape of the latents.
-            condition: what the N are asked to show.
+            condition: of the N images.
             seeds: of the noise that is added on the way, one an image.
             settings: solver, steps and guidance.
         """
@@ -102,9 +102,9 @@ def dit_denoiser(
     weaker: Callable[[Tensor, Tensor, Condition], Tensor] | None = None,
     classifier: LogProbability | None = None,
 ) -> Denoise:
-    """Return the denoiser of a DiT under a condition; guidance leads away from its null, or from a weaker DiT.
+    """Return the denoiser of a DiT under a condition; guidance uses its null, or a weaker DiT, as the other prediction.
 
-    Without a condition there is no null, and only a weaker DiT guides.
+    Without a condition there is no null, so only a weaker DiT can guide.
     """
     twice = _with_null(condition, null_label)
     return denoiser(

@@ -70,7 +70,7 @@ class Model(Section):
     def _misfits(self) -> Iterator[str]:
         width, heads = self.shape["width"], self.shape["heads"]
         if self.size is not None and None not in (self.width, self.depth, self.heads):
-            yield f"size is {self.size}, and has no effect beside width, depth and heads: leave it out, or these empty"
+            yield f"size is {self.size}, but has no effect with width, depth and heads: remove it, or leave these empty"
         if width % heads:
             yield f"heads ({heads}) must divide width ({width})"
         if width % 4:
@@ -116,7 +116,7 @@ class DiTSampling(Sampling):
 
 
 class DiTGenerated(DiTSampling):
-    """How images are sampled, and what guides beside the network itself: a weaker one (autoguidance), a classifier."""
+    """How images are sampled, and additional guides: a weaker network (autoguidance), a classifier."""
 
     weaker: str = NO_FILE
     """Autoguidance: a folder as models/generator of another run, of the same latents; data/none: none."""
@@ -151,20 +151,20 @@ class DiT(Kind):
     def unfit(self, latent_size: int) -> str | None:
         """Return why the section does not fit latents of a height and width; None: it does."""
         if latent_size % self.model.patch:
-            return f"`model.patch` is {self.model.patch}, and must divide the latent's size, {latent_size}"
+            return f"`model.patch` is {self.model.patch}, but must divide the latent's size, {latent_size}"
         return None
 
     @property
     def condition(self) -> str:
-        """What images are asked to show."""
+        """The condition of the images."""
         return self.model.condition
 
     @property
     def context_length(self) -> int | None:
-        """Tokens of a caption; None: as many as nearly all have."""
+        """Tokens of a caption; None: enough for nearly all."""
         return self.model.context_length
 
     @property
     def label_dropout(self) -> float:
-        """The fraction of conditions dropped, without which nothing guides."""
+        """The fraction of conditions dropped, which guidance needs."""
         return 0.0 if self.condition == "none" else self.diffusion.label_dropout

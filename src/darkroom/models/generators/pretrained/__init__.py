@@ -1,1 +1,1 @@
-"""Published diffusion transformers, taken as they are."""
+"""Published diffusion transformers, used without training."""

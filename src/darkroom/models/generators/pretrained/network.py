@@ -1,4 +1,4 @@
-"""Published weights of diffusion transformers, as a network that samples."""
+"""Published weights of diffusion transformers as a network to sample from."""
 
 import json
 from pathlib import Path
@@ -22,11 +22,11 @@ NAMES = "classes.txt"  # beside the weights: a class a line
 
 
 class Imported(NamedTuple):
-    """A published network and what else the manifest says of it.
+    """A published network and its manifest entries.
 
     model: with its weights, float32, on the CPU.
     classes: names of its classes.
-    metadata: the scale of the latents, and what the output means.
+    metadata: the scale of the latents, and the meaning of the output.
     """
 
     model: DiT
@@ -38,37 +38,37 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
     """Return a published DiT for latents of shape (C, H, W).
 
     Args:
-        settings: where it is, and how it was trained.
+        settings: its location, and the settings of its training.
         latent_shape: of the tokenizer's latents.
-        classes: those of the catalog, in their order: its names, where there are as many.
+        classes: those of the catalog, in their order; they give the names if their number fits.
 
     Raises:
-        DarkroomError: the weights are not there, are none of a DiT, ask for code, or do not fit the latents.
+        DarkroomError: the weights are missing, do not belong to a DiT, need code, or do not fit the latents.
     """
     path = _path(settings)
     found = read_published(path)
     if found is None:
-        raise DarkroomError(f"{_KEY}: {path} holds no published DiT: name a .pt file, or a folder of diffusers.")
+        raise DarkroomError(f"{_KEY}: {path} holds no published DiT: use a .pt file, or a folder of diffusers.")
     tensors = found.tensors
     try:
         width, channels, patch, _ = tensors["patches.weight"].shape
         outputs = len(tensors["head.linear.bias"]) // (channels * patch**2)  # 2 with a learned variance
         count, hidden = len(tensors["labels.weight"]) - 1, len(tensors["blocks.0.mlp.0.bias"])
     except KeyError as error:
-        raise DarkroomError(f"{_KEY}: {path} lacks tensors of a DiT: fetch it again.") from error
+        raise DarkroomError(f"{_KEY}: {path} lacks tensors of a DiT: download it again.") from error
     depth = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
     side = round(len(tensors["positions"]) ** 0.5) * patch if "positions" in tensors else latent_shape[1]
     if (channels, side, side) != tuple(latent_shape):
         raise DarkroomError(
-            f"{_KEY}: {path} was trained on latents of {channels} x {side} x {side}, and models/tokenizer makes "
-            f"{' x '.join(map(str, latent_shape))}: take its tokenizer (`train_tokenizer.kind`: pretrained), and set "
+            f"{_KEY}: {path} was trained on latents of {channels} x {side} x {side}, but models/tokenizer makes "
+            f"{' x '.join(map(str, latent_shape))}: use its tokenizer (`train_tokenizer.kind`: pretrained), and set "
             f"`ingest.image_size` to {side} times the tokenizer's factor."
         )
     if settings.objective == "flow":
         tensors, outputs = ours_from_sit(tensors, path), 1
     elif (outputs == 2) != (settings.variance == "learned_range"):
         raise DarkroomError(
-            f"{_KEY}: {path} has {outputs} outputs a channel, and `variance` is {settings.variance}: set it to "
+            f"{_KEY}: {path} has {outputs} outputs a channel, but `variance` is {settings.variance}: set it to "
             f"{'learned_range' if outputs == 2 else 'fixed_small or fixed_large'}."
         )
     config = DiTConfig(
@@ -96,12 +96,12 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
 
 
 def _path(settings: Pretrained) -> Path:
-    """Return where the weights lie on this machine, downloaded if they must be."""
+    """Return the local path of the weights, downloaded if needed."""
     if settings.url is not None:
         return fetched(settings.url, settings.sha256, "`train_generator.pretrained.sha256`")
     if settings.name is None:
         if not Path(settings.folder).exists():
-            raise DarkroomError(f"`train_generator.pretrained.folder` names {settings.folder}, and nothing lies there.")
+            raise DarkroomError(f"`train_generator.pretrained.folder` names {settings.folder}, which does not exist.")
         return Path(settings.folder)
     from huggingface_hub import snapshot_download
 
@@ -117,14 +117,14 @@ def _heads(settings: Pretrained, found: int | None, width: int, path: Path) -> i
     heads = settings.heads or found or by_width.get(width)
     if heads is None or width % heads or (found is not None and found != heads):
         raise DarkroomError(
-            f"{_KEY}: {path} has a width of {width}, and `heads` is {settings.heads}: set it to the attention heads "
+            f"{_KEY}: {path} has a width of {width}, but `heads` is {settings.heads}: set it to the attention heads "
             f"that it was trained with{f', {found}' if found else ''}."
         )
     return heads
 
 
 def _names(path: Path, count: int, catalog: list[str]) -> list[str]:
-    """Return names of classes: the catalog's, those beside the weights, or numbers."""
+    """Return names of classes: the catalog's, those stored with the weights, or numbers."""
     if len(catalog) == count:
         return catalog
     folder = path if path.is_dir() else path.parent
@@ -135,7 +135,7 @@ def _names(path: Path, count: int, catalog: list[str]) -> list[str]:
         named = json.loads(index.read_text()).get("id2label") or {}
         names = [str(named[str(number)]) for number in range(count) if str(number) in named]
     if names and len(names) != count:
-        raise DarkroomError(f"{_KEY}: {folder} names {len(names)} classes, and the network has {count}: mend {NAMES}.")
+        raise DarkroomError(f"{_KEY}: {folder} names {len(names)} classes, but the network has {count}: fix {NAMES}.")
     if not names:
-        print(f"{path} names no classes, and data/catalog has {len(catalog)}, not {count}: they are numbers ({NAMES})")
+        print(f"{path} names no classes and data/catalog has {len(catalog)}, not {count}: using numbers ({NAMES})")
     return names or [str(number) for number in range(count)]

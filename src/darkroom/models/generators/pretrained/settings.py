@@ -12,7 +12,7 @@ from darkroom.params.section import NO_FILE, Positive, Sha256
 
 
 class Pretrained(Kind):
-    """A published DiT, of the paper's `.pt` files or of diffusers, taken as it is."""
+    """A published DiT, from the paper's `.pt` files or diffusers, used without training."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = "facebook/DiT-XL-2-256"
     """Name on the Hub of a pipeline of diffusers; null: `folder` or `url`."""
@@ -37,7 +37,7 @@ class Pretrained(Kind):
 
     @property
     def diffusion(self) -> DiTDiffusion:
-        """What its output means: the noise of Gaussian diffusion in 1,000 timesteps, or a SiT's velocity."""
+        """The meaning of its output: the noise of Gaussian diffusion in 1,000 timesteps, or a SiT's velocity."""
         if self.objective == "flow":
             return DiTDiffusion(
                 objective="flow", time_units="sit", time="uniform", normalise="fixed", latent_scale=self.latent_scale
@@ -61,11 +61,11 @@ class Pretrained(Kind):
 
     def _misfits(self) -> Iterator[str]:
         if sum((self.name is not None, self.url is not None, self.folder != NO_FILE)) != 1:
-            yield f"give one of name, folder and url: without them name and url are null, and folder is {NO_FILE}"
+            yield f"set one of name, folder and url; the others are null, or {NO_FILE} for folder"
         if self.objective == "flow" and self.name is not None:
-            yield "objective is flow, and SiTs are .pt files: set name to null, and name the file by folder or url"
+            yield "objective is flow, but SiTs are .pt files: set name to null, and folder or url to the file"
         if self.training:
-            yield "nothing is trained, so `training` is {}"
+            yield "nothing is trained, so `training` must be {}"
 
 
 class PretrainedSampling(DiTSampling):

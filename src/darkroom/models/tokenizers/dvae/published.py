@@ -1,4 +1,4 @@
-"""Files of dalle-pytorch's `train_vae.py`: `{"hparams", "weights"}` of a `DiscreteVAE`, whose names ours has, too."""
+"""Files of dalle-pytorch's `train_vae.py`: `{"hparams", "weights"}` of a `DiscreteVAE`, with the same names as ours."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ def read(path: Path, config: DVAEConfig) -> dict[str, Tensor]:
     """Return the weights of a file by dalle-pytorch's names.
 
     Raises:
-        DarkroomError: a pickle that asks for code or is damaged; it holds no `DiscreteVAE`; or it was trained for
+        DarkroomError: a pickle that needs code or is damaged; it holds no `DiscreteVAE`; or it was trained for
             images of another size or another range of pixels, which its weights do not show.
     """
     content = read_pickled(path)
@@ -42,11 +42,11 @@ def read(path: Path, config: DVAEConfig) -> dict[str, Tensor]:
     weights, said = whole.get("weights", whole), whole.get("hparams", {})
     if not isinstance(weights, dict) or not {"codebook.weight", "encoder.0.0.weight"} <= weights.keys():
         raise DarkroomError(
-            f"{path} holds no DiscreteVAE: there is no tensor codebook.weight and no encoder.0.0.weight in it, as in "
-            "the files of dalle-pytorch's train_vae.py; name the right file."
+            f"{path} holds no DiscreteVAE: it lacks the tensors codebook.weight and encoder.0.0.weight of the files of "
+            "dalle-pytorch's train_vae.py. Use a file with a DiscreteVAE."
         )
     if not all(isinstance(value, Tensor) for value in weights.values()) or not isinstance(said, dict):
-        raise DarkroomError(f"{path} is no file of dalle-pytorch's train_vae.py: its weights are not tensors by name.")
+        raise DarkroomError(f"{path} is not from dalle-pytorch's train_vae.py: its weights are not tensors by name.")
     if (size := said.get("image_size", config.image_size)) != config.image_size:
         raise DarkroomError(
             f"{path} was trained on images of {size} pixels: set `ingest.image_size` to {size}, not "
@@ -64,24 +64,24 @@ def _require_range(path: Path, given: Any, config: DVAEConfig) -> None:
         if (theirs[0], theirs[1]) != (list(_MEAN[: config.channels]), list(_STD[: config.channels])):
             key = f"`train_tokenizer.dvae.mean` to {theirs[0]} and `.std` to {theirs[1]}"
         raise DarkroomError(
-            f"{path} was trained on pixels normalised by {theirs[0]} and {theirs[1]}, and here it is by {ours[0]} and "
-            f"{ours[1]}: set {key}."
+            f"{path} was trained on pixels normalised by {theirs[0]} and {theirs[1]}, but the settings have {ours[0]} "
+            f"and {ours[1]}: set {key}."
         )
 
 
 def written(config: DVAEConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return what dalle-pytorch's `generate.py` and `train_dalle.py` load: `{"hparams", "weights"}`.
+    """Return the content of a file for dalle-pytorch's `generate.py` and `train_dalle.py`: `{"hparams", "weights"}`.
 
     Args:
         config: of the network.
         weights: of `DVAENetwork.state_dict()`.
 
     Raises:
-        DarkroomError: its constructor would refuse the size of the images.
+        DarkroomError: its constructor does not support the size of the images.
     """
     if config.image_size & (config.image_size - 1):
         raise DarkroomError(
-            f"`ingest.image_size` is {config.image_size}, and dalle-pytorch takes powers of two: export safetensors."
+            f"`ingest.image_size` is {config.image_size}, but dalle-pytorch needs a power of two: export safetensors."
         )
     hparams: dict[str, Any] = {name: getattr(config, name) for name in ("image_size", *NAMES, "channels")}
     means, stds = normalization(config)

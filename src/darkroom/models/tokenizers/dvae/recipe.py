@@ -1,4 +1,4 @@
-"""Trains the discrete VAE: reconstruction through relaxed codes, plus the KL to the uniform distribution."""
+"""Train the discrete VAE: reconstruction through relaxed codes, plus the KL to the uniform distribution."""
 
 from collections.abc import Callable, Sequence
 
@@ -37,7 +37,7 @@ class DVAERecipe(TokenizerRecipe):
         return DiscreteVAE.from_settings(self.settings, image_shape)
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Name the blocks."""
+        """Set the blocks."""
         self.blocks = [*self.model.network.encoder, *self.model.network.decoder]
 
     def temperature(self, update: int) -> float:
@@ -47,7 +47,7 @@ class DVAERecipe(TokenizerRecipe):
 
     @property
     def last_temperature(self) -> float:
-        """The temperature of the last update: at it the soft codes are validated and shown, from first to last."""
+        """The temperature of the last update, which all validations and grids of soft codes use."""
         return self.temperature(self.training.images // self.training.batch - 1)
 
     def kl_weight(self, update: int) -> float:
@@ -72,7 +72,7 @@ class DVAERecipe(TokenizerRecipe):
         }
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return each image's losses: by its most probable codes, which is what leaves, and beside in two other ways.
+        """Return each image's losses by its most probable codes, which the stages store, and in two other ways.
 
         reconstruction: by the most probable codes. soft: by relaxed codes, at the training's last temperature and
         with noise that follows from the row. mean: by the expected vectors, which are the continuous latents.
@@ -93,7 +93,7 @@ class DVAERecipe(TokenizerRecipe):
     def _output(
         self, x: Tensor, way: Way, batch: Batch | None = None, stream: str = "", tau: float = 1.0
     ) -> tuple[Tensor, Tensor]:
-        """Return what comes back of x, (N, C, H, W) float32, and the logits; drawn codes need a batch and a stream."""
+        """Return the reconstruction of x, (N, C, H, W) float32, and the logits; sampled codes need batch and stream."""
         if batch is None:
             output, logits = self.modules["tokenizer"](x, way)
         else:

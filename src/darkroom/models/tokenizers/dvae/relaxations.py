@@ -1,4 +1,4 @@
-"""A choice among codes that gradients pass through: gumbel-softmax, straight-through, ReinMax; and its temperature.
+"""Differentiable choices among codes: gumbel-softmax, straight-through, ReinMax; and the temperature.
 
 Pure functions of given noise, float32 or float64. Logits, noise and results are (N, K, h, w), K the number of codes.
 """

@@ -72,12 +72,12 @@ class DVAE(Kind):
 
     @property
     def factor(self) -> int:
-        """How many pixels stand behind one place of the latent: each layer halves the resolution."""
+        """The downsampling factor of the latent: each layer halves the resolution."""
         return int(2**self.layers)
 
     @property
     def relaxation(self) -> Relaxation:
-        """What stands for the choice of a code in training."""
+        """The relaxation of the choice of a code in training."""
         if self.reinmax:
             return "reinmax"
         return "straight_through" if self.straight_through else "soft"
@@ -88,8 +88,8 @@ class DVAE(Kind):
             values = getattr(self, key)
             if values is not None and len(values) != image_shape[0]:
                 return (
-                    f"`{key}` has {len(values)} numbers, and the images have {image_shape[0]} channels "
-                    "(`ingest.channels`): give one for each"
+                    f"`{key}` has {len(values)} numbers, but the images have {image_shape[0]} channels "
+                    "(`ingest.channels`): set one for each"
                 )
         return None
 
@@ -97,14 +97,14 @@ class DVAE(Kind):
 
     def _misfits(self) -> Iterator[str]:
         if (self.mean is None) != (self.std is None):
-            yield "mean and std go together: give both, or leave both empty"
+            yield "mean and std must be set together: set both, or leave both empty"
         if self.mean is not None and self.alpha != "signed":
-            yield "alpha is not read where mean and std are given: leave it at signed"
+            yield "alpha has no effect with mean and std: leave it at signed"
 
 
 @dataclass(frozen=True)
 class DVAEConfig:
-    """The shape of a network under the names that dalle-pytorch keeps beside its weights, and how it sees pixels.
+    """The shape of a network under dalle-pytorch's names, and its range of pixels.
 
     alpha: range of the alpha channel. mean, std: of each channel of pixels in [0, 1]; None: as `alpha` says.
     """

@@ -130,7 +130,7 @@ class DiscreteVAE(DiscreteNetwork):
         return x
 
     def images(self, output: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) of what the network returns."""
+        """Return uint8 images (N, C, H, W) from outputs of the network."""
         config = self.config
         if config.mean is not None and config.std is not None:
             mean, std = (_by_channel(values, output) for values in (config.mean, config.std))
@@ -142,10 +142,10 @@ class DiscreteVAE(DiscreteNetwork):
     def forward(
         self, x: Tensor, way: Way, noise: Tensor | None = None, temperature: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return what the network makes of x, and the logits.
+        """Return the network's output for x, and the logits.
 
         Args:
-            x: what `pixels` returned, (N, C, H, W).
+            x: from `pixels`, (N, C, H, W).
             way: from logits to latents: by the most probable codes (`hard`), their expectation (`mean`), or codes that
                 are drawn, with a gradient through the draw (`soft`, `straight_through`, `reinmax`).
             noise: of the draw, Gumbel, (N, K, h, w).
@@ -171,7 +171,7 @@ class DiscreteVAE(DiscreteNetwork):
         return hard if way == "straight_through" else reinmax(logits, hard, temperature)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return the logits of the codes, (N, K, h, w) float32, of what `pixels` returned."""
+        """Return the logits of the codes, (N, K, h, w) float32, for images from `pixels`."""
         logits: Tensor = self.network.encoder(x).float()
         return logits
 
@@ -188,7 +188,7 @@ class DiscreteVAE(DiscreteNetwork):
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) from latents (N, *latent_shape), as they are: mixtures were trained on."""
+        """Return uint8 images (N, C, H, W) from latents (N, *latent_shape), unquantised: it is trained on mixtures."""
         return self.images(self.network.decoder(latents))
 
     @torch.no_grad()

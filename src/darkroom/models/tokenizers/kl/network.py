@@ -66,7 +66,7 @@ class KLAutoencoder(nn.Module):
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the reconstruction of x from mean + std * noise, mean and logvar.
 
-        All that a loss needs comes from here: a wrapper that shares gradients knows of nothing else.
+        Losses need only these values: a wrapper that shares gradients wraps only this method.
         """
         mean, logvar = self.posterior(x)
         latents = mean + (0.5 * logvar).exp() * noise
@@ -93,14 +93,14 @@ class KLAutoencoder(nn.Module):
         return to_images(self.network.decode(latents).sample)
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Return the images that the means of the latents stand for, uint8 (N, C, H, W)."""
+        """Return the images decoded from the means of the latents, uint8 (N, C, H, W)."""
         return self.decode(self.encode(images)[0])
 
     @staticmethod
     def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors of a file of diffusers' under the names of `state_dict()`: fine-tuning begins with them.
+        """Return the tensors of a diffusers file under the names of `state_dict()`, to initialise fine-tuning.
 
-        Files of Stable Diffusion's time call the projections of the attention by older names.
+        Files from the time of Stable Diffusion use older names for the projections of the attention.
         """
 
         def renamed(name: str) -> str:
@@ -114,7 +114,7 @@ class KLAutoencoder(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> Self:
-        """Return the autoencoder in a folder of diffusers' format, in evaluation mode; never asks a hub."""
+        """Return the autoencoder in a folder of diffusers' format, in evaluation mode, without access to the Hub."""
         return cls(AutoencoderKL.from_pretrained(folder, local_files_only=True)).eval()
 
 
@@ -135,14 +135,14 @@ def load_pretrained(settings: Pretrained, image_shape: tuple[int, int, int]) -> 
     """Return the autoencoder with its weights, in evaluation mode, for images of shape (C, H, W).
 
     From the folder, or by name from the Hub's cache on this machine, or else downloaded into it. Only safetensors are
-    read. What is saved of it later says nothing of where it lay.
+    read. What is saved of it later does not contain its location.
 
     Raises:
         DarkroomError: configuration or weights cannot be read, or it is of another class, or takes other channels or
             sizes.
     """
     source, where = _source(settings)
-    offline = "" if settings.name is None else " from the Hub or its cache here (offline, name a `folder`)"
+    offline = "" if settings.name is None else " from the Hub or its local cache (offline, set `folder`)"
     with telling(f"the autoencoder {source}, which {_KEY} names, cannot be read{offline}"):
         config = dict(AutoencoderKL.load_config(source, **where))
     if reason := settings.misfit(config, image_shape):

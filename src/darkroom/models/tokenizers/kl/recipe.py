@@ -1,4 +1,4 @@
-"""Trains the KL autoencoder: reconstruction plus a small KL term, a perceptual loss and a discriminator if wanted."""
+"""Train the KL autoencoder: reconstruction plus a small KL term, and optional perceptual and adversarial losses."""
 
 from diffusers.models.resnet import ResnetBlock2D
 from torch import Tensor
@@ -45,7 +45,7 @@ class KLRecipe(TokenizerRecipe):
         return self._pass(batch, "val")[0]
 
     def _pass(self, batch: Batch, stream: str) -> tuple[dict[str, Tensor], Outputs]:
-        """Return the losses of each image, (N,), and what the network made of them."""
+        """Return the losses of each image, (N,), and the network's outputs."""
         x = to_network(batch.data["images"])
         noise = normal(self.training.seed, f"tokenizer/{stream}", batch.positions.tolist(), self.model.latent_shape)
         output, mean, logvar = self.modules["tokenizer"](x, to_device(noise, x.device))

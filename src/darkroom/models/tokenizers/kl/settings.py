@@ -1,4 +1,4 @@
-"""The sections of the tokenizers `kl` and `pretrained`: a KL autoencoder of one's own, and a published one."""
+"""The sections of the tokenizers `kl` and `pretrained`: a KL autoencoder trained here, and a published one."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ class KL(Kind):
 
     @property
     def factor(self) -> int:
-        """How many pixels stand behind one place of the latent: each level but the last halves the resolution."""
+        """The downsampling factor of the latent: each level but the last halves the resolution."""
         return int(2 ** (len(self.channels) - 1))
 
     @property
@@ -51,7 +51,7 @@ CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model"  # as diffusers names
 
 
 class Pretrained(Imported):
-    """A published KL autoencoder in diffusers' format, taken as it is."""
+    """A published KL autoencoder in diffusers' format, used without training."""
 
     discrete: ClassVar[bool] = False
     name: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = "stabilityai/sd-vae-ft-ema"
@@ -69,11 +69,11 @@ class Pretrained(Imported):
 
     @property
     def factor(self) -> int:
-        """How many pixels stand behind one place of the latent; compared with the weights before anything is made."""
+        """The downsampling factor of the latent; checked against the weights before the first output."""
         return self.downsampling
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why it does not fit images of shape (C, H, W), as far as that can be known here; None: it does."""
+        """Return why it does not fit images of shape (C, H, W), as far as is known; None: it does."""
         if self.image_channels != image_shape[0]:
             return self._other_channels(self.image_channels, image_shape[0])
         return self.not_there() if self.name is None else None
@@ -82,7 +82,7 @@ class Pretrained(Imported):
         """Return what is missing in `folder`; None: nothing."""
         folder = Path(self.folder) / (self.subfolder or "")
         if not (folder / CONFIG).is_file():
-            return f"{self.folder} holds no {CONFIG} of an autoencoder of diffusers: name its folder and `subfolder`"
+            return f"{self.folder} holds no {CONFIG} of a diffusers autoencoder: set its folder and `subfolder`"
         if not any(folder.glob(f"{WEIGHTS}*.safetensors")):
             return f"{folder} has no weights: put {WEIGHTS}.safetensors beside {CONFIG}; other formats are not read"
         return None
@@ -91,12 +91,12 @@ class Pretrained(Imported):
         """Return why an autoencoder of a configuration does not fit images of shape (C, H, W); None: it does."""
         source, (channels, size, _) = self.name or self.folder, image_shape
         if (found := config.get("_class_name")) != "AutoencoderKL":
-            return f"{source} is a {found}, and an AutoencoderKL is needed"
+            return f"{source} is a {found}, but an AutoencoderKL is needed"
         if (taken := config.get("in_channels", 3)) != channels:
             return self._other_channels(taken, channels)
         factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)
         if factor != self.downsampling:
-            return f"one place of the latent of {source} is {factor} x {factor} pixels: set `downsampling` to {factor}"
+            return f"a latent position of {source} is {factor} x {factor} pixels: set `downsampling` to {factor}"
         if size % factor:
             return (
                 f"the images have {size} pixels a side: set `ingest.image_size` to a multiple of {factor}, for {source}"
@@ -105,13 +105,13 @@ class Pretrained(Imported):
 
     def _other_channels(self, taken: int, channels: int) -> str:
         return (
-            f"{self.name or self.folder} takes images of {taken} channels, and these have {channels}: set "
-            "`ingest.channels` accordingly, or take another autoencoder (`image_channels`)"
+            f"{self.name or self.folder} needs images of {taken} channels, but these have {channels}: set "
+            "`ingest.channels` accordingly, or use another autoencoder (`image_channels`)"
         )
 
     READ_WITH = {"revision": ("name",)}
 
     def _misfits(self) -> Iterator[str]:
         if (self.name is None) == (self.folder == NO_FILE):
-            yield f"give a name on the Hub or a folder, not both: without a name it is null, without a folder {NO_FILE}"
+            yield f"set a name on the Hub or a folder, not both: an unset name is null, an unset folder {NO_FILE}"
         yield from self.untrained()

@@ -1,4 +1,4 @@
-"""Images from an autoregressive tokenizer: one code after the other, with a cache of keys and values."""
+"""Images from an autoregressive tokenizer, one code after another, with a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def generate(
 
     Args:
         model: in evaluation mode, on the device.
-        settings: which images, and how their codes are chosen.
-        device: where the model is.
-        starts: the batches that begin with these images alone; None: all.
+        settings: the images and the sampling of their codes.
+        device: of the model.
+        starts: only the batches that begin with these images; None: all.
     """
     for start in range(0, settings.images, settings.batch) if starts is None else starts:
         numbers = np.arange(start, start + settings.batch)  # past the last image: padding

@@ -149,11 +149,11 @@ class VQAutoregressive(SavedNetwork):
 
     @property
     def null_label(self) -> int:
-        """The number of the start token of no class."""
+        """The number of the start token for no class."""
         return self.config.classes
 
     def forward(self, x: Tensor, labels: Tensor, share: float, after: bool) -> Pass:
-        """Return all that the losses are made of.
+        """Return all inputs of the losses.
 
         Args:
             x: (N, C, H, W) in [-1, 1].
@@ -176,13 +176,13 @@ class VQAutoregressive(SavedNetwork):
 
     @torch.no_grad()
     def move_codebook(self, latents: Tensor, codes: Tensor) -> None:
-        """Let the codebook's moving averages take in latents (N, T, D) and their codes; replace codes that died."""
+        """Update the codebook's moving averages with latents (N, T, D) and their codes; replace dead codes."""
         self.quantiser.update_indices(latents, codes)
         self.started.fill_(True)
 
     @torch.no_grad()
     def start_codebook(self, latents: Tensor) -> None:
-        """Put the codebook where k-means finds the clusters of latents (N, T, D); draws from torch's generator."""
+        """Initialise the codebook by k-means over latents (N, T, D); draws from torch's generator."""
         self.quantiser.begin(latents.flatten(0, 1))
         self.quantiser._codebook.update_ema()  # with Laplace smoothing from the start
         self.started.fill_(True)
@@ -246,12 +246,12 @@ class VQAutoregressive(SavedNetwork):
         return to_images(self.pixels(self.codebook[codes.flatten(1)]))
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Return images by way of their codes, uint8 (N, C, H, W)."""
+        """Return reconstructions from the codes of images, uint8 (N, C, H, W)."""
         return self.decode_codes(self.encode_codes(images))
 
 
 def _patch_encoder(pixels: int, hidden: int | None, width: int) -> nn.Module:
-    """Return what maps a patch to its latent: one linear map or, with a hidden layer, two and a layer norm."""
+    """Return the map from patches to latents: one linear map or, with a hidden layer, two and a layer norm."""
     if hidden is None:
         return nn.Linear(pixels, width)
     return nn.Sequential(nn.Linear(pixels, hidden), nn.GELU(), nn.Linear(hidden, width), nn.LayerNorm(width))

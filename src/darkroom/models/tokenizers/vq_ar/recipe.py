@@ -1,4 +1,4 @@
-"""Trains the vector-quantised autoregressive autoencoder: codebook, reconstruction and prediction together."""
+"""Train the vector-quantised autoregressive autoencoder: codebook, reconstruction and prediction together."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ class VQARRecipe(TokenizerRecipe):
         return VQAutoregressive(configure(self.settings, image_shape, len(classes)))
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Move the codebook behind each step."""
+        """Update the codebook after each step."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.blocks = [block for _, block, _ in self.model.decoder.layers]
         self._begun = False  # whether an update has asked if the codebook has begun: to ask waits for the device
@@ -51,7 +51,7 @@ class VQARRecipe(TokenizerRecipe):
         return self._losses(batch, self._labels(batch, 0.0))[0]
 
     def move_codebook(self, batch: Batch) -> None:
-        """Move the codebook by the latents and codes of all processes, as they were before the optimizer step."""
+        """Update the codebook with the latents and codes of all processes from before the optimizer step."""
         latents, codes = self.quantised(batch, "vq_ar/codebook")
         if self._begun or not self.settings.kmeans_init or self.model.started:
             self.model.move_codebook(latents, codes)
@@ -78,7 +78,7 @@ class VQARRecipe(TokenizerRecipe):
         return torch.where(to_device(kept, images.device), batch.data["labels"], null)
 
     def _losses(self, batch: Batch, labels: Tensor) -> tuple[dict[str, Tensor], Pass]:
-        """Return the losses of each image, (N,), and what they were made of."""
+        """Return the losses of each image, (N,), and their inputs."""
         x, settings = to_network(batch.data["images"]), self.settings
         after = settings.logits_codebook == "after" and self.model.training
         made = self.modules["tokenizer"](x, labels, settings.recon_from_pred_codes, after)

@@ -78,16 +78,16 @@ class VQAR(Kind):
 
     def _misfits(self) -> Iterator[str]:
         if self.logits_codebook == "after" and (self.kmeans_init or self.dead_below):
-            yield "logits_codebook: after needs kmeans_init: false and dead_below: 0.0; or take before"
+            yield "logits_codebook: after needs kmeans_init: false and dead_below: 0.0; or use before"
 
     @property
     def factor(self) -> int:
-        """How many pixels stand behind one place of the latent: a code stands for a patch."""
+        """The downsampling factor of the latent: a code stands for a patch."""
         return self.patch
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the losses foresee the codebook as the whole batch will move it."""
+        """Whether the losses use the codebook after its update by the whole batch."""
         return self.logits_codebook == "after"
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:

@@ -41,7 +41,7 @@ _SLOPE = 0.1
 
 
 def config_of(settings: VQGAN, image_shape: tuple[int, int, int]) -> VQGANConfig:
-    """Return what a section says of the network, for images of shape (C, H, W)."""
+    """Return the network's configuration from a section, for images of shape (C, H, W)."""
     named = settings.model_dump(include={field.name for field in fields(VQGANConfig)})
     options = settings.options.model_dump()
     return VQGANConfig(image_channels=image_shape[0], image_size=image_shape[1], options=options, **named)
@@ -73,7 +73,7 @@ class Residual(nn.Module):
 class VQGANTokenizer(DiscreteNetwork):
     """An encoder, a quantiser, a decoder, behind the tokenizer protocol and that of codes.
 
-    Its continuous latent is what the quantiser compares with the codebook, a point; `decode` quantises it first.
+    Its continuous latent is the quantiser's input, a point; `decode` quantises it first.
     """
 
     shape = VQGANConfig
@@ -126,7 +126,7 @@ class VQGANTokenizer(DiscreteNetwork):
         return to_network(images, self.config.pixels)
 
     def signed(self, x: Tensor) -> Tensor:
-        """Return in [-1, 1] what the network sees or makes."""
+        """Return inputs or outputs of the network in [-1, 1]."""
         return x if self.config.pixels == "signed" else 2 * x - 1
 
     def forward(self, x: Tensor) -> tuple[Tensor, Quantised]:

@@ -31,7 +31,7 @@ class _Shape:
 
     @classmethod
     def of(cls, names: Mapping[str, Any]) -> "_Shape | None":
-        """Return that of MUSE's names; None: a residual block stands before another layer, which ours has not."""
+        """Return the layers of MUSE's names; None: a residual block precedes another layer, which is not supported."""
         parts = ("encoders", "discr.layers")
         kinds, levels = (
             {int(found[1]): found[2] for name in names if (found := _numbered(part, name))} for part in parts
@@ -62,7 +62,7 @@ class _Shape:
         return made
 
     def discriminator(self) -> dict[str, str]:
-        """Return the same of the discriminator."""
+        """Return the same for the discriminator."""
         levels, end = self.levels, 3 * self.levels - 1
         if not levels:
             return {}
@@ -84,21 +84,21 @@ def read(path: Path, config: VQGANConfig) -> dict[str, Tensor]:
     """Return the tensors of a file by our names, those of the discriminator as `discriminator/NAME`.
 
     Raises:
-        DarkroomError: a pickle that asks for code or is damaged; it holds no `VQGanVAE` with lookup-free codes and
+        DarkroomError: a pickle that needs code or is damaged; it holds no `VQGanVAE` with lookup-free codes and
             residual blocks at the lowest resolution; or the network sees pixels in another range.
     """
     theirs = _state(read_pickled(path))
     if "enc_dec.encoders.0.weight" not in theirs:
         raise DarkroomError(
-            f"{path} holds no VQGanVAE: enc_dec.encoders.0.weight is missing; name a file of muse-maskgit-pytorch."
+            f"{path} holds no VQGanVAE: enc_dec.encoders.0.weight is missing; use a file of muse-maskgit-pytorch."
         )
     shape = _Shape.of(theirs)
     if shape is None or "quantizer.mask" not in theirs or "quantizer.project_in.weight" not in theirs:
         reason = "residual blocks before its last layer" if shape is None else "no linear maps around lookup-free codes"
-        raise DarkroomError(f"{path} holds a VQGanVAE with {reason}, which this tokenizer cannot have.")
+        raise DarkroomError(f"{path} holds a VQGanVAE with {reason}, which this tokenizer does not support.")
     if config.quantiser not in ("lfq", "bsq"):
         raise DarkroomError(
-            f"{path} holds a VQGanVAE with lookup-free codes, and {_KEY.format('quantiser')} is {config.quantiser}: "
+            f"{path} holds a VQGanVAE with lookup-free codes, but {_KEY.format('quantiser')} is {config.quantiser}: "
             "set it to lfq, or to bsq where its `lfq_kwargs` had `spherical`."
         )
     if config.pixels != "unit":
@@ -123,15 +123,15 @@ def _state(content: Any) -> dict[str, Tensor]:
 
 
 def written(config: VQGANConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return our tensors by MUSE's names, as `VQGanVAE.load_state_dict` takes them where it has no discriminator.
+    """Return our tensors by MUSE's names, for `VQGanVAE.load_state_dict` without a discriminator.
 
     Raises:
-        DarkroomError: MUSE has no such quantiser, or sees pixels in another range; names the key.
+        DarkroomError: MUSE has no such quantiser, or has another range of pixels; names the key.
     """
     for key, given, needed in (("quantiser", config.quantiser, "lfq"), ("pixels", config.pixels, "unit")):
         if given != needed and (key, given) != ("quantiser", "bsq"):
             raise DarkroomError(
-                f"{_KEY.format(key)} is {given}, and MUSE's `VQGanVAE` has {needed} alone: export safetensors."
+                f"{_KEY.format(key)} is {given}, but MUSE's `VQGanVAE` only has {needed}: export safetensors."
             )
     made = {"quantizer.mask": tensors["quantiser.signs.mask"].clone()}
     for our, name in _Shape(config.layers, config.residual_blocks, 0).names().items():

@@ -1,4 +1,4 @@
-"""Trains the quantised autoencoder: reconstruction, perceptual loss, the quantiser's losses, a discriminator's term."""
+"""Train the quantised autoencoder: reconstruction, perceptual loss, the quantiser's losses, a discriminator's term."""
 
 import torch
 from torch import Tensor
@@ -26,13 +26,13 @@ class VQGANRecipe(TokenizerRecipe):
         return VQGANTokenizer(config_of(self.settings, image_shape))
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Move the codebook behind each step, and add the discriminator's phase where there is one."""
+        """Update the codebook after each step, and add the discriminator's phase where there is one."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.adversary = Adversary.of(self.settings.adversarial, self, image_shape[0])
         self.blocks = [m for m in self.model.modules() if isinstance(m, Residual)]
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the losses, and how the codebook has been used lately."""
+        """Return the losses, and the recent usage of the codebook."""
         x = self.model.pixels(batch.data["images"])
         output, quantised = self.modules["tokenizer"](x)
         batch.outputs |= {"latents": quantised.latents.detach(), "codes": quantised.codes}
@@ -44,7 +44,7 @@ class VQGANRecipe(TokenizerRecipe):
         return self.adversary.add(losses, batch, made, self.model.last_layer) if self.adversary else losses
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the losses of each image: what belongs to a batch, the entropy of all its codes, is not among them."""
+        """Return the losses of each image, without those of a whole batch, such as the entropy of all its codes."""
         x = self.model.pixels(batch.data["images"])
         output, quantised = self.modules["tokenizer"](x)
         losses = self._per_image(x, output)
@@ -56,7 +56,7 @@ class VQGANRecipe(TokenizerRecipe):
         return {"loss": total, **losses}
 
     def move_codebook(self, batch: Batch) -> None:
-        """Give the codebook what the batches of all processes became, once the optimizer step was taken."""
+        """Update the codebook with the quantised batches of all processes, after the optimizer step."""
         latents, codes = self.quantised(batch, "tokenizer/codebook")
         self.model.quantiser.update(latents, codes)
 

@@ -61,7 +61,7 @@ class VQGAN(Kind):
 
     @property
     def factor(self) -> int:
-        """How many pixels stand behind one place of the latent: each layer halves the resolution."""
+        """The downsampling factor of the latent: each layer halves the resolution."""
         return int(2**self.layers)
 
     @property
@@ -73,7 +73,7 @@ class VQGAN(Kind):
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the discriminator's weight, or a loss of all codes, is of the whole batch."""
+        """Whether the discriminator's weight, or a loss of all codes, needs the whole batch."""
         entropy = self.options.entropy_weight * self.options.diversity if isinstance(self.options, Binary) else 0.0
         drawn = isinstance(self.options, VQ) and self.options.whole_batch
         return self.adversarial.whole_batch or entropy != 0 or drawn
@@ -89,14 +89,14 @@ class VQGAN(Kind):
             yield f"norm_groups ({self.norm_groups}) must divide width ({self.width})"
         yield from unfit_losses(self.perceptual, self.adversarial)
         if name in ("lfq", "bsq") and size & (size - 1):
-            yield f"codebook_size is {size:,}, and {name} needs a power of two: {2 ** round(math.log2(size)):,}, say"
+            yield f"codebook_size is {size:,}, but {name} needs a power of two, such as {2 ** round(math.log2(size)):,}"
         if name == "fsq" and (product := math.prod(self.fsq.levels)) != size:
-            yield f"the product of fsq.levels is {product:,}, and must be codebook_size, {size:,}"
+            yield f"the product of fsq.levels is {product:,}, but must be codebook_size, {size:,}"
 
 
 @dataclass(frozen=True)
 class VQGANConfig:
-    """What a network is built from; the fields are those of the section.
+    """The configuration of a network; the fields are those of the section.
 
     options: of the quantiser.
     """
