@@ -155,7 +155,7 @@ def test_check_knows_the_commands_paths_and_folders_of_each_item():
     change("params.yaml", "train_nets", "nets", "up64", "embeddings", value="data/none")
     for part, value, sentence in [
         ("cmd", "PYTHONPATH=src python -m darkroom train_nets ${key}", "must be `PYTHONPATH=src python -m dark"),
-        ("outs", ["models/nets", "curves/nets/${key}"], "train_nets@up64 writes models/nets, and train_nets@base"),
+        ("outs", ["models/nets", "curves/nets/${key}"], "train_nets@up64 writes models/nets, but train_nets@base"),
     ]:
         change("dvc.yaml", "stages", "train_nets", value={**ENTRY, "do": {**ENTRY["do"], part: value}})
         with pytest.raises(DarkroomError, match=re.escape(sentence)):

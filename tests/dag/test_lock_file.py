@@ -129,7 +129,7 @@ def test_check_says_what_it_put_back(clone, capsys, monkeypatch) -> None:
     commit("results")
     LOCK.write_text(SMALL[:20])
     assert main(["check"]) == 0
-    assert "dvc.lock was cut short" in capsys.readouterr().out and LOCK.read_text() == SMALL
+    assert "dvc.lock was truncated" in capsys.readouterr().out and LOCK.read_text() == SMALL
 
 
 def test_what_dvc_notes_of_its_work_is_mended_too(clone) -> None:

@@ -1,4 +1,4 @@
-"""Which outputs are of other data or parameters than params.yaml names, by dvc.lock alone."""
+"""Which outputs are of other data or parameters than in params.yaml, by dvc.lock alone."""
 
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def test_scores_of_other_parameters_are_stale(tmp_path: Path) -> None:
 def test_the_sentence_names_the_stage_that_replaces_it(tmp_path: Path) -> None:
     states(tmp_path, OWN, locked(PARAMS))
     assert f"{SCORES} {outdated()[SCORES]}" == (
-        f"{SCORES} belongs to other data than params.yaml names; score_generator replaces it when it ends"
+        f"{SCORES} belongs to other data than in params.yaml; score_generator replaces it when it ends"
     )
     (tmp_path / "dvc.lock").unlink()
     assert outdated() == {}

@@ -95,5 +95,5 @@ def test_a_full_memory_is_no_fault_of_the_image(monkeypatch: pytest.MonkeyPatch)
         raise MemoryError
 
     monkeypatch.setattr("darkroom.data.pipeline.prepare", full)
-    with pytest.raises(DarkroomError, match=r"noise 0: memory ran out.*ingest\.max_pixels"):
+    with pytest.raises(DarkroomError, match=r"noise 0: probably memory ran out.*ingest\.max_pixels"):
         outcome(source, next(source.entries(0, 1)), preparation())

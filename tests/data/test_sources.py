@@ -44,7 +44,7 @@ def test_a_slice_to_the_end() -> None:
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1798), (1797, None), (5, 5), (-1, 4)])
 def test_a_slice_outside_the_source_names_part_and_size(start: int, stop: int | None) -> None:
-    with pytest.raises(DarkroomError, match=r"part `second`.*has 1797"):
+    with pytest.raises(DarkroomError, match=r"part `second`.*with 1797"):
         slice_of(digits(), "second", start, stop)
 
 

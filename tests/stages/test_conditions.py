@@ -444,7 +444,7 @@ OWN = {"train_generator__captions": "data/shards"}
             {"train_generator__dit__model__size": "XL"},
             ("`train_generator.dit.model`", "size is XL", "with width, depth and heads"),
         ),
-        ({"train_generator__dit__model__size": "S"}, ("size is S", "leave it out")),
+        ({"train_generator__dit__model__size": "S"}, ("size is S", "remove it")),
         ({KEY: "caption"}, ("dit.model.condition is caption", "train_generator.captions is data/none")),
         ({KEY: "text", **STORED, **OWN}, ("train_generator.captions is data/shards", "model.condition is text")),
         (
@@ -452,7 +452,10 @@ OWN = {"train_generator__captions": "data/shards"}
             ("sample_generator.common.labels", "condition` is caption"),
         ),
         ({"train_generator__dit__model__context_length": 8}, ("context_length", "condition is class")),
-        ({"train_generator__dit__diffusion__word_dropout": 0.2}, ("word_dropout", "condition caption only")),
+        (
+            {"train_generator__dit__diffusion__word_dropout": 0.2},
+            ("word_dropout", "only read with model.condition caption"),
+        ),
         ({"train_generator__kind": "pretrained", **STORED}, ("train_generator.embeddings", "kind is pretrained")),
     ],
 )

@@ -216,7 +216,9 @@ def test_a_code_that_stands_for_nothing_is_refused(codes: None, code: int, monke
 
 def test_a_codebook_of_another_width_is_refused(codes: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Patches, "codebook", torch.zeros(SIZE, 5))
-    with pytest.raises(DarkroomError, match=r"codebook is \(7, 5\), but needs finite vectors of 3 channels"):
+    with pytest.raises(
+        DarkroomError, match=r"codebook of the tokenizer is \(7, 5\), but needs finite vectors of 3 channels"
+    ):
         stored("codes")
 
 

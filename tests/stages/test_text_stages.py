@@ -255,7 +255,7 @@ def test_an_image_is_filled_in_where_the_mask_is_white(clone):
     ("asked", "message"),
     [
         (([], [], 4, None, None), "no input: give --text"),
-        ((["a"], [], 1, None, "samples/text/mine.png"), r"lies in samples/text, which the stage sample_text writes"),
+        ((["a"], [], 1, None, "samples/text/mine.png"), r"overlaps samples/text, which the stage sample_text writes"),
         ((["a"], [], 1, None, "mine.jpg"), "ends in .png"),
         (([], ["none.png"], 1, None, "out.png"), "cannot read none.png: No such file"),
         (([], ["params.yaml"], 1, None, "out.png"), "cannot read params.yaml as an image"),

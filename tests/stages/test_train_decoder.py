@@ -248,7 +248,7 @@ def test_scores_while_training_are_curves_of_each_u_net_and_change_no_weight(clo
 def test_scores_while_training_need_images_of_the_validation_split(clone: Path) -> None:
     write_extractor()
     device, asked = torch.device("cpu"), Evaluate(every=8, extractor="models/extractor")
-    with pytest.raises(DarkroomError, match=r"has 3 images.*ingest.splits.val"):
+    with pytest.raises(DarkroomError, match=r"has only 3 images.*ingest.splits.val"):
         UNetEvaluation.open(asked, load_catalog(), 3, device)
     assert UNetEvaluation.open(Evaluate(), load_catalog(), 3, device) is None
     with pytest.raises(ValueError, match="extractor must be set"):

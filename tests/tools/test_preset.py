@@ -120,7 +120,7 @@ def test_it_tells_what_changed(clone, capsys):
         "train_generator.training.precision (default) -> bf16",
     ]
     assert main(["preset", "digits-bf16"]) == 0
-    assert "is `digits-bf16` already" in capsys.readouterr().out
+    assert "already matches the preset `digits-bf16`" in capsys.readouterr().out
 
 
 def test_the_list_says_what_each_is(clone, capsys):

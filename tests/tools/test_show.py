@@ -109,7 +109,7 @@ def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
         "logs/train_generator/grids/000000500-ema.png",
     ]
     assert "stale, from other parameters" in show(None)
-    with pytest.raises(DarkroomError, match=r"samples/generator/grid.png belongs to other data than params.yaml names"):
+    with pytest.raises(DarkroomError, match=r"samples/generator/grid.png belongs to other data than in params.yaml"):
         show("samples/generator")
     Path("logs/runs.jsonl").write_text('{"stage": "ingest@own", "event": "end", "time": 200.0}\n')  # after the grid
     with pytest.raises(DarkroomError, match="has no grid yet"):

@@ -117,7 +117,7 @@ def test_a_missing_or_unknown_label_is_refused() -> None:
         label_numbers([None], CATALOG, None, "`train_x`", "set `classes` to false")
     with pytest.raises(DarkroomError, match="but `train_x` needs labels: add labels, or"):
         label_numbers([None], CATALOG, None, "`train_x`")
-    with pytest.raises(DarkroomError, match="'owl' is not in"):
+    with pytest.raises(DarkroomError, match="'owl' is not among"):
         label_numbers(["1", "owl"], CATALOG)
 
 

@@ -129,7 +129,7 @@ def test_a_disk_that_fills_up_costs_no_training_and_no_checkpoint(tmp_path, monk
 
     trainer = train(Toy(hook), training(), run(max_lost_seconds=1e-9, keep=9), places(tmp_path))
     said = capsys.readouterr().out
-    assert "no checkpoint of image 24: the disk is full" in said and "Free some space" in said
+    assert "cannot write the checkpoint of image 24: the disk is full" in said and "Free some space" in said
     assert [int(folder.name[7:]) for folder in checkpoint.folders(tmp_path / "state")] == [8, 16, 48, 56, 64]
     assert weights(trainer) == weights(train(Toy(), training(), run(), places(tmp_path / "whole")))
 

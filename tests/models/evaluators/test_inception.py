@@ -220,7 +220,7 @@ def test_download_is_checked_kept_and_not_repeated(
         return Response(weights.read_bytes())
 
     monkeypatch.setattr(torch.hub, "urlopen", online)
-    with pytest.raises(DarkroomError, match="another file") as error:
+    with pytest.raises(DarkroomError, match="does not have the hash") as error:
         open_inception(Path(NO_FILE), "0" * 64)
     assert sha256_file(weights) in str(error.value) and "0" * 64 in str(error.value)
     assert list(PUBLISHED.cached.parent.iterdir()) == []

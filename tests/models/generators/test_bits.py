@@ -133,5 +133,5 @@ def test_another_generator_than_the_samples_is_refused(classes: list[str]) -> No
 
 
 def test_both_folders_go_together() -> None:
-    with pytest.raises(ValueError, match=r"generator .* and latents .* go together"):
+    with pytest.raises(ValueError, match=r"generator .* and latents .* must be set together"):
         BitsSettings(generator="models/generator")

@@ -21,7 +21,7 @@ from darkroom.params.stage import processes, threads
         ({"labels": {}}, "it is balanced, frequency, or a mapping"),
         ({"labels": {"7": 3}, "images": 5}, "images is 5, but labels requests 3 images: set images to 3, or to null"),
         ({"images": None}, "`sample_generator.common.images` is None"),
-        ({"precision": "fp16"}, "is one of fp32, bf16"),
+        ({"precision": "fp16"}, "must be one of fp32, bf16"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(values: dict[str, Any], said: str) -> None:

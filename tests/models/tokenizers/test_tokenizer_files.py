@@ -132,7 +132,7 @@ def test_a_pickle_that_would_run_code_is_refused_before_it_runs(
     with pytest.raises(DarkroomError, match="damaged, truncated"):
         read_into(model, Path("short.pt"))
     torch.save({"state": torch.zeros(3)}, "other.pt")
-    with pytest.raises(DarkroomError, match=r"name (the right|a) file"):
+    with pytest.raises(DarkroomError, match=r"[Uu]se a file"):
         read_into(model, Path("other.pt"))
 
 

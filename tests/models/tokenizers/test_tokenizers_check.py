@@ -153,8 +153,8 @@ def test_published_weights_that_are_not_there(published):
         ("train_tokenizer.teacher", "Weights of the perceptual network: models/teacher"),
         ("score_tokenizer.vgg16", "For lpips, a file with torchvision's weights of VGG16"),
         ("reference_stats.inception.weights", "A file with torch-fidelity's weights"),
-        ("train_tokenizer.training.init.folder", "A folder with weights, say models/tokenizer of another run"),
-        ("train_generator.training.init.folder", "A folder with weights, say models/tokenizer of another run"),
+        ("train_tokenizer.training.init.folder", "A folder with weights, for example models/tokenizer of another run"),
+        ("train_generator.training.init.folder", "A folder with weights, for example models/tokenizer of another run"),
     ],
 )
 def test_a_file_of_weights_that_is_missing_is_named_by_its_key(attempt, key, told):
@@ -170,7 +170,7 @@ def test_a_file_of_weights_that_is_missing_is_named_by_its_key(attempt, key, tol
 )
 def test_guidance_needs_a_model_that_knows_no_class(attempt, source, key, kind):
     untrained = {source: 0.0}
-    refused(attempt, kind, f"`{key}` is 3.0, and `{source}` is 0", **{key: 3.0}, **untrained)
+    refused(attempt, kind, f"`{key}` is 3.0, but `{source}` is 0", **{key: 3.0}, **untrained)
     assert "fit each other" in attempt(kind, **{key: 1.0}, **untrained)
 
 
@@ -202,7 +202,10 @@ def test_a_codebook_that_moves_by_more_than_averages_is_not_foreseen(attempt):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"train_tokenizer.dvae.reconstruction": "smoth_l1"}, "is one of mse, smooth_l1; did you mean `smooth_l1`?"),
+        (
+            {"train_tokenizer.dvae.reconstruction": "smoth_l1"},
+            "must be one of mse, smooth_l1; did you mean `smooth_l1`?",
+        ),
         (
             {"train_tokenizer.dvae.training": {"imges": 1}},
             "`imges` is not a key that a kind can override",

@@ -278,12 +278,11 @@ def test_scores_of_other_data_are_left_out_and_those_of_other_parameters_marked(
     printed = capsys.readouterr().out
     assert printed.split("\n")[0].split() == ["score", "clip", "generator", "(stale)"]
     assert (
-        "metrics/text.json belongs to other data than params.yaml names; score_text replaces it when it ends."
-        in printed
+        "metrics/text.json belongs to other data than in params.yaml; score_text replaces it when it ends." in printed
     )
     assert main(["compare"]) == 0
     printed = capsys.readouterr().out
-    assert "metrics/generator.json belongs to other parameters (stale) than params.yaml names" in printed
+    assert "metrics/generator.json belongs to other parameters (stale) than in params.yaml" in printed
     assert main(["scores", "HEAD"]) == 0 and "than params.yaml" not in capsys.readouterr().out
     (repository / "metrics/clip.json").unlink()
     states["metrics/generator.json"] = states["metrics/text.json"]

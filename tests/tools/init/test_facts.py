@@ -186,7 +186,7 @@ def test_a_folder_in_the_hubs_layout_has_as_many_rows_as_are_read(clone, picture
         ({"fine": "class", "coarse": "class"}, {"label": "fine"}, "`fine` of .*, of fine, coarse: `hub.label`"),
         ({"label": "class", "caption": "text"}, {"caption": "caption"}, "Captions come from the column `caption`"),
         ({"text": "texts"}, {"label": None, "caption": "text"}, "Captions come from the column `text`"),
-        ({"conversations": "turns"}, {"label": None, "caption": "conversations"}, "of the column `conversations`"),
+        ({"conversations": "turns"}, {"label": None, "caption": "conversations"}, "from the column `conversations`"),
     ],
 )  # fmt: skip
 def test_columns_of_the_hub_are_found(clone, pictures, tmp_path, columns, settings, said):

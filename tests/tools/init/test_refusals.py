@@ -24,7 +24,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["torchvision:"], "does not exist"),
         (["torchvision:Nope"], "`torchvision.dataset` is Nope, which is not a classification set"),
         (["digits", "--minutes", "0"], "--minutes is 0"),
-        (["digits", "--size", "20"], "--size is 20, and must be a multiple of 16"),
+        (["digits", "--size", "20"], "--size is 20, but must be a multiple of 16"),
     ],
 )
 def test_what_is_no_source(clone, quick, capsys, arguments, said):
@@ -37,7 +37,7 @@ def test_a_data_set_that_is_not_here(clone, quick, capsys):
         Path("params.yaml").read_text().replace("torchvision: {}", "torchvision:\n  download: false")
     )
     said = refused(capsys, "torchvision:MNIST")
-    assert "MNIST is not in .darkroom/downloads/torchvision/MNIST" in said
+    assert "MNIST is missing or incomplete in .darkroom/downloads/torchvision/MNIST" in said
 
 
 def test_the_hub_without_a_network(clone, quick, capsys, monkeypatch):

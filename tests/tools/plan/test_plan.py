@@ -249,7 +249,7 @@ def test_on_a_busy_machine_the_work_counts_and_on_a_quiet_one_the_wall():
     assert settled(11.0, 10.0) == (1.05, [pytest.approx(55.0), 50.0])
     assert settled(30.0, 10.0) == (2.0, [50.0, 50.0])
     whole = Whole(60.0, 100.0, 80.0, 2, 5.0, load=2.0)
-    assert "with this load, 2.0 times as long" in " ".join(plan._assumptions(100, 1, 2, whole, []))
+    assert "with this load, times are 2.0 times as long" in " ".join(plan._assumptions(100, 1, 2, whole, []))
     assert "with this load" not in " ".join(plan._assumptions(100, 1, 2, replace(whole, load=1.1), []))
 
 

@@ -151,7 +151,7 @@ def test_stages_that_are_gone_and_a_damaged_lock(here):
     assert {output.stage for output in recorded_outputs()} == {"make"}
     lock = Path("dvc.lock")
     lock.write_text(lock.read_text()[:-9])
-    with pytest.raises(DarkroomError, match=r"dvc.lock was cut short .*: `darkroom check` restores it"):
+    with pytest.raises(DarkroomError, match=r"dvc.lock was truncated .*: `darkroom check` restores it"):
         recorded_outputs()
 
 
