@@ -177,9 +177,10 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     name = address(stage, item)
     require_writable(RUNS)
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history
-    if leads and inputs is not None and stage in TRAININGS + SHARED:
-        os.environ[STARTED] = key(identity(stage, item, values))  # for the processes that it starts, too
     with _open_log(file_name(stage, item), place) as log, contextlib.ExitStack() as stack:
+        if leads and inputs is not None and stage in TRAININGS + SHARED:
+            os.environ[STARTED] = key(identity(stage, item, values))  # also for the processes that it starts
+            stack.callback(os.environ.pop, STARTED, None)
         if place is None or place.number == 0:
             stack.enter_context(contextlib.redirect_stdout(Tee(sys.stdout, log, f"[{name}] ")))
             stack.enter_context(contextlib.redirect_stderr(Tee(sys.stderr, log, f"[{name}] ")))
