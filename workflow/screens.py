@@ -69,7 +69,7 @@ def main() -> None:
     """Draw the screens named on the command line; default: all."""
     FOLDER.mkdir(exist_ok=True)
     for name in sys.argv[1:] or SCREENS:
-        text = lines_of(printed(SCREENS[name], STOPPED.get(name)))
+        text = lines_of(printed(SCREENS[name], STOPPED.get(name))).replace(f"{Path.cwd()}/", "")
         console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
         console.print(Text.from_ansi(text), soft_wrap=False)
         drawing = console.export_svg(title=SCREENS[name])
