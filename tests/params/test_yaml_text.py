@@ -100,3 +100,9 @@ def test_a_file_is_named(tmp_path: Path, monkeypatch) -> None:
 )
 def test_the_markers_of_a_merge_are_found(text: str, line: int | None) -> None:
     assert conflict(text) == line
+
+
+def test_a_text_that_was_parsed_before_is_a_new_value():
+    first = parse_yaml("a: [1]\n", "a.yaml")
+    first["a"].append(2)
+    assert parse_yaml("a: [1]\n", "a.yaml") == {"a": [1]}
