@@ -1,13 +1,16 @@
-"""What a new thing touches: a tokenizer, a generator, an objective and a metric are added, and the DAG runs.
+"""What each addition touches, and that the DAG runs with it.
 
 A tokenizer and a generator are a room, a line of the table of kinds and a section of params.yaml; an objective is a
 file, a line of the table of objectives and a line of the torch-free settings; a metric is a file and a line, of images
-or of the features of every extractor.
+or of the features of every extractor. A source is a file, a line of the table of sources, its settings, and a section
+of params.yaml; a stage is its body, its settings, a line of the table of stages, and its sections of dvc.yaml and
+params.yaml; a command is a function and a line of the table of commands.
 """
 
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +56,68 @@ CHOSEN = {
     "train_prior": {"diffusion": {"objective": "arc"}, "evaluate": {"solver": "euler"}},
     "sample_text": {"prior": {"solver": "euler"}},
 }
+# What is copied, and the lines that are inserted, of a source, a stage and a command.
+STRIPES = """class Stripes(Section):
+    \"""Grey images with stripes.\"""
+
+    images: int = 40
+    \"""Number of images.\"""
+
+
+"""
+COUNT_LABELS = """
+  count_labels:
+    cmd: PYTHONPATH=src python -m darkroom count_labels
+    params: [count_labels]
+    deps: [build/code/count_labels.json, data/shards/stripes]
+    outs: [samples/labels]
+"""
+SMALL = {
+    "source": (
+        {"stripes.py": "data/sources/stripes.py"},
+        [
+            ("data/sources/__init__.py", '    "hub": Hub,\n', '    "stripes": Stripes,\n'),
+            (
+                "data/sources/__init__.py",
+                "from darkroom.data.sources.tor",
+                "from darkroom.data.sources.stripes import Stripes\n",
+            ),
+            ("params/parts.py", '"digits", "shapes", "torchvision"', '"stripes", '),
+            ("params/parts.py", "class Sources(Section)", STRIPES),
+            ("params/parts.py", "    digits: Digits | None", "    stripes: Stripes | None = None\n"),
+        ],
+        {
+            "parts": {
+                "stripes": {"source": "stripes", "path": "data/none", "start": 0, "stop": 30, "embeddings": "data/none"}
+            },
+            "stripes": {"images": 30},
+        },
+    ),
+    "stage": (
+        {"stage.py": "stages/count_labels.py", "stage_settings.py": "params/count_labels.py"},
+        [
+            (
+                "dag/stages.py",
+                '    "catalog": Stage(',
+                '    "count_labels": Stage("darkroom.params.count_labels:Params", networks=False),\n',
+            ),
+            ("../../dvc.yaml", "\n  # Tokenizer:", COUNT_LABELS),
+        ],
+        {"count_labels": {"parts": ["stripes"]}},
+    ),
+    "command": (
+        {"command.py": "tools/label.py"},
+        [
+            (
+                "commands.py",
+                '        "verify": Command',
+                '        "label": Command("tools.label:label", "Count a label."),\n',
+            )
+        ],
+        {},
+    ),
+}
+FILES = {"source": 4, "stage": 5, "command": 2}
 # Nothing of these depends on what is added.
 UNTOUCHED = {
     "ingest",
@@ -66,34 +131,38 @@ MODELS = ("tokenizer", "generator", "prior")
 TARGETS = ("score_generator", "train_prior")
 
 
-def add(sandbox: Sandbox) -> None:
-    """Add a tokenizer, a generator, an objective and a metric, and choose them."""
+def add(sandbox: Sandbox, copied: dict[str, str], lines: list[tuple[str, str, str]], chosen: dict[str, Any]) -> None:
+    """Copy additions to their places, insert their lines, and choose them in params.yaml."""
     source = sandbox.root / SOURCE
-    for name, to in COPIED.items():
+    for name, to in copied.items():
         if (ADDITIONS / name).is_dir():
             shutil.copytree(ADDITIONS / name, source / to, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ADDITIONS / name, source / to)
-    for name, before, line in LINES:
+    for name, before, line in lines:
         text = (source / name).read_text()
         assert before in text, f"{name} has no {before!r} any more"
         (source / name).write_text(text.replace(before, f"{line}{before}", 1))
-    sandbox.edit(CHOSEN)
+    sandbox.edit(chosen)
+
+
+def touched(sandbox: Sandbox) -> set[str]:
+    """Return the files and new folders of the source and of the DAG that differ from the commit."""
+    tracked = ("src", "params.yaml", "dvc.yaml", "workflow")
+    return {line[3:] for line in sandbox.run("git", "status", "--porcelain", "--", *tracked).splitlines()}
 
 
 @pytest.fixture
 def added(fresh: Sandbox) -> Sandbox:
     """A copy of the tiny DAG with the additions, which have not run."""
-    add(fresh)
+    add(fresh, COPIED, LINES, CHOSEN)
     return fresh
 
 
 def test_each_touches_three_files_at_most_and_a_metric_two(added: Sandbox) -> None:
-    tracked = ("src", "params.yaml", "dvc.yaml", "workflow")
-    touched = added.run("git", "status", "--porcelain", "--", *tracked).splitlines()
     edited = {str(SOURCE / name) for name, _, _ in LINES}
     rooms = {f"{SOURCE / to}{'' if to.endswith('.py') else '/'}" for to in COPIED.values()}
-    assert {line[3:] for line in touched} == {"params.yaml"} | edited | rooms
+    assert touched(added) == {"params.yaml"} | edited | rooms
 
 
 def test_they_train_sample_and_score(added: Sandbox) -> None:
@@ -107,6 +176,21 @@ def test_they_train_sample_and_score(added: Sandbox) -> None:
     assert manifests["generator"]["generator_kind"] == "normal"
     assert manifests["prior"]["objective"] == "arc"
     assert added.stale(*TARGETS) == set()
+
+
+def test_a_source_a_stage_and_a_command_run(fresh: Sandbox) -> None:
+    files = {}
+    for name, (copied, lines, chosen) in SMALL.items():
+        add(fresh, copied, lines, chosen)
+        edited = {str(SOURCE / path) for path in [*copied.values(), *(path for path, _, _ in lines)]}
+        files[name] = edited | ({"params.yaml"} if chosen else set())
+    assert {name: len(paths) for name, paths in files.items()} == FILES
+    assert touched(fresh) == {path.replace("src/darkroom/../../", "") for path in set().union(*files.values())}
+    assert set(fresh.ran("dvc", "repro", "count_labels")) == {"ingest@stripes", "count_labels"}
+    counted = json.loads((fresh.root / "samples/labels/labels.json").read_text())
+    assert set(counted) == {"horizontal", "vertical"} and 0 < sum(counted.values()) < 30
+    assert fresh.darkroom("label", "vertical") == f"{counted['vertical']} images\n"
+    assert "Count a label." in fresh.darkroom("--help")
 
 
 @pytest.mark.slow

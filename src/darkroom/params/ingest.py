@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from darkroom.params.parts import Digits, Folder, Hub, Parts, Shapes, Torchvision, Webdataset
+from darkroom.params.parts import Parts, Sources
 from darkroom.params.run import Run
 from darkroom.params.section import Fraction, Positive, Section, Seed
 
@@ -83,17 +83,11 @@ class Ingest(Section):
             yield "JPEG has no alpha channel: store RGBA as png or webp"
 
 
-class Params(Section):
+class Params(Sources):
     """The parameters of `ingest`, as dvc.yaml lists them."""
 
     run: Run
     parts: Parts
-    digits: Digits | None = None
-    shapes: Shapes | None = None
-    torchvision: Torchvision | None = None
-    folder: Folder | None = None
-    webdataset: Webdataset | None = None
-    hub: Hub | None = None
     ingest: Ingest
 
 

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -179,8 +179,18 @@ class Hub(Section):
     """Mirror images are equally valid: half of the images are mirrored in training."""
 
 
-_SOURCES: tuple[type[Section], ...] = (Digits, Shapes, Torchvision, Folder, Webdataset, Hub)
-SECTIONS = {source.__name__.lower(): source for source in _SOURCES}
+class Sources(Section):
+    """The sections of the sources; a part needs that of its own."""
+
+    digits: Digits | None = None
+    shapes: Shapes | None = None
+    torchvision: Torchvision | None = None
+    folder: Folder | None = None
+    webdataset: Webdataset | None = None
+    hub: Hub | None = None
+
+
+SECTIONS: dict[str, type[Section]] = {name: get_args(of.annotation)[0] for name, of in Sources.model_fields.items()}
 
 
 def settings_of(name: str, part: Part, section: Section | Mapping[str, Any] | None) -> Any:
