@@ -166,7 +166,7 @@ def test_each_touches_three_files_at_most_and_a_metric_two(added: Sandbox) -> No
 
 
 def test_they_train_sample_and_score(added: Sandbox) -> None:
-    ran = added.ran("dvc", "repro", *TARGETS)
+    ran = added.ran(*ENGINES["snakemake"], *TARGETS)
     assert {"train_tokenizer", "train_generator", "sample_generator", *TARGETS} <= set(ran)
     assert len(ran) == len(set(ran)) and not UNTOUCHED & {name.partition("@")[0] for name in ran}
     scores = json.loads((added.root / "metrics/generator.json").read_text())
