@@ -19,21 +19,20 @@ def test_an_experiment_runs_what_depends_on_it_and_the_difference_shows(toy: San
 def test_the_queue_runs_the_code_that_was_queued_and_shows_each_value(toy: Sandbox) -> None:
     body = "src/darkroom/stages/report.py"
     toy.replace(body, 'hold("report")', 'hold("report")  # a comment')
-    toy.dvc("exp", "run", "--queue", "--name", "titled", "-S", "report.title=Queued")
-    toy.dvc("exp", "run", "--queue", "-S", "report.title=Sunrise,Sunset")
+    toy.dvc("exp", "run", "--queue", "--name", "titled", "-S", "report.title=Sunrise,Sunset")
     toy.replace(body, 'hold("report")  # a comment', 'raise SystemExit("this was edited after queueing")')
     with toy.bodies() as ran:
         toy.dvc("queue", "start")
         deadline = time.monotonic() + 300
-        while (status := toy.dvc("queue", "status")).count("Success") < 3:
+        while (status := toy.dvc("queue", "status")).count("Success") < 2:
             assert "Failed" not in status, status
             assert time.monotonic() < deadline, status
             time.sleep(1)
     assert ran == [], "a queued experiment works in a copy of the repository"
-    logs = toy.dvc("queue", "logs", "titled")
+    logs = toy.dvc("queue", "logs", "titled-1")
     assert re.findall(r"Running stage '(.+)':", logs) == ["code", "report"], "a comment retrains nothing there, either"
     table = toy.dvc("exp", "show", "--md", "--param-deps")
-    assert "report.title" in table and all(title in table for title in ("Queued", "Sunrise", "Sunset"))
+    assert "report.title" in table and all(title in table for title in ("Sunrise", "Sunset"))
     toy.run("git", "checkout", "--quiet", body)
-    toy.dvc("exp", "apply", "titled")
-    assert "Queued" in (toy.root / "reports/index.html").read_text(errors="replace")
+    toy.dvc("exp", "apply", "titled-1")
+    assert "Sunrise" in (toy.root / "reports/index.html").read_text(errors="replace")

@@ -105,7 +105,7 @@ def go_on(sandbox: Sandbox, engine: str) -> None:
 MANY = [pytest.param(engine, 25, marks=pytest.mark.slow) for engine in ENGINES]
 
 
-@pytest.mark.parametrize(("engine", "rounds"), [("dvc", 2), ("snakemake", 1), *MANY])
+@pytest.mark.parametrize(("engine", "rounds"), [("dvc", 1), ("snakemake", 1), *MANY])
 def test_the_next_command_goes_on_and_trains_nothing_again(toy: Sandbox, engine: str, rounds: int) -> None:
     for at, shot in enumerate(shots(rounds, seed=len(engine))):
         toy.edit({"train_extractor": {"training": {"seed": 1 + at}}})
