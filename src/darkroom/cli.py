@@ -81,7 +81,7 @@ def _failed(command: str, text: str, words: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 1 after printing an error."""
-    if arguments is None and not sys.flags.utf8_mode and locale.getencoding() != "UTF-8":  # in which files are read
+    if arguments is None and not sys.flags.utf8_mode and locale.getencoding() != "UTF-8":  # the default of `open`
         os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     for stream in (sys.stdout, sys.stderr):
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if any(re.fullmatch(r"(--[\w-]+=)?\s*", word) for word in words):
         _failed(command, "an argument is empty: remove it, or give it a value.", words)
         sys.exit(2)
-    # Of libraries, while they are imported; nobody who runs a stage can do anything about it.
+    # Libraries emit it when they are imported; users cannot prevent it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:
         if command != "score" and not {"-h", "--help"} & set(words):
@@ -114,9 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if command in STAGES and not isinstance(error, BrokenPipeError):
             raise
-        if error.filename is None:  # of the output, and not to be met again when Python ends
+        if error.filename is None:  # an error of stdout: avoid a second one when Python exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # `| head` has seen enough
+        if isinstance(error, BrokenPipeError):  # `| head` has closed the pipe
             return 1
         text = f"{error.filename}: {error.strerror}." if error.filename else f"{error}."
         return _failed(command, text, words)

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 
 class Command(NamedTuple):
-    """A command of the command line. OutputPaths are MODULE:FUNCTION."""
+    """A command of the command line. `place` and `body` are MODULE:FUNCTION."""
 
     place: str
     help: str  # one sentence
@@ -79,10 +79,10 @@ class _Group(TyperGroup):
     result: Any = None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, _, rest = super().resolve_command(ctx, args)
+        name, _, arguments = super().resolve_command(ctx, args)
         app = Typer(add_completion=False)
         app.command(help=COMMANDS[str(name)].help, context_settings=_HELP)(_function(COMMANDS[str(name)].place))
-        return name, get_command(app), rest
+        return name, get_command(app), arguments
 
     def invoke(self, ctx: Any) -> None:
         """Run the command, and store its result."""

@@ -78,16 +78,16 @@ def set_up_device(threads: int, device: str) -> torch.device:
     keep_freed_memory()
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
-    # A search for faults, which costs time and no bit.
+    # It helps to find uninitialised memory, takes time, and changes no bit.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
     # TF32 keeps 10 bits of the 23: features and latents would err by about 1e-3.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if device == "auto":
-        return torch.device(next(kind for kind, there in found.items() if there))
+        return torch.device(next(kind for kind, is_available in available.items() if is_available))
     kind = device.partition(":")[0]
-    if not found[kind]:
+    if not available[kind]:
         raise DarkroomError(
             f"`run.device` is {device}, but torch finds no such device: set it to auto or cpu in params.yaml."
         )

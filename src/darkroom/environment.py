@@ -4,8 +4,8 @@ import os
 
 # How long OpenMP's threads spin for each other before they leave the core to other work: turns of libgomp's loop, tens
 # of microseconds, and milliseconds of LLVM's and Intel's library. Libgomp's own 300,000 turns are several milliseconds
-# at each of hundreds of operations of an update: beside other work a training with two threads falls to a twentieth of
-# its speed, or less. What it costs is in docs/start-up.md; a person who sets one of them, or OMP_WAIT_POLICY, decides.
+# at each of hundreds of operations of an update: next to other work, a training with two threads falls to a twentieth
+# of its speed, or less. See docs/start-up.md for the cost. If you set one of them, or OMP_WAIT_POLICY, yours applies.
 _SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 _CHOSEN = "DARKROOM_DEVICE"  # the numbered device that is the only visible one
 
@@ -30,6 +30,6 @@ def choose_device(device: str) -> None:
     elif device.startswith("cuda:") and os.environ.get(_CHOSEN) != device:
         os.environ[_CHOSEN] = device
         number = int(device.removeprefix("cuda:"))
-        seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        # A scheduler that gave this job devices 2 and 3 means device 3 by cuda:1.
-        os.environ["CUDA_VISIBLE_DEVICES"] = seen[number] if number < len(seen) else "" if seen else str(number)
+        names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        # If a scheduler gave this job devices 2 and 3, cuda:1 is device 3.
+        os.environ["CUDA_VISIBLE_DEVICES"] = names[number] if number < len(names) else "" if names else str(number)

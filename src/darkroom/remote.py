@@ -23,13 +23,13 @@ def require_no_password(url: str, key: str) -> None:
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
+def telling(action: str) -> Iterator[None]:
     """Convert any library exception inside the block to a DarkroomError.
 
     File systems and services raise their own exceptions, with no common base class below Exception.
 
     Raises:
-        DarkroomError: the failed action, `what`, and the reason of the library, without secrets.
+        DarkroomError: names the failed `action` and the reason of the library, without secrets.
     """
     try:
         yield
@@ -37,7 +37,7 @@ def telling(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = redacted(str(error)) or "no reason given"
-        raise DarkroomError(f"{what}: {reason} ({type(error).__name__}).") from error
+        raise DarkroomError(f"{action}: {reason} ({type(error).__name__}).") from error
 
 
 _QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")  # signed links carry their signature there

@@ -66,9 +66,9 @@ def random_numbers(
     """
     normal_rows = np.empty((len(positions), normals), dtype=np.float32)
     uniform_rows = np.empty((len(positions), uniforms))
-    for row, other, source in zip(normal_rows, uniform_rows, generators(seed, stream, positions), strict=True):
+    for row, uniform_row, source in zip(normal_rows, uniform_rows, generators(seed, stream, positions), strict=True):
         source.standard_normal(dtype=np.float32, out=row)
-        source.random(out=other)
+        source.random(out=uniform_row)
     return normal_rows, uniform_rows
 
 
@@ -115,8 +115,8 @@ def order(seed: int, size: int, positions: Sequence[int] | NDArray[np.int64]) ->
     for epoch in np.unique(flat // size):
         inside = flat // size == epoch
         keys = _round_keys(seed, size, int(epoch))
-        found = _permute((flat[inside] % size).astype(np.uint64), half, keys)
-        while (outside := found >= size).any():
-            found[outside] = _permute(found[outside], half, keys)
-        rows[inside] = found.astype(np.int64)
+        permuted = _permute((flat[inside] % size).astype(np.uint64), half, keys)
+        while (outside := permuted >= size).any():
+            permuted[outside] = _permute(permuted[outside], half, keys)
+        rows[inside] = permuted.astype(np.int64)
     return rows

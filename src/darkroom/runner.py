@@ -32,25 +32,25 @@ from darkroom.terminal.terminal import Tee
 from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, key, sweep
 
 LOGS = Path("logs")
-_BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # what is begun before `catalog` has counted
+_BESIDE_CATALOG = ("code", "ingest", "catalog", "train_scene_reader")  # may start before it has counted
 
 
 def _own_checkout() -> None:
-    source, here = Path(__file__).resolve(), Path.cwd().resolve()
-    if here not in source.parents:
+    source, folder = Path(__file__).resolve(), Path.cwd().resolve()
+    if folder not in source.parents:
         raise DarkroomError(
-            f"the code that runs ({source.parents[2]}) is not the code of this folder ({here}): "
+            f"the code that runs ({source.parents[2]}) is not the code of this folder ({folder}): "
             "start stages through `dvc repro` or `snakemake`, or with PYTHONPATH=src."
         )
 
 
 def machine() -> str:
-    """Return what identifies this machine in the history: its name, processor and cores."""
-    found = [platform.node(), platform.machine(), platform.processor()]
+    """Return the description of this machine in the history: its name, processor and cores."""
+    parts = [platform.node(), platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        found += sorted({line.partition(":")[2].strip() for line in lines if line.startswith("model name")})
-    return f"{', '.join(filter(None, found))}, {os.cpu_count()} cores"
+        parts += sorted({line.partition(":")[2].strip() for line in lines if line.startswith("model name")})
+    return f"{', '.join(filter(None, parts))}, {os.cpu_count()} cores"
 
 
 def params_key(values: Mapping[str, Any]) -> str:
@@ -63,8 +63,8 @@ def run_id() -> str:
 
     The Snakefile and the `dvc` of .venv set it, also for jobs on other machines; otherwise it is DVC's process.
     """
-    if found := os.environ.get("DARKROOM_RUN"):
-        return found
+    if run := os.environ.get("DARKROOM_RUN"):
+        return run
     process = [psutil.Process(), *engine(psutil.Process().parents())][-1]
     return f"{process.pid} {process.create_time():.0f}"
 
@@ -77,14 +77,14 @@ def _note(event: str, name: str, **metadata: Any) -> None:
 
 
 def _require_cached(stage: str, item: str | None) -> None:
-    """Raise an error if DVC has lost an input of this stage, which DVC would make again in a later run.
+    """Raise an error if DVC has lost an input of this stage, which only a later run would make again.
 
     Raises:
         DarkroomError: an input is in dvc.lock and in no cache; names it and the stage that made it.
     """
-    found = lost_of(deps=declared(stage, item, ["deps"])) if "DVC_STAGE" in os.environ else {}
-    if found and not _without_commit():
-        raise DarkroomError(message(found))
+    lost = lost_of(deps=declared(stage, item, ["deps"])) if "DVC_STAGE" in os.environ else {}
+    if lost and not _without_commit():
+        raise DarkroomError(message(lost))
 
 
 def _require_hashed(stage: str, item: str | None) -> None:
@@ -101,9 +101,9 @@ def _require_hashed(stage: str, item: str | None) -> None:
 
 
 def _without_commit() -> bool:
-    """Return whether `dvc repro --no-commit` started this: then nothing is to be in the cache."""
+    """Return whether `dvc repro --no-commit` started this, which writes nothing to the cache."""
     for process in psutil.Process().parents():
-        with contextlib.suppress(psutil.Error):  # gone meanwhile, or somebody else's
+        with contextlib.suppress(psutil.Error):  # it has ended, or is another user's
             if "--no-commit" in process.cmdline():
                 return True
     return False
@@ -114,8 +114,8 @@ def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank 
     several = stage in TRAININGS or stage in SHARED
     count = processes(section) if several else 1
     if place is not None and (started := place.size) != count:
-        where = f"{PARAMS} sets {count}: change `processes` there" if several else "it runs in one"
-        raise DarkroomError(f"{stage} was started with {started} processes, but {where}.")
+        reason = f"{PARAMS} sets {count}: change `processes` there" if several else "it runs in one"
+        raise DarkroomError(f"{stage} was started with {started} processes, but {reason}.")
     if count > 1 and device not in ("auto", "cpu", "cuda"):
         raise DarkroomError(f"`run.device` is {device}, which {count} processes cannot share: use auto, cpu or cuda.")
     return count
@@ -139,7 +139,7 @@ def _open_log(name: str, place: Rank | None) -> TextIO:
 
 
 def _body(stage: str, item: str | None, params: Any, count: int, place: Rank | None) -> Callable[[], None]:
-    """Return what runs the body: here, or in several processes."""
+    """Return a function that runs the body, here or in several processes."""
     accelerate = params.run.accelerate if stage in TRAININGS else None
     if place is None and (count > 1 or accelerate):
         return lambda: launch([stage, *filter(None, [item])], count, accelerate)
@@ -190,11 +190,11 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             _require_hashed(stage, item)
             _note("start", name)
         began = time.monotonic()
-        with _faults(log, says=leads or (place is not None and place.number > 0)):
+        with _faults(log, writes=leads or (place is not None and place.number > 0)):
             _body(stage, item, params, count, place)()
             if leads and inputs is not None:
                 inputs.require_same()
-            if stage == "catalog":  # the first that knows how many images there are: no training is to begin
+            if stage == "catalog":  # it has counted the images: too few, and no training starts
                 check(counted=True)
         seconds = time.monotonic() - began
         if leads:
@@ -206,15 +206,15 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
 
 
 @contextlib.contextmanager
-def _faults(log: TextIO, says: bool) -> Iterator[None]:
-    """Write what goes wrong inside the block to the log; a full disk is a sentence.
+def _faults(log: TextIO, writes: bool) -> Iterator[None]:
+    """Log errors raised inside the block, and convert a full disk to a DarkroomError.
 
-    says: whether a DarkroomError is written; the supervisor writes that of rank 0.
+    writes: whether a DarkroomError is logged; the supervisor logs that of rank 0.
     """
     try:
         yield
     except DarkroomError as error:
-        if says:
+        if writes:
             log.write(f"error: {error}\n")
         raise
     except OSError as error:

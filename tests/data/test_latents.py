@@ -71,7 +71,7 @@ def test_the_widest_direction_is_that_of_the_latents_as_they_are_drawn(root: Pat
     expected = np.sqrt(np.linalg.eigvalsh(np.corrcoef(drawn))[-1])
     reader = LatentShards.open_parts(PARTS, "train", latents)
     assert reader.principal_deviation() == pytest.approx(expected, rel=1e-2)
-    assert reader.principal_deviation(most=2) != reader.principal_deviation()
+    assert reader.principal_deviation(max_rows=2) != reader.principal_deviation()
 
 
 def test_two_writes_give_the_same_bytes(root: Path, latents: Path, dtype: str) -> None:

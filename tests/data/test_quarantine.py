@@ -76,5 +76,5 @@ def test_copies_and_further_images_are_no_damage(tmp_path: Path) -> None:
 def test_nothing_left_is_never_a_part(tmp_path: Path, seen: int) -> None:
     sieve = part(tmp_path, copies=(seen, [Reason.DUPLICATE]))
     with pytest.raises(DarkroomError, match="part `one`"):
-        require_some("one", sieve.listed, sieve.seen, sieve.left_out, tmp_path / "logs")
+        require_some("one", sieve.listed, sieve.samples, sieve.left_out, tmp_path / "logs")
     assert (tmp_path / "logs" / QUARANTINE).is_file() is bool(seen)

@@ -176,7 +176,7 @@ def test_what_is_open_is_read_also_after_it_left_the_cache(server: Server, cache
     for number in range(3):
         server.files[f"/{number}.tar"] = bytes([number]) * 9000
     urls = [f"{server.url}/{number}.tar" for number in range(3)]
-    files = OpenFiles(TarFiles(urls, cache=cache), most=1)
+    files = OpenFiles(TarFiles(urls, cache=cache), max_open=1)
     assert files.read(0, 8999, 9) == b"\0"
     shards(cache).fetch(urls[1])
     assert len(list(cache.folder.glob("*.tar"))) == 1

@@ -276,6 +276,6 @@ def test_the_original_tars_number_counts_where_images_are_read_in_place() -> Non
 
     made = object.__new__(Dalle2)
     made._width = 4
-    shard = SimpleNamespace(tar="https://a.b/part_00012.tar?sig=9", how=object())
+    shard = SimpleNamespace(tar="https://a.b/part_00012.tar?sig=9", preparation=object())
     assert made._number(shard, "x0003") == 12
-    assert made._number(SimpleNamespace(tar="data/shards/p/train/00000.tar", how=None), "000420003") == 42
+    assert made._number(SimpleNamespace(tar="data/shards/p/train/00000.tar", preparation=None), "000420003") == 42

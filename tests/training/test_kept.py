@@ -17,7 +17,7 @@ from tiny import Line, places
 def saved(root, folder, **changes):
     """Train in `root`, write what the training leaves to `folder`, and return the files by name."""
     state = train(Line(), training(**changes), run(), places(root))
-    job = Job(lambda place: _save(state.modules["line"], place), {}, raw=True, kept=True)
+    job = Job(lambda place: _save(state.modules["line"], place), {}, raw=True, kept_weights=True)
     save_weights(state, places(root).state, folder, job)
     return {str(path.relative_to(folder)): load_file(path) for path in sorted(folder.rglob("*.safetensors"))}
 

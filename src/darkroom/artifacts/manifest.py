@@ -62,10 +62,10 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
         raise ArtifactError(f"{path} is missing: run the stage that writes {folder} (`dvc repro`).") from error
     except ValueError as error:
         raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {folder}`.") from error
-    found = manifest.get("kind"), manifest.get("format")
-    if found != (kind, FORMAT):
+    actual = manifest.get("kind"), manifest.get("format")
+    if actual != (kind, FORMAT):
         raise ArtifactError(
-            f"{path} describes {found[0]!r} in format {found[1]!r}, but {kind!r} in format {FORMAT} is needed: "
+            f"{path} describes {actual[0]!r} in format {actual[1]!r}, but {kind!r} in format {FORMAT} is needed: "
             "run the stage that writes it again (`dvc repro`)."
         )
     return manifest

@@ -29,7 +29,7 @@ class SavedNetwork(nn.Module):
 
     config: a dataclass or a mapping, of JSON values.
     shape: the class of `config`, whose JSON lists become tuples; None: it is a mapping.
-    made_by: what it is and the stage that writes it, for messages.
+    made_by: the name of the network and the stage that writes it, for messages.
     """
 
     config: Any
@@ -64,14 +64,14 @@ class SavedNetwork(nn.Module):
         Raises:
             ArtifactError: a file is missing or damaged, or the files do not match; the message names it.
         """
-        what, stage = cls.made_by
+        name, stage = cls.made_by
         try:
             config, weights = json.loads((folder / CONFIG).read_text()), load_file(folder / WEIGHTS)
             with torch.random.fork_rng(devices=[]):
                 network = cls.from_config(config)
             network.saved.load_state_dict(weights)
         except FileNotFoundError as error:
-            raise ArtifactError(f"{folder} holds no {what} ({error}): run {stage} (`dvc repro`).") from error
+            raise ArtifactError(f"{folder} holds no {name} ({error}): run {stage} (`dvc repro`).") from error
         except (ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise ArtifactError(f"{folder} is damaged ({reason}): restore it with `dvc checkout {folder}`.") from error

@@ -42,7 +42,7 @@ from darkroom.params.stage import (
 )
 from darkroom.params.training import SharedTraining, with_shared
 
-# What sections must do to fit each other is checked in the room of what reads another's.
+# Rules between two sections stand in the package of the section that reads the other.
 _MODELS_FIT = (tokenizers_fit, generators_fit, decoder_fits, prior_fits, clip_fits, evaluators_fit)
 FITS = (data_fit, *_MODELS_FIT, needs.fits)
 COMMAND = "PYTHONPATH=src python -m darkroom"
@@ -106,9 +106,9 @@ def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, 
     """Check one stage's command and parameters; return its dependencies and outputs."""
     entry = stage_entry(dvc, stage)
     names = scope(params, dvc, stage, item)
-    command = f"{COMMAND} {stage}"  # without `${…}`: what stands in params.yaml reaches no shell
-    if (found := entry["cmd"]) != command:
-        raise DarkroomError(f"{DVC}: the command of {stage} is `{found}`, but must be `{command}`.")
+    command = f"{COMMAND} {stage}"  # without `${…}`: no value of params.yaml reaches a shell
+    if (actual := entry["cmd"]) != command:
+        raise DarkroomError(f"{DVC}: the command of {stage} is `{actual}`, but must be `{command}`.")
     code = f"{OUT}/{stage}.json"
     if stage != CODE and code not in entry.get("deps", []):
         raise DarkroomError(f"{DVC}: {stage} does not list {code}, the fingerprint of its code, under `deps`.")
@@ -134,9 +134,9 @@ def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
             items = entry.get(kind, [])
             if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
                 raise DarkroomError(f"{DVC}: `{kind}` of `{name}` must be a list of strings.")
-        wanted = f"${{{FOREACH[name]}}}" if name in FOREACH else None
-        if (found := stage.get("foreach")) != wanted:
-            raise DarkroomError(f"{DVC}: `foreach` of {name} is {found or 'none'}, but must be {wanted or 'none'}.")
+        expected = f"${{{FOREACH[name]}}}" if name in FOREACH else None
+        if (actual := stage.get("foreach")) != expected:
+            raise DarkroomError(f"{DVC}: `foreach` of {name} is {actual or 'none'}, but must be {expected or 'none'}.")
     return stages
 
 
@@ -156,25 +156,25 @@ def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any
 
 def _connected(params: dict[str, Any], dvc: dict[str, Any]) -> None:
     """Check each stage's entry, that no two write the same path, and that all dependencies exist or are outputs."""
-    made: dict[str, str] = {}
+    writers: dict[str, str] = {}
     needed: list[tuple[str, str | None, str]] = []
     for stage in STAGES:
         for item in items(params, dvc, stage):
             name = address(stage, item)
             deps, outs = _stage(stage, item, params, dvc)
             for out in outs:
-                for other, maker in made.items():
-                    if related(out, other):
-                        raise DarkroomError(f"{DVC}: {name} writes {out}, but {maker} writes {other}.")
-                made[out] = name
+                for path, writer in writers.items():
+                    if related(out, path):
+                        raise DarkroomError(f"{DVC}: {name} writes {out}, but {writer} writes {path}.")
+                writers[out] = name
             needed += [(stage, item, dep) for dep in deps]
     for stage, item, dep in needed:
-        own = next((out for out in made if related(dep, out)), None)
-        if stage == "ingest" and own and made[own] != CODE:
+        own = next((out for out in writers if related(dep, out)), None)
+        if stage == "ingest" and own and writers[own] != CODE:
             raise DarkroomError(
                 f"{PARAMS}: `parts.{item}.path` is {dep}, but Darkroom writes {own}: use another folder."
             )
-        if not any(related(dep, out) for out in made) and not Path(dep).exists():
+        if not any(related(dep, out) for out in writers) and not Path(dep).exists():
             raise DarkroomError(_not_there(dep, stage, item, params, dvc))
 
 

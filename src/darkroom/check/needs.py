@@ -12,7 +12,7 @@ from darkroom.models.kinds import GENERATORS, TOKENIZERS
 from darkroom.params.fits import refuse
 from darkroom.params.training import Training
 
-SCORED = 2  # images of which a covariance can be estimated
+SCORED = 2  # the fewest images with a covariance
 
 
 class Need(NamedTuple):
@@ -29,7 +29,7 @@ def needs(params: Any) -> Iterator[Need]:
     generator, common, bits = params.train_generator, params.sample_generator.common, params.score_generator.bits
     clip, decoder = params.train_clip.source != "none", params.train_decoder
     cascade, texts = _decoded(params)
-    yield Need("reference_stats.split", params.reference_stats.split, 2 * SCORED)  # one half is scored by the other
+    yield Need("reference_stats.split", params.reference_stats.split, 2 * SCORED)  # to score one half against the other
     yield Need("reference_stats.held_out", params.reference_stats.held_out, SCORED)
     yield Need("score_tokenizer.split", params.score_tokenizer.split, SCORED)
     if generator.generates and generator.chosen.condition in OF_ROWS:
@@ -42,7 +42,7 @@ def needs(params: Any) -> Iterator[Need]:
     if cascade:
         yield Need("sample_decoder.split", params.sample_decoder.split, SCORED)
     if cascade and decoder.evaluate.every:
-        yield Need("train_decoder.evaluate.every", "val", 2 * SCORED)  # in two blocks, by which the bias is known
+        yield Need("train_decoder.evaluate.every", "val", 2 * SCORED)  # two blocks, to estimate the bias
     if texts:
         yield Need("sample_text.split", params.sample_text.split, SCORED, captioned=True)
     yield from (Need(f"{key}.select", "val", 1) for key, each in trainings(params) if each.select == "best")
@@ -59,7 +59,7 @@ def fits(params: Any) -> None:
     """Check the numbers of images in params.yaml: of generated images, and of splits where it sets them.
 
     Raises:
-        DarkroomError: there are too few; names the key.
+        DarkroomError: a number is too small; names the key.
     """
     cascade, texts = _decoded(params)
     for key, section, used in (
@@ -70,35 +70,35 @@ def fits(params: Any) -> None:
     ):
         if used and section.images is not None and section.images < SCORED:
             refuse(f"`{key}.images` is {section.images}, but scores need at least {SCORED} images.")
-    known = [part.images for part in params.parts.values() if part.images is not None]
+    counts = [part.images for part in params.parts.values() if part.images is not None]
     fractions = {split: getattr(params.ingest.splits, split) for split in SPLITS}
-    every = len(known) == len(params.parts)
-    require(params, {split: round(each * sum(known)) for split, each in fractions.items() if every or not each})
+    every = len(counts) == len(params.parts)
+    require(params, {split: round(each * sum(counts)) for split, each in fractions.items() if every or not each})
 
 
-def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] | None = None, known: str = "") -> None:
+def require(params: Any, images: Mapping[str, int], captions: Mapping[str, int] | None = None, place: str = "") -> None:
     """Check that the splits have enough images.
 
     Args:
         params: all of params.yaml, validated.
         images: number in each split; unknown splits are left out.
         captions: number of images with a caption; None: all. If no image has one, captions are not read.
-        known: where the numbers are recorded; "": they are estimates.
+        place: where the numbers are recorded; "": they are estimates.
 
     Raises:
         DarkroomError: a split has too few; names key and split.
     """
     for key, split, least, captioned in needs(params):
         counts = captions if captioned and captions is not None and any(captions.values()) else images
-        if (there := counts.get(split, least)) >= least:
+        if (available := counts.get(split, least)) >= least:
             continue
         if not getattr(params.ingest.splits, split):
             refuse(f"`{key}` needs images of the split {split}, but `ingest.splits.{split}` is 0: set it above 0.")
-        what = f"`{key}` needs {least} image{'s' * (least > 1)} of the split {split}{' with a caption' * captioned}"
-        count = f"has {there} ({known})" if known else f"will have about {there}"
-        again = ", set another `ingest.split_seed`, and run `dvc repro catalog`" if known else ""
+        need = f"`{key}` needs {least} image{'s' * (least > 1)} of the split {split}{' with a caption' * captioned}"
+        count = f"has {available} ({place})" if place else f"will have about {available}"
+        again = ", set another `ingest.split_seed`, and run `dvc repro catalog`" if place else ""
         remedy = f"add images, or raise `ingest.splits.{split}`{again}"
-        refuse(f"{what}, which {count}: {remedy}.")
+        refuse(f"{need}, which {count}: {remedy}.")
 
 
 _ALWAYS = (

@@ -51,7 +51,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.stage import given, threads
 from darkroom.params.yaml_text import parse_plain
 
-_POLL = 0.5  # seconds between two looks at what another process works on
+_POLL = 0.5  # seconds between two checks for another process
 _RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environment of all its processes
 _ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
 _BODY = "PYTHONPATH=src python -m darkroom "  # what the command of a stage begins with
@@ -78,7 +78,7 @@ def edit_rwlock(lock_dir: str, fs: Any = None, hardlink: bool = False) -> Iterat
 
 
 def drop(lock: dict[str, Any], kind: str, is_gone: Callable[[Any], bool], paths: Iterable[str] | None = None) -> None:
-    """Remove entries of a kind, `read` or `write`, from what `rwlock` holds; `paths`: of these, None: of all."""
+    """Remove entries of a kind, `read` or `write`, from the content of `rwlock`, for some `paths`; None: for all."""
     for path in list(lock[kind] if paths is None else paths):
         entries = lock[kind].pop(path, [])
         remaining = [entry for entry in (entries if kind == "read" else [entries]) if entry and not is_gone(entry)]
@@ -121,14 +121,14 @@ def _patient(reproduce: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _noted(run_stage: Callable[..., None]) -> Callable[..., None]:
-    """Let a stage note the hashes of its parameters and inputs as its command found them."""
+    """Let a stage store the hashes of its parameters and inputs from before its command ran."""
 
     @wraps(run_stage)
     def run(stage: Stage, dry: bool = False, force: bool = False, **options: Any) -> None:
         if force and not dry:
             stage.save_deps()  # else DVC has done so
         run_stage(stage, dry, force, **options)
-        stage.given = {str(dep): dep.hash_info for dep in stage.deps}
+        stage.noted_hashes = {str(dep): dep.hash_info for dep in stage.deps}
 
     return run
 
@@ -141,8 +141,8 @@ def _unchanged(save_outs: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(save_outs)
     def save(stage: Stage, *args: Any, **options: Any) -> None:
-        given = getattr(stage, "given", {})
-        changed = [str(dep) for dep in stage.deps if given.get(str(dep), dep.hash_info) != dep.hash_info]
+        noted = getattr(stage, "noted_hashes", {})
+        changed = [str(dep) for dep in stage.deps if noted.get(str(dep), dep.hash_info) != dep.hash_info]
         if changed:
             raise DvcException(
                 f"{', '.join(changed)} changed while {stage.addressing} ran, so its result is not recorded. Run the "
@@ -154,7 +154,7 @@ def _unchanged(save_outs: Callable[..., None]) -> Callable[..., None]:
 
 
 def _without_empty(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Remove the folder of a stage in the run cache where it is empty: DVC would look for the newest of no files."""
+    """Remove an empty folder of a stage in the run cache: DVC would look for the newest of no files."""
 
     @wraps(load)
     def look(runs: run_cache.StageCache, stage: Stage) -> Any:
@@ -267,16 +267,16 @@ def take_turn(command: str) -> None:
     file.write(f"{command} (PID {os.getpid()})")
     file.flush()
     before: list[int] = []
-    while others := _others():
-        if others != before:
+    while pids := _other_pids():
+        if pids != before:
             advice = f"remove {TURN.parent}/rwlock if none of them is DVC"
-            print(f"{command} waits for PID {', '.join(map(str, others))} ({advice}).", file=sys.stderr, flush=True)
-        before = others
+            print(f"{command} waits for PID {', '.join(map(str, pids))} ({advice}).", file=sys.stderr, flush=True)
+        before = pids
         time.sleep(_POLL)
 
 
-def _others() -> list[int]:
-    """Return the other processes that run and that `rwlock` lists."""
+def _other_pids() -> list[int]:
+    """Return the other running processes that `rwlock` lists."""
     with edit_rwlock(str(TURN.parent)) as lock:
         return sorted(pid for pid in holders(lock) - {os.getpid()} if alive(pid))
 

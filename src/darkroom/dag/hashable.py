@@ -10,7 +10,7 @@ from typing import NamedTuple
 from darkroom.errors import DarkroomError
 
 IGNORE = ".dvcignore"  # at the root of the repository: DVC refuses one in a folder that it hashes
-_MOST = 200  # files that a message lists
+_MOST = 200  # maximum number of files in a message
 _BROKEN = {errno.ENOENT: "a link to nothing", errno.ELOOP: "a link that leads to itself"}
 _KINDS = {stat.S_IFIFO: "a pipe (FIFO)", stat.S_IFSOCK: "a socket"}
 
@@ -19,7 +19,7 @@ class Fault(NamedTuple):
     """A file or folder that DVC cannot hash: its path below the folder scanned (PEP 383), and why."""
 
     path: str
-    what: str
+    reason: str
 
 
 def scan(path: Path) -> tuple[list[Fault], list[str]]:
@@ -33,8 +33,8 @@ def scan(path: Path) -> tuple[list[Fault], list[str]]:
     """
     root = os.fsencode(path)
     if not os.path.isdir(root):  # noqa: PTH112, a Path takes no bytes
-        what = _refused(root) if os.path.lexists(root) else None
-        return [Fault("", what)] if what else [], []
+        reason = _refused(root) if os.path.lexists(root) else None
+        return [Fault("", reason)] if reason else [], []
     faults: list[Fault] = []
     linked: list[str] = []
     for folder, folders, files in os.walk(root):
@@ -43,17 +43,17 @@ def scan(path: Path) -> tuple[list[Fault], list[str]]:
         for name, is_folder in entries:
             place = os.path.join(folder, name)  # noqa: PTH118
             below = place.removeprefix(root).lstrip(b"/").decode("utf-8", "surrogateescape")
-            what = None
+            reason = None
             if _foreign(name):
-                what = "its name is not UTF-8"
+                reason = "its name is not UTF-8"
             elif is_folder and os.path.islink(place):  # noqa: PTH114
                 target = os.path.realpath(place) + b"/"
                 linked += [] if target.startswith(os.path.realpath(root) + b"/") else [below]
             elif not is_folder:
-                what = (
+                reason = (
                     _refused(place) if name != IGNORE.encode() else "DVC reads no patterns in a folder that it hashes"
                 )
-            faults += [Fault(below, what)] if what else []
+            faults += [Fault(below, reason)] if reason else []
     return sorted(faults), sorted(linked)
 
 
@@ -82,10 +82,10 @@ def require_hashable(sources: Mapping[Path, str]) -> str:
     `sources` maps each folder or file to the key or stage that names it, for the message.
 
     Returns:
-        A hint with one line per folder in which DVC will not see all changes; "": there is none.
+        A hint with one line per folder in which DVC will not see all changes, or "".
 
     Raises:
-        DarkroomError: lists all that DVC cannot hash and that .dvcignore does not leave out, and says what to do.
+        DarkroomError: lists all files that DVC cannot hash and that .dvcignore does not exclude.
     """
     scans = {path: scan(path) for path in sources}
     hashed = {path: _remaining(path, faults) for path, (faults, _) in scans.items()}
@@ -100,7 +100,7 @@ def require_hashable(sources: Mapping[Path, str]) -> str:
 
 
 def _remaining(root: Path, faults: Sequence[Fault]) -> list[Fault]:
-    """Return the faults that DVC meets: those that .dvcignore leaves out are none."""
+    """Return the faults without those in files that .dvcignore excludes."""
     if not faults:
         return []
     from darkroom.dag.dvc import ignored
@@ -113,10 +113,10 @@ def _remaining(root: Path, faults: Sequence[Fault]) -> list[Fault]:
 def inside(root: Path) -> str | None:
     """Return a path relative to the root of the repository, the working folder, as in .dvcignore; None: outside.
 
-    A link in the repository counts as inside, wherever it leads to.
+    A link in the repository counts as inside, wherever it points.
     """
-    found = os.path.relpath(os.path.abspath(root))  # noqa: PTH100, a link stays one
-    return None if found.split("/")[0] == ".." else found
+    relative = os.path.relpath(os.path.abspath(root))  # noqa: PTH100, links are not resolved
+    return None if relative.split("/")[0] == ".." else relative
 
 
 def printable(text: str) -> str:
@@ -127,7 +127,7 @@ def printable(text: str) -> str:
 
 def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
     lines = [f"{name}, {root}: DVC cannot hash {len(faults):,} of its files or folders and would hang or fail:"]
-    lines += [f"  {printable(fault.path) or '.'}: {fault.what}" for fault in faults[:_MOST]]
+    lines += [f"  {printable(fault.path) or '.'}: {fault.reason}" for fault in faults[:_MOST]]
     lines += [f"  and {len(faults) - _MOST:,} more"] if len(faults) > _MOST else []
     advice = "Remove or rename them, make them readable, or exclude them in .dvcignore, next to dvc.yaml"
     if inside(root) is None and root.is_dir():

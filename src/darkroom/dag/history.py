@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 RUNS = Path("logs/runs.jsonl")
-_QUIET = 1.2  # times its own work that a body may have taken, or others used the machine, too
+_QUIET = 1.2  # maximum duration of a body over its CPU time, above which others used the machine, too
 
 
 def events(path: Path = RUNS) -> list[dict[str, Any]]:
     """Return the events of a history in order; empty if it is missing."""
     if not path.is_file():
         return []
-    found = []
+    records = []
     for text in path.read_text().splitlines():
         try:
-            found.append(json.loads(text))
+            records.append(json.loads(text))
         except ValueError:
-            continue  # a line that was cut off by a kill
-    return found
+            continue  # a line that a kill cut off
+    return records
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
 
     `machine` and `keys` are the runner's current names of this machine and of the parameters of each stage.
     """
-    found: dict[str, Run] = {}
-    begun: dict[str, int] = {}  # starts without an end: after a kill the next body may do the rest alone
+    runs: dict[str, Run] = {}
+    begun: dict[str, int] = {}  # starts without an end: after a kill the next body may only do the remaining work
     for line in events(path):
         stage, event = str(line.get("stage")), line.get("event")
         if event == "start":
             begun[stage] = begun.get(stage, 0) + 1
         elif event == "end" and "seconds" in line:
-            same = line.get("machine") == machine and line.get("params") == keys.get(stage, "")
+            comparable = line.get("machine") == machine and line.get("params") == keys.get(stage, "")
             quiet = line["seconds"] <= _QUIET * line.get("cpu", 0.0) + 1.0  # a second for the disk
-            whole = begun.pop(stage, 0) == 1
-            found[stage] = Run(line["seconds"], whole and same and quiet)
-    return found
+            complete = begun.pop(stage, 0) == 1
+            runs[stage] = Run(line["seconds"], complete and comparable and quiet)
+    return runs

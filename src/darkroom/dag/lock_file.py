@@ -1,11 +1,11 @@
 """Check and restore dvc.lock, and find outputs that DVC has lost, without importing DVC if nothing is wrong.
 
-A plain `dvc` rewrites dvc.lock in place, so a signal may truncate it; or a merge leaves its markers there, or it is
-deleted. The Snakefile and `darkroom check` then restore the one in git's index. What has ended since costs no work:
-before DVC writes dvc.lock, the stage is in its run cache and the outputs are in its cache.
+A plain `dvc` rewrites dvc.lock in place, so a signal may truncate it; a merge may leave its markers in it, or it
+is deleted. The Snakefile and `darkroom check` then restore the one in git's index. No work is lost: before DVC writes
+dvc.lock, the stage is in its run cache and the outputs are in its cache.
 
-Outputs are lost that DVC could not move into its cache, as where the disk was full: DVC 3 logs that in one line and
-exits with code 0. Its next run removes such an output and makes it again; `dvc commit STAGE` keeps it instead.
+Outputs that DVC could not move into its cache, for example because the disk was full, are lost: DVC 3 logs that in one
+line and exits with code 0. Its next run removes such an output and makes it again; `dvc commit STAGE` keeps it.
 """
 
 import configparser
@@ -65,7 +65,7 @@ def mend() -> str:
 
 
 def _restore() -> str:
-    """Write the dvc.lock of git's index where it is truncated or missing, and return a message on it."""
+    """Restore dvc.lock from git's index if it is truncated or missing, and return a message."""
     reason = damage()
     if reason is None:
         return ""
@@ -82,8 +82,8 @@ def _restore() -> str:
 def _staged() -> str:
     """Return the text of dvc.lock in git's index; "": it is missing or incomplete."""
     with suppress(OSError, UnicodeDecodeError, DarkroomError):
-        done = subprocess.run(["git", "show", f":./{LOCK}"], capture_output=True)
-        text = done.stdout.decode() if done.returncode == 0 else ""
+        result = subprocess.run(["git", "show", f":./{LOCK}"], capture_output=True)
+        text = result.stdout.decode() if result.returncode == 0 else ""
         entries(text)
         return text
     return ""
@@ -114,32 +114,32 @@ def lost(outs: Mapping[str, str]) -> list[str]:
 def lost_of(names: Sequence[str] | None = None, deps: Sequence[str] | None = None) -> dict[str, list[str]]:
     """Return the outputs that exist as recorded in dvc.lock but are in no cache, by stage.
 
-    Stages that were removed from dvc.yaml, or that are out of date for another reason, are ignored. Only of the stages
-    `names`, and of outputs that overlap with the paths `deps`; None: all.
+    Stages that were removed from dvc.yaml, or that are out of date for another reason, are ignored. `names` selects
+    stages, and `deps` the outputs that overlap with these paths; None: all.
     """
-    plain, found = uncached(read_yaml(DVC)), {}
+    plain, missing_outs = uncached(read_yaml(DVC)), {}
     for name, entry in recorded().items():
         outs = {out["path"]: out["md5"] for out in entry.get("outs", []) if isinstance(out.get("md5"), str)}
-        asked = {
+        cached = {
             path: md5
             for path, md5 in outs.items()
             if path not in plain and (deps is None or any(related(path, dep) for dep in deps)) and Path(path).exists()
         }
-        if (names is None or name in names) and (missing := lost(asked)):
-            found[name] = missing
-    if not found:
+        if (names is None or name in names) and (missing := lost(cached)):
+            missing_outs[name] = missing
+    if not missing_outs:
         return {}
     from darkroom.dag.repo import as_recorded
 
-    return {name: found[name] for name in as_recorded(found)}
+    return {name: missing_outs[name] for name in as_recorded(missing_outs)}
 
 
-def message(found: Mapping[str, Sequence[str]]) -> str:
+def message(missing_outs: Mapping[str, Sequence[str]]) -> str:
     """Return a message about outputs that are in no cache, by stage: what is wrong and what to do."""
-    paths = ", ".join(path for outs in found.values() for path in outs)
+    paths = ", ".join(path for outs in missing_outs.values() for path in outs)
     return (
         f"DVC could not move {paths} into its cache, as when a disk is full, and only its log says so. Free some "
-        f"space, then run `dvc commit {' '.join(found)}` and the same command. Without it, DVC makes them again."
+        f"space, then run `dvc commit {' '.join(missing_outs)}` and the same command. Without it, DVC makes them again."
     )
 
 

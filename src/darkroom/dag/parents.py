@@ -41,7 +41,7 @@ from typing import Any
 
 from darkroom.environment import set_threads
 
-NAME = "DARKROOM_PARENTS"  # in the environment of a run: what the addresses of its parents begin with; empty: none
+NAME = "DARKROOM_PARENTS"  # in the environment of a run: the prefix of the addresses of its parents; empty: none
 LIGHT = "light"
 _MODULE = "darkroom.dag.parents"
 _SERVED = b"+"
@@ -99,8 +99,8 @@ def ask(kind: str, words: Sequence[str], environment: Mapping[str, str]) -> int 
         except OSError:
             return None
         with contextlib.suppress(OSError):
-            if len(answer := connection.recv(4)) == 4:
-                return int(struct.unpack("!i", answer)[0])
+            if len(status := connection.recv(4)) == 4:
+                return int(struct.unpack("!i", status)[0])
         return -signal.SIGKILL  # the parent is gone, and so is the child
 
 
@@ -123,7 +123,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 def _load(kind: str) -> None:
     """Import what stages need, and exclude it from garbage collection, which would copy its pages in each child."""
     set_threads(1 if kind == LIGHT else int(kind))
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a library that asks torch for GPUs opens none
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # then a library that looks for GPUs opens none
     for name in _LIBRARIES.get(kind, _LIBRARIES[""]):
         with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
             importlib.import_module(name)

@@ -18,7 +18,7 @@ from darkroom.params.stage import DVC, OUTPUTS, address, items, lookup, read_yam
 from darkroom.params.yaml_text import conflict, parse_yaml
 
 LOCK = Path("dvc.lock")
-BUSY = Path(".dvc/tmp/rwlock")  # which process works on which files
+BUSY = Path(".dvc/tmp/rwlock")  # the files in use, by process
 TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
 
 
@@ -41,7 +41,7 @@ def entries(text: str) -> dict[str, Any]:
         )
     if not text:
         raise CutShortError("it is empty")
-    if not text.endswith("\n"):  # also where the rest is valid YAML with fewer stages
+    if not text.endswith("\n"):  # even if the text is valid YAML, with fewer stages
         raise CutShortError(f"it ends in the middle of line {text.count(chr(10)) + 1}")
     try:
         value = parse_yaml(text, LOCK)
@@ -109,7 +109,7 @@ def busy() -> set[str]:
 
 def engine_runs() -> bool:
     """Return whether an engine runs stages in this checkout."""
-    with suppress(OSError), TURN.open() as file:  # there is none where no engine ever ran
+    with suppress(OSError), TURN.open() as file:  # missing if no engine ever ran
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -118,14 +118,14 @@ def engine_runs() -> bool:
 
 
 class Outdated(NamedTuple):
-    """The stage that replaces an output, and whether the output is of other data (`parts`, sources, `ingest`)."""
+    """The stage that replaces an output, and whether it belongs to other data (`parts`, sources, `ingest`)."""
 
     stage: str
     data: bool
 
     def __str__(self) -> str:
-        what = "other data" if self.data else "other parameters (stale)"
-        return f"belongs to {what} than in {PARAMS}; {self.stage} replaces it when it ends"
+        inputs = "other data" if self.data else "other parameters (stale)"
+        return f"belongs to {inputs} than in {PARAMS}; {self.stage} replaces it when it ends"
 
 
 def outdated() -> dict[str, Outdated]:
@@ -138,32 +138,32 @@ def outdated() -> dict[str, Outdated]:
         return {}
     params, dvc = read_yaml(PARAMS), read_yaml(DVC)
     names = [address(stage, item) for stage in dvc["stages"] if stage != CODE for item in items(params, dvc, stage)]
-    made = {out["path"]: (name, out) for name in names for out in lock.get(name, {}).get("outs", [])}
+    writers = {out["path"]: (name, out) for name in names for out in lock.get(name, {}).get("outs", [])}
 
     @cache
     def is_now(name: str) -> tuple[bool, bool]:
-        """Return whether the outputs of a stage are of the data of now, and also of its parameters and inputs."""
+        """Return whether the outputs of a stage belong to the current data, and also to its parameters and inputs."""
         before: Mapping[str, Any] = lock[name].get("params", {}).get(str(PARAMS), {})
         differing = [key for key, value in before.items() if _value(params, key) != value]
-        data, rest = dict[str, bool](), [not differing]
+        data, current = dict[str, bool](), [not differing]
         for dep in lock[name].get("deps", []):
-            if makers := [made[path] for path in made if Path(path).is_relative_to(dep["path"])]:
-                same, states = _is_made_of(dep, [out for _, out in makers]), [is_now(maker) for maker, _ in makers]
-                exact = name == "catalog" or dep["path"] in made  # by hash
-                data[dep["path"]] = exact and same and all(state[0] for state in states)
-                rest.append(same and all(state[1] for state in states))
-        # The catalog names the data of the stages that read it; an input that nothing was trained for names none.
+            if makers := [writers[path] for path in writers if Path(path).is_relative_to(dep["path"])]:
+                is_same, states = _is_made_of(dep, [out for _, out in makers]), [is_now(maker) for maker, _ in makers]
+                exact = name == "catalog" or dep["path"] in writers  # by hash
+                data[dep["path"]] = exact and is_same and all(state[0] for state in states)
+                current.append(is_same and all(state[1] for state in states))
+        # The catalog identifies the data of the stages that read it; an untrained input has none.
         of_data = {"ingest": not differing, "catalog": "parts" not in differing and all(data.values())}
-        return of_data.get(name.partition("@")[0], data.get("data/catalog", all(data.values()))), all(rest)
+        return of_data.get(name.partition("@")[0], data.get("data/catalog", all(data.values()))), all(current)
 
-    states = {path: (name, *is_now(name)) for path, (name, _) in made.items()}
-    return {path: Outdated(name, not data) for path, (name, data, rest) in states.items() if not rest}
+    states = {path: (name, *is_now(name)) for path, (name, _) in writers.items()}
+    return {path: Outdated(name, not data) for path, (name, data, current) in states.items() if not current}
 
 
 def _value(params: Mapping[str, Any], key: str) -> Any:
     with suppress(DarkroomError):
         return lookup(params, key)
-    return None  # as DVC records a key that does not stand there
+    return None  # as DVC records a missing key
 
 
 def _is_made_of(dep: Mapping[str, Any], outs: Sequence[Mapping[str, Any]]) -> bool:

@@ -30,7 +30,7 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml, related
 
 if TYPE_CHECKING:
-    from networkx import DiGraph  # which takes a tenth of a second, where only a status is read
+    from networkx import DiGraph  # importing takes a tenth of a second, more than a status needs
 
 RUNNING = "running"  # in place of DVC's status
 
@@ -47,12 +47,12 @@ class Status:
     """The stages as resolved by DVC, and those that are out of date.
 
     stages: those that have a command, by name: STAGE, or STAGE@ITEM.
-    graph: of their names; an edge points from a stage to one that it needs. Raw data under `dvc add` is no stage here:
-        what is stale there shows in the stages that read it.
-    changed: DVC's status of what is out of date by itself, by name; [RUNNING] of the stages that run.
-    lost: the outputs that are here as recorded, but in no cache, by stage, as where a disk was full; only of stages
-        that are not stale for another reason, too.
-    code: the fingerprints of the source by their paths, where those in build/code are of other code.
+    graph: of their names; an edge points from a stage to one that it needs. Raw data under `dvc add` is not a stage:
+        the stages that read it become stale.
+    changed: DVC's status of the stages that are out of date by themselves, by name; [RUNNING] for those that run.
+    lost: the outputs that exist as recorded, but in no cache, by stage, as when a disk was full; without stages that
+        are stale for another reason, too.
+    code: the fingerprints of the source by their paths, if those in build/code belong to other code.
     """
 
     stages: Mapping[str, Stage]
@@ -63,7 +63,7 @@ class Status:
 
     @cached_property
     def waiting(self) -> set[str]:
-        """The stages below one that is out of date: they read what will change."""
+        """The stages below one that is out of date, whose inputs will change."""
         from networkx import ancestors
 
         return {later for name in self.stages.keys() & self.changed.keys() for later in ancestors(self.graph, name)}
@@ -85,12 +85,12 @@ class Status:
 
 
 @contextmanager
-def _reporting(what: str) -> Iterator[None]:
-    """Convert DVC's errors to a DarkroomError that says what DVC cannot do."""
+def _reporting(action: str) -> Iterator[None]:
+    """Convert DVC's errors to a DarkroomError that names the failed action."""
     try:
         yield
     except DvcException as error:
-        raise DarkroomError(f"DVC cannot {what}: {error}") from error
+        raise DarkroomError(f"DVC cannot {action}: {error}") from error
 
 
 def _open() -> Repo:
@@ -121,13 +121,13 @@ def _status(repo: Repo, changed: Mapping[str, Any], code: Mapping[str, Fingerpri
 
 def _read_by_stages(graph: "DiGraph") -> dict[Path, str]:
     """Return the local files and folders that stages read and none writes, with the first stage that reads each."""
-    made = [out.fs_path for stage in graph for out in stage.outs]
-    found: dict[Path, str] = {}
+    outs = [out.fs_path for stage in graph for out in stage.outs]
+    readers: dict[Path, str] = {}
     for stage in graph:
         for dep in stage.deps:
-            if dep.protocol == "local" and not any(related(dep.fs_path, out) for out in made):
-                found.setdefault(Path(dep.fs_path), stage.addressing)
-    return found
+            if dep.protocol == "local" and not any(related(dep.fs_path, out) for out in outs):
+                readers.setdefault(Path(dep.fs_path), stage.addressing)
+    return readers
 
 
 def observe() -> Status:
@@ -155,8 +155,8 @@ def observe() -> Status:
             hashed = fingerprints(names, read_yaml(PARAMS), Path("src"))  # of this clone, not of the running code
             code = {f"{OUT}/{name}.json": each for name, each in hashed.items()}
             del stages[CODE]
-        found = {name: _changes(stage, written, code) for name, stage in stages.items()}
-        return _status(repo, {name: entries for name, entries in found.items() if entries}, code)
+        status = {name: _changes(stage, written, code) for name, stage in stages.items()}
+        return _status(repo, {name: entries for name, entries in status.items() if entries}, code)
 
 
 def _changes(stage: dvc.stage.Stage, written: Collection[str], code: Mapping[str, Fingerprint]) -> list[Any]:
@@ -176,10 +176,10 @@ def _changes(stage: dvc.stage.Stage, written: Collection[str], code: Mapping[str
                     yield str(entry), "modified"
 
     deps, outs = dict(() if stage.frozen else changed(stage.deps)), dict(changed(stage.outs))
-    found = [{kind: each} for kind, each in (("changed deps", deps), ("changed outs", outs)) if each]
-    stage._status_always_changed(found)
-    stage._status_stage(found)
-    return found
+    status = [{kind: each} for kind, each in (("changed deps", deps), ("changed outs", outs)) if each]
+    stage._status_always_changed(status)
+    stage._status_stage(status)
+    return status
 
 
 def read_status(ask: bool = True) -> Status:
@@ -191,17 +191,17 @@ def read_status(ask: bool = True) -> Status:
         DarkroomError: a folder that a stage reads holds files that DVC cannot hash (the message lists them), DVC cannot
             read the repository, or the source is not valid Python.
     """
-    # Held for all questions, since a plain `dvc` writes dvc.lock in place under this lock.
+    # Held throughout, since a plain `dvc` writes dvc.lock in place under this lock.
     with _reporting("determine what is out of date"), _open() as repo, lock_repo(repo):
         if not ask:
             return _status(repo, {})
         require_hashable(_read_by_stages(repo.index.graph))
-        found: Mapping[str, Any] = repo.status()
-        if CODE in found:
+        status: Mapping[str, Any] = repo.status()
+        if CODE in status:
             repo.reproduce([CODE], single_item=True)
-            repo._reset()  # as DVC does whenever it takes its lock, which is held here already
-            found = repo.status()
-        return _status(repo, found)
+            repo._reset()  # as DVC does when it takes its lock, which is already held here
+            status = repo.status()
+        return _status(repo, status)
 
 
 def _as_recorded(stage: dvc.stage.Stage) -> bool:

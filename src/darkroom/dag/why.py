@@ -43,37 +43,37 @@ def why(
         stale = each in status.stale
         lines.append(f"{each} is {'stale' if stale else 'up to date'}{':' if stale else '.'}")
         lines += [f"  {line}" for line in _reasons(status, each)]
-        for other in sorted(above, key=list(status.stages).index):
-            lines.append(f"  it waits for {other}, which {status.runs(other) or 'is stale:'}")
-            lines += [f"    {line}" for line in _reasons(status, other)]
+        for parent in sorted(above, key=list(status.stages).index):
+            lines.append(f"  it waits for {parent}, which {status.runs(parent) or 'is stale:'}")
+            lines += [f"    {line}" for line in _reasons(status, parent)]
     return "\n".join(lines)
 
 
 def _reasons(status: Status, name: str) -> Iterator[str]:
-    """Yield what changed for a stage, of what DVC says of it."""
+    """Yield the changes of a stage from its status in DVC."""
     entries = status.changed.get(name, [])
     entry = recorded().get(name)
     if entry is None:
         if entries and entries != [RUNNING]:
             yield "it has not run yet: dvc.lock has no record of it"
         return
-    for said in entries:
-        if said == "changed command":
+    for change in entries:
+        if change == "changed command":
             yield "its command has changed"
-        elif isinstance(said, Mapping):
-            for path, state in said.get("changed deps", {}).items():
+        elif isinstance(change, Mapping):
+            for path, state in change.get("changed deps", {}).items():
                 if path == str(PARAMS):
                     yield from _parameters(name, entry)
                 elif path.startswith(f"{OUT}/"):
                     yield from _code(path, entry, status.code.get(path))
                 else:
                     yield f"{path} {_DEPS.get(state, state)}"
-            for path, state in said.get("changed outs", {}).items():
+            for path, state in change.get("changed outs", {}).items():
                 yield f"its output {path} {_OUTS.get(state, state)}"
 
 
 def _parameters(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the parameters that differ, with the value and the one before."""
+    """Yield the parameters that differ, with their current and earlier values."""
     old: Mapping[str, Any] = entry.get("params", {}).get(str(PARAMS), {})
     stage, _, item = name.partition("@")
     values, dvc = read_yaml(PARAMS), read_yaml(DVC)
@@ -87,7 +87,7 @@ def _parameters(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _code(path: str, entry: Mapping[str, Any], new: Fingerprint | None) -> Iterator[str]:
-    """Yield the modules and functions that differ, with `new` in place of what the file holds."""
+    """Yield the modules and functions that differ, with `new` in place of the content of the file."""
     md5 = next((dep.get("md5") for dep in entry.get("deps", []) if dep["path"] == path), None)
     if md5 is None:
         yield f"it now runs the code of {path}"

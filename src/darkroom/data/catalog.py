@@ -65,11 +65,11 @@ class Catalog:
 
 
 def _require_parts(folder: Path, parts: Mapping[str, str], sources: Mapping[str, str]) -> None:
-    for part, found in sources.items():
-        if parts.get(part) != found:
-            what = "was rewritten since" if part in parts else "is not in it"
+    for part, sha256 in sources.items():
+        if parts.get(part) != sha256:
+            problem = "was rewritten since" if part in parts else "is not in it"
             raise ArtifactError(
-                f"{folder} does not match the part `{part}`, which {what}: run `dvc repro` to update both."
+                f"{folder} does not match the part `{part}`, which {problem}: run `dvc repro` to update both."
             )
 
 
@@ -155,9 +155,9 @@ def class_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
     `counts` has for each split the number of images of each class, as in the catalog.
     """
-    found = dict.fromkeys(name for of in counts.values() for name, images in of.items() if images)
-    if not (names := [name for name in found if not counts["train"].get(name)]):
+    present = dict.fromkeys(name for of in counts.values() for name, images in of.items() if images)
+    if not (names := [name for name in present if not counts["train"].get(name)]):
         return []
-    which = ", ".join(map(repr, names[:_SHOWN]))
+    shown = ", ".join(map(repr, names[:_SHOWN]))
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return [f"classes without a training image, so that nothing learns them: {which}{more}: add images of them"]
+    return [f"classes without a training image, so that nothing learns them: {shown}{more}: add images of them"]

@@ -42,12 +42,12 @@ def find_duplicates(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> d
         first occurrence is in another part, or in another split (a test image that was trained on); first: up to 10
         groups as lists of "part/split/key".
     """
-    found = _repeated(manifests, root, "sha256")
+    groups = _repeated(manifests, root, "sha256")
     return {
-        "images": sum(len(group) - 1 for group in found),
-        "across_parts": sum(copy.part != group[0].part for group in found for copy in group[1:]),
-        "across_splits": sum(copy.split != group[0].split for group in found for copy in group[1:]),
-        "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]],
+        "images": sum(len(group) - 1 for group in groups),
+        "across_parts": sum(copy.part != group[0].part for group in groups for copy in group[1:]),
+        "across_splits": sum(copy.split != group[0].split for group in groups for copy in group[1:]),
+        "first": [["/".join(copy) for copy in group] for group in groups[:_NAMED]],
     }
 
 
@@ -57,8 +57,8 @@ def find_shared_keys(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> 
     Returns:
         keys: the number of such keys; first: up to 10 of them, each as a list of "part/split/key".
     """
-    found = _repeated(manifests, root, "key")
-    return {"keys": len(found), "first": [["/".join(copy) for copy in group] for group in found[:_NAMED]]}
+    groups = _repeated(manifests, root, "key")
+    return {"keys": len(groups), "first": [["/".join(copy) for copy in group] for group in groups[:_NAMED]]}
 
 
 def _repeated(manifests: Mapping[str, Mapping[str, Any]], root: Path, column: str) -> list[list[Location]]:
@@ -67,8 +67,8 @@ def _repeated(manifests: Mapping[str, Mapping[str, Any]], root: Path, column: st
     Indexes are read part by part, twice: 64 bits of each row find candidates, which are then compared in full. The
     memory is 8 bytes an image, and the candidates.
     """
-    found = [_prefixes(index, column) for _, _, index in _indexes(manifests, root)]
-    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *found]), return_counts=True)
+    prefixes = [_prefixes(index, column) for _, _, index in _indexes(manifests, root)]
+    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *prefixes]), return_counts=True)
     candidates = values[counts > 1]
     groups: dict[Any, list[Location]] = {}
     for part, split, index in _indexes(manifests, root) if len(candidates) else ():

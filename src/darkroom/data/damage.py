@@ -28,7 +28,7 @@ class Reason(StrEnum):
     ZERO_SIZE = "zero_size"  # width or height 0
     TOO_SMALL = "too_small"  # the shorter side is below `ingest.min_size`
     TRANSPARENT = "transparent"  # no pixel can be seen
-    ONE_PIXEL = "one_pixel"  # 1 x 1 pixels, as of trackers and placeholders
+    ONE_PIXEL = "one_pixel"  # 1 x 1 pixels, such as trackers and placeholders
     ONE_COLOUR = "one_colour"  # all pixels are equal as stored
     UNSUPPORTED = "unsupported"  # pixel values that cannot be converted to 8 bits a channel
     DUPLICATE = "duplicate"  # the same content as an earlier sample of the part
@@ -40,7 +40,7 @@ class Reason(StrEnum):
     LABEL_OUT_OF_RANGE = "label_out_of_range"  # not one of the classes
     MISSING = "missing"  # a table names it, and it does not exist
     DAMAGED_SHARD = "damaged_shard"  # a tar that ends too early or has a damaged header
-    PASSED_OVER = "passed_over"  # an image of a tar that is not asked for: a further one of its sample, or hidden
+    PASSED_OVER = "passed_over"  # an image of a tar that is not requested: an additional one of its sample, or hidden
 
 
 class Action(StrEnum):
@@ -104,7 +104,7 @@ def counted(rows: Iterable[Listed]) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = {action.value: Counter() for action in Action}
     for row in rows:
         counts[row.action][row.reason.value] += 1
-    return {action: dict(sorted(found.items())) for action, found in counts.items()}
+    return {action: dict(sorted(by_reason.items())) for action, by_reason in counts.items()}
 
 
 QUARANTINE = "quarantine.parquet"
@@ -117,7 +117,7 @@ def write_quarantine(folder: Path, rows: Iterable[Listed], left_out: int = 0, ex
     """Write `folder/quarantine.parquet` and return the entry `quarantine` of the manifest.
 
     A sample may occur more than once in the list, and two samples may have equal rows; `left_out` samples are not
-    stored, `excused` ones of these for an excused reason alone.
+    stored, `excused` of them only for excused reasons.
 
     Returns:
         rows: the number of rows; sha256: the hash of the file; for each action the number of samples by reason; and
@@ -140,28 +140,28 @@ def read_quarantine(folder: Path, manifest: Mapping[str, Any]) -> pa.Table:
     return pq.read_table(folder / QUARANTINE, schema=SCHEMA)
 
 
-def require_some(part: str, rows: Iterable[Listed], seen: int, left_out: int, kept: Path) -> None:
-    """Check that a part stores at least one of `seen` samples; else write the list of all to the folder `kept`.
+def require_some(part: str, rows: Iterable[Listed], samples: int, left_out: int, folder: Path) -> None:
+    """Check that a part stores at least one of `samples` samples; else write the list of all to `folder`.
 
     Raises:
         DarkroomError: the source has no samples, or all are left out; the message names the reasons and the list.
     """
-    if not seen:
+    if not samples:
         raise DarkroomError(f"part `{part}`: its source has no samples, so no part was written: check the source.")
-    if left_out < seen:
+    if left_out < samples:
         return
     listed = [row for row in rows if row.action == Action.QUARANTINE]
-    kept.mkdir(parents=True, exist_ok=True)
-    write_quarantine(kept, listed)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_quarantine(folder, listed)
     raise DarkroomError(
-        f"part `{part}`: none of its {seen:,} samples can be used ({_reasons(counted(listed)[Action.QUARANTINE])}). "
-        f"The first is {_said(listed[0].source, listed[0].reason, listed[0].detail)}. All are listed in "
-        f"{kept / QUARANTINE}: see `darkroom data {part} --quarantine`. Repair the source; no part was written."
+        f"part `{part}`: none of its {samples:,} samples can be used ({_reasons(counted(listed)[Action.QUARANTINE])}). "
+        f"The first is {_described(listed[0].source, listed[0].reason, listed[0].detail)}. All are listed in "
+        f"{folder / QUARANTINE}: see `darkroom data {part} --quarantine`. Repair the source; no part was written."
     )
 
 
-def require_few(parts: Iterable[str], most: float, root: Path) -> None:
-    """Check that the quarantined fraction of each part is at most `catalog.max_quarantined`, `most`.
+def require_few(parts: Iterable[str], limit: float, root: Path) -> None:
+    """Check that the quarantined fraction of each part is at most `catalog.max_quarantined`, `limit`.
 
     Reasons that are not damage (`EXCUSED`) do not count in the numerator or denominator.
 
@@ -172,17 +172,17 @@ def require_few(parts: Iterable[str], most: float, root: Path) -> None:
     lines = []
     for part in parts:
         manifest = read_manifest(root / part, KIND)
-        found = manifest["quarantine"]
-        left_out, excused = found.get("left_out", 0), found.get("excused", 0)
+        quarantine = manifest["quarantine"]
+        left_out, excused = quarantine.get("left_out", 0), quarantine.get("excused", 0)
         images = sum(split["images"] for split in manifest["splits"].values())
-        if left_out - excused <= most * (images + left_out - excused):
+        if left_out - excused <= limit * (images + left_out - excused):
             continue
         table = read_quarantine(root / part, manifest)
         first = next(row for row in table.to_pylist() if row["action"] == Action.QUARANTINE)
         lines.append(
             f"part `{part}`: {left_out:,} of {images + left_out:,} samples cannot be used "
-            f"({_reasons(found[Action.QUARANTINE])}), but `catalog.max_quarantined` is {most:g}. The "
-            f"first is {_said(first['source'], first['reason'], first['detail'])}. `darkroom data {part} "
+            f"({_reasons(quarantine[Action.QUARANTINE])}), but `catalog.max_quarantined` is {limit:g}. The "
+            f"first is {_described(first['source'], first['reason'], first['detail'])}. `darkroom data {part} "
             "--quarantine` lists all. Repair the source, or raise the limit: this does not reread the source."
         )
     if lines:
@@ -193,5 +193,5 @@ def _reasons(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
 
 
-def _said(source: str, reason: str, detail: str) -> str:
+def _described(source: str, reason: str, detail: str) -> str:
     return f"{source}: {reason} {detail}".rstrip()

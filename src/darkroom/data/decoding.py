@@ -50,7 +50,7 @@ FORMATS = {
     "PNG": _format(rb"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile, "png", "apng"),
     "WEBP": _format(rb"RIFF....WEBP", WebPImagePlugin.WebPImageFile, "webp"),
     "GIF": _format(rb"GIF8[79]a", GifImagePlugin.GifImageFile, "gif"),
-    # The second header's length is one of those that exist: a text may well begin with BM.
+    # The second header has one of the defined lengths: a text may also begin with BM.
     "BMP": _format(rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0", BmpImagePlugin.BmpImageFile, "bmp", "dib"),
     "TIFF": _format(rb"II[*+]\0|MM\0[*+]", TiffImagePlugin.TiffImageFile, "tif", "tiff"),
     "PPM": _format(rb"P[4-6f][\s#]", PpmImagePlugin.PpmImageFile, "ppm", "pgm", "pbm", "pnm", "pfm"),
@@ -63,7 +63,7 @@ FORMATS = {
 }
 
 
-# Formats of pictures that are recognised, and not read.
+# Image formats that are recognised but not read.
 _OTHERS = {
     "HEIC": re.compile(rb"....ftyp(he[iv][cxmsf]|m[is]f1)", re.DOTALL),
     "JPEG XL": re.compile(rb"\xff\x0a|\0\0\0\x0cJXL \r\n"),
@@ -97,7 +97,7 @@ def _first_scan(data: bytes) -> int:
     at = 2
     while data[at : at + 1] == b"\xff":
         marker = data[at + 1 : at + 2]
-        if marker == b"\xff":  # filling
+        if marker == b"\xff":  # padding
             at += 1
             continue
         if marker == b"\xda":
@@ -125,15 +125,15 @@ def wrong_checksum(data: bytes) -> str | None:
     return None
 
 
-CONVERT = "not read; convert it to PNG or JPEG"  # of a format that others read
+CONVERT = "not read; convert it to PNG or JPEG"  # for formats that other programs read
 _DETAIL = 200  # characters of a decoder's message that are stored
 
 
 def open_image(data: bytes, max_pixels: int) -> Image.Image:
     """Return an image with all pixels loaded; its attribute `format` is a key of FORMATS.
 
-    Of an animation or a file with several pages it is the first image. Bytes after the image are ignored. Threads of
-    one process decode one after another, because Pillow's settings hold for the whole process.
+    For an animation or a file with several pages, this is the first image. Bytes after the image are ignored. The
+    threads of a process decode one after another, because Pillow's settings hold for the whole process.
 
     Images with more than `max_pixels` are refused before memory is allocated. It replaces Pillow's own limit,
     `Image.MAX_IMAGE_PIXELS`, during the call.
@@ -173,9 +173,9 @@ class _File(BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return up to `size` bytes."""
-        found = super().read(size)
-        self.short |= size is not None and len(found) < size
-        return found
+        data = super().read(size)
+        self.short |= size is not None and len(data) < size
+        return data
 
 
 def _opened(name: str, file: _File) -> ImageFile.ImageFile:
@@ -227,9 +227,9 @@ def _strict(max_pixels: int) -> Iterator[None]:
     """Make Pillow refuse more than about `max_pixels`, and truncated files, whatever the settings of the process."""
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kept = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
+        before = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
         Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = (max_pixels + 1) // 2, False  # it allows twice that
         try:
             yield
         finally:
-            Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = kept
+            Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = before

@@ -26,21 +26,21 @@ def repeats(keys: Sequence[str], captions: Sequence[str | None], rows: Sequence[
     Keys occur in several parts. The manifest of samples holds it, and `original_rows` finds the originals by it.
 
     Returns:
-        by the place among `rows`, as text: how many of all images before it have its key and caption.
+        by the place among `rows`, as text: the number of earlier images with its key and caption.
     """
-    seen: dict[tuple[str, str | None], int] = {}
+    counts: dict[tuple[str, str | None], int] = {}
     before = []
     for pair in zip(keys, captions, strict=True):
-        before.append(seen.get(pair, 0))
-        seen[pair] = before[-1] + 1
+        before.append(counts.get(pair, 0))
+        counts[pair] = before[-1] + 1
     return {str(place): before[row] for place, row in enumerate(rows) if before[row]}
 
 
-def original_rows(samples: ImageShards, originals: ImageShards, repeats: Mapping[str, int], where: Path) -> list[int]:
+def original_rows(samples: ImageShards, originals: ImageShards, repeats: Mapping[str, int], folder: Path) -> list[int]:
     """Return the row of the original of each sample.
 
-    Samples are of the embeddings or captions of images of a split, with their keys, in any order; `repeats` says which
-    of several images with one key and caption is meant, `where` is their folder, for messages.
+    Samples are made from embeddings or captions of the images of a split, with their keys, in any order; `repeats`
+    tells images with the same key and caption apart. `folder` is that of the samples, for messages.
 
     Raises:
         ArtifactError: an original is missing, or has another caption; the message names the key.
@@ -48,13 +48,13 @@ def original_rows(samples: ImageShards, originals: ImageShards, repeats: Mapping
     rows: defaultdict[tuple[str, str | None], list[int]] = defaultdict(list)
     for row, (key, caption) in enumerate(zip(originals.keys, originals.captions, strict=True)):
         rows[key, caption].append(row)
-    found = []
+    original_numbers = []
     for place, (key, caption) in enumerate(zip(samples.keys, samples.captions, strict=True)):
         several, number = rows[key, caption], repeats.get(str(place), 0)
         if number >= len(several):
             raise ArtifactError(
-                f"{where}: {key} was made for the caption {caption!r}, but no image of the split has both: run "
+                f"{folder}: {key} was made for the caption {caption!r}, but no image of the split has both: run "
                 "`dvc repro` to make the samples again."
             )
-        found.append(several[number])
-    return found
+        original_numbers.append(several[number])
+    return original_numbers

@@ -35,18 +35,18 @@ def _numbered(folder: Path) -> dict[int, Path]:
     Raises:
         DarkroomError: there are no files, or two files have the same number.
     """
-    found: dict[int, Path] = {}
+    files: dict[int, Path] = {}
     for path in sorted(folder.glob("*.npy")):
         if (match := _NUMBER.search(path.name)) is not None:
-            if (number := int(match[1])) in found:
-                raise DarkroomError(f"{path} and {found[number].name} have the same number: remove one of them.")
-            found[number] = path
-    if not found:
+            if (number := int(match[1])) in files:
+                raise DarkroomError(f"{path} and {files[number].name} have the same number: remove one of them.")
+            files[number] = path
+    if not files:
         raise DarkroomError(
             f"{folder} has no embeddings, files such as img_emb_0.npy: check `parts.PART.embeddings` and "
             "`embed_clip.imported` in params.yaml."
         )
-    return found
+    return files
 
 
 def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> Found:
@@ -99,6 +99,6 @@ class Dalle2:
 
     def _number(self, shard: Shard, key: str) -> int | None:
         """Return the number of the tar: from its name where it is the original tar, else from the start of the key."""
-        text = shard.tar.partition("?")[0] if shard.how is not None else key[: -self._width]
+        text = shard.tar.partition("?")[0] if shard.preparation is not None else key[: -self._width]
         match = _DIGITS.search(text)
         return int(match[1]) if match else None

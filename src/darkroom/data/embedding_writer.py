@@ -78,12 +78,12 @@ def _write_split(
     index, entries = IndexWriter(folder, EMBEDDINGS), []
     for number, shard in enumerate(reader.shards):
         reader.prefetch(reader.shards[number + 1 : number + 2])
-        found, texts = embed(reader, shard), reader.texts(shard)
+        embeddings, texts = embed(reader, shard), reader.texts(shard)
         hashes: dict[str, list[bytes]] = {}
         files: dict[str, str] = {}
         for name, shape in shapes.items():
             path = folder / file_name(name, shard.name)
-            write_array(path, _sound(found[name], (shard.images, *shape), name, shard, texts))
+            write_array(path, _sound(embeddings[name], (shard.images, *shape), name, shard, texts))
             stored = map_embeddings(path).array
             hashes[COLUMNS[name]] = [hashlib.sha256(row.data).digest() for row in stored]
             files[name] = sha256_file(path)

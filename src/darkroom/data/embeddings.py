@@ -25,18 +25,18 @@ from darkroom.data.rows import Rows, StoredRows, StoredShard, mapped
 from darkroom.remote import redacted
 
 EMBEDDING_PARTS = Path("data/embeddings")
-KIND = "embeddings"  # the kind in the manifest beside the splits
+KIND = "embeddings"  # the kind in the manifest next to the splits
 # For each kind of embedding: the start of the file name, and the column of the index with the hashes of the rows.
 PREFIXES = {"image": "img_emb", "text": "text_emb", "encoding": "text_enc"}
 COLUMNS = {"image": "sha256", "text": "sha256_text", "encoding": "sha256_encoding"}
 DTYPE = np.dtype("<f2")
-_HEADER = 4096  # bytes that surely hold the header of an array without fields
+_HEADER = 4096  # maximum bytes of the header of an array without fields
 _PARSER = Lock()  # NumPy parses a header as Python, and CPython 3.11 fails at that in two threads (gh-106905)
 
 
-def file_name(what: str, shard: str) -> str:
+def file_name(name: str, shard: str) -> str:
     """Return the name of a shard's file: `img_emb_00000.npy`."""
-    return f"{PREFIXES[what]}_{shard}.npy"
+    return f"{PREFIXES[name]}_{shard}.npy"
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ def map_embeddings(path: Path) -> EmbeddingFile:
         content = mapped(path)
         header = BytesIO(bytes(content[:_HEADER]))
         version = npy.read_magic(header)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         with _PARSER:
-            shape, fortran, dtype = read(header)
-        start, wanted = header.tell(), int(np.prod(shape)) * dtype.itemsize
-        if fortran or dtype.kind != "f" or not shape or start + wanted != len(content):
+            shape, fortran, dtype = read_header(header)
+        start, size = header.tell(), int(np.prod(shape)) * dtype.itemsize
+        if fortran or dtype.kind != "f" or not shape or start + size != len(content):
             raise ValueError(f"{dtype} {shape} in {'columns' if fortran else 'rows'}, {len(content) - start} bytes")
         return EmbeddingFile(content, start, tuple(shape), dtype)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -157,16 +157,16 @@ class EmbeddingShards(StoredRows):
             IndexError: a row is out of range.
             ArtifactError: a part has no such embeddings, or their bytes have changed; the message names shard and key.
         """
-        wanted, shards, inside = self._located(rows)
-        found = {}
+        numbers, shards, inside = self._located(rows)
+        result = {}
         for name in names:
             if name not in self.names:
                 raise ArtifactError(f"the embeddings of {', '.join(self.sources)} have no {name}: {_HINT[name]}")
-            values = np.empty((len(wanted), *self._rows[name]), dtype=DTYPE)
+            values = np.empty((len(numbers), *self._rows[name]), dtype=DTYPE)
             self._fill(values, [self._views[name][shard] for shard in shards.tolist()], inside)
-            self._check(COLUMNS[name], wanted, np.arange(len(wanted)), values[None], f"{name} embedding", name)
-            found[name] = values
-        return found
+            self._check(COLUMNS[name], numbers, np.arange(len(numbers)), values[None], f"{name} embedding", name)
+            result[name] = values
+        return result
 
 
 def no_embeddings(parts: Sequence[str], root: Path = EMBEDDING_PARTS) -> bool:
@@ -206,9 +206,9 @@ def require_same_images(embeddings: EmbeddingShards, images: ImageShards | Laten
     if not ours.equals(theirs):
         pairs = enumerate(zip_longest(embeddings.keys, images.keys))
         row, (one, other) = next((row, pair) for row, pair in pairs if pair[0] != pair[1])
-        where = embeddings.file_of(row) if one else redacted(images.file_of(row))
+        file = embeddings.file_of(row) if one else redacted(images.file_of(row))
         raise ArtifactError(
-            f"{where}: row {row:,} of the embeddings is {one or 'missing'}, but of the images {other or 'missing'}: "
+            f"{file}: row {row:,} of the embeddings is {one or 'missing'}, but of the images {other or 'missing'}: "
             "open the parts in the same order, or run `dvc repro embed_clip` again."
         )
     for part, source in images.sources.items():

@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 _BACKGROUND = 255
 _SQUARE = 8  # maximum side of a field of the checkerboard, in pixels
 _FIELDS = (255, 204)  # grey levels of the checkerboard
-_SIDE = 96  # pixels of a screen, about, on which a person judges an image
+_SIDE = 96  # preferred side of an image on a screen, in pixels
 
 
 def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale: int = 1) -> Image.Image:
@@ -118,7 +118,7 @@ def captioned_grid(groups: Sequence[NDArray[np.uint8]], captions: Sequence[str],
 
 
 def _drawable(text: str) -> str:
-    """Return a text whose letters have no accents, with plain quotes and dashes: Pillow's own font has ASCII alone."""
+    """Return a text whose letters have no accents, with plain quotes and dashes: Pillow's own font only has ASCII."""
     return "".join(_plain(letter) for letter in unicodedata.normalize("NFC", text).translate(_SIGNS))
 
 

@@ -56,7 +56,7 @@ class ImageSpec:
 def encode(image: Image.Image, format: str, quality: int = 95) -> bytes:
     """Return an image as PNG, lossless WebP, or JPEG of a quality, 1 to 100, with chroma in full resolution.
 
-    The pixels alone are stored, so that equal pixels give equal bytes.
+    Only the pixels are stored, so equal pixels give equal bytes.
     """
     bare = image.copy()
     bare.info = {}

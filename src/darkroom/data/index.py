@@ -47,7 +47,7 @@ class IndexWriter:
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._path, self._schema = folder / NAME, schema
-        # Keys and captions are all different, so a dictionary of them is only work.
+        # Keys and captions are all different, so a dictionary of them only costs time.
         self._writer = pq.ParquetWriter(self._path, schema, compression="zstd", use_dictionary=["label"])
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:

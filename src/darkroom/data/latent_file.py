@@ -1,7 +1,7 @@
 """Write a shard of latents as a safetensors file, and read it through a memory map.
 
 Latents have one of three forms: a distribution (mean and logvar), a point (the mean alone), or codes, whose codebook
-is a file beside the manifest.
+is a file next to the manifest.
 
 The format (github.com/huggingface/safetensors): 8 bytes with the length of the header, little-endian; the header as
 JSON, `{name: {dtype, shape, data_offsets}}`; the bytes of the tensors. It is written and parsed here because the
@@ -22,8 +22,8 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import ArtifactError, check_file
 from darkroom.data.rows import mapped
 
-KIND = "latents"  # the kind in the manifest beside the shards
-CODEBOOK = "codebook.safetensors"  # beside the manifest, where the latents are codes
+KIND = "latents"  # the kind in the manifest next to the shards
+CODEBOOK = "codebook.safetensors"  # next to the manifest, if the latents are codes
 # The tensors of an image, by the form of the latents.
 FORMS = {"distribution": ("mean", "logvar"), "point": ("mean",), "codes": ("codes",)}
 # The NumPy dtype of a stored element, and the names of the format.
@@ -122,8 +122,8 @@ def write_latent_shard(path: Path, tensors: Mapping[str, NDArray[Any]], dtype: s
 
 def _order(names: Collection[str]) -> list[str]:
     """Return the names of tensors in the order of the file: those of images, then those of mirror images."""
-    known = dict.fromkeys(name for form in FORMS.values() for name in form)
-    return [name for name in (*known, *mirrored(tuple(known))) if name in names]
+    names_in_order = dict.fromkeys(name for form in FORMS.values() for name in form)
+    return [name for name in (*names_in_order, *mirrored(tuple(names_in_order))) if name in names]
 
 
 def _form(names: Collection[str]) -> tuple[str, bool]:
@@ -145,8 +145,8 @@ def map_latent_shard(path: Path) -> LatentFile:
     try:
         content = mapped(path)
         start = 8 + int.from_bytes(content[:8], "little")
-        found = json.loads(bytes(content[8:start]))
-        header = {name: found[name] for name in _order(found)}
+        parsed = json.loads(bytes(content[8:start]))
+        header = {name: parsed[name] for name in _order(parsed)}
         form, mirror = _form(header)
         (shape,) = {tuple(metadata["shape"]) for metadata in header.values()}
         (code,) = {metadata["dtype"] for metadata in header.values()}

@@ -154,10 +154,10 @@ def _encode_shard(
     pieces: dict[str, list[Array]] = {}
     for start in range(shard.first, stop, _GROUP):
         images = reader.__getitems__(range(start, min(start + _GROUP, stop)))
-        found = dict(zip(names, encode(images), strict=True))
+        encoded = dict(zip(names, encode(images), strict=True))
         if mirror:
-            found |= dict(zip(mirrored(names), encode(np.ascontiguousarray(images[..., ::-1])), strict=True))
-        for name, values in found.items():
+            encoded |= dict(zip(mirrored(names), encode(np.ascontiguousarray(images[..., ::-1])), strict=True))
+        for name, values in encoded.items():
             pieces.setdefault(name, []).append(values)
     return {name: np.concatenate(values) for name, values in pieces.items()}
 

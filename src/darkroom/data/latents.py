@@ -78,10 +78,10 @@ class LatentShards(StoredRows):
     def _opened(self, shard: StoredShard) -> dict[str, memoryview]:
         path = self._path(shard, "")
         file = map_latent_shard(path)
-        found = file.form, file.shape, file.dtype_name, file.mirror
-        if found != (expected := (self.form, (shard.images, *self._row), self._dtype, shard.mirror)):
+        actual = file.form, file.shape, file.dtype_name, file.mirror
+        if actual != (expected := (self.form, (shard.images, *self._row), self._dtype, shard.mirror)):
             raise ArtifactError(
-                f"{path} has latents of form, shape, dtype and mirroring {found}, but the manifest says "
+                f"{path} has latents of form, shape, dtype and mirroring {actual}, but the manifest says "
                 f"{expected}: run encode_latents again."
             )
         return {name: file.content[start:] for name, start in file.starts.items()}
@@ -112,15 +112,15 @@ class LatentShards(StoredRows):
         variance = square - mean**2
         return LatentStatistics(mean.tolist(), np.sqrt(np.where(variance > _CONSTANT * square, variance, 0.0)).tolist())
 
-    def principal_deviation(self, most: int = 4096) -> float:
+    def principal_deviation(self, max_rows: int = 4096) -> float:
         """Return the standard deviation of these latents along the direction of the channels in which they vary most.
 
         Of latents with variance 1 in each channel: the square root of the largest eigenvalue of the channels'
-        correlation matrix: 1 for uncorrelated channels, √C for C equal channels. It is computed from at most `most`
+        correlation matrix: 1 for uncorrelated channels, √C for C equal channels. It is computed from at most `max_rows`
         evenly spaced rows, and rounded to three digits, so that all machines get the same value.
         """
         mean, std = (np.array(each) for each in self.statistics)
-        rows = self.__getitems__(np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64)))
+        rows = self.__getitems__(np.unique(np.linspace(0, len(self) - 1, min(max_rows, len(self))).astype(np.int64)))
         if self.codebook is not None:
             z = self.codebook[rows["codes"]].reshape(-1, len(mean)).T
         else:
@@ -146,18 +146,18 @@ class LatentShards(StoredRows):
             IndexError: a row is out of range, or has no mirror image.
             ArtifactError: the bytes of a latent have changed; the message names shard and key.
         """
-        wanted, shards, inside = self._located(rows)
-        sides = np.zeros(len(wanted), dtype=bool) if mirror is None else mirror
-        if not self.mirrors[wanted[sides]].all():
+        numbers, shards, inside = self._located(rows)
+        sides = np.zeros(len(numbers), dtype=bool) if mirror is None else mirror
+        if not self.mirrors[numbers[sides]].all():
             raise IndexError("a latent of a mirror image is requested, but not stored")
         names = FORMS[self.form]
-        # One array: of two, the allocator returns the second to the system each time, and pages are zeroed again.
-        latents = np.empty((len(names), len(wanted), *self._row), dtype=DTYPES[self._dtype])
+        # One array: with two, the allocator returns the second to the system each time, and its pages are zeroed again.
+        latents = np.empty((len(names), len(numbers), *self._row), dtype=DTYPES[self._dtype])
         places = list(zip(shards.tolist(), sides.tolist(), strict=True))
-        for values, name, other in zip(latents, names, mirrored(names), strict=True):
-            views = self._views.get(name, []), self._views.get(other, [])
+        for values, name, mirror_name in zip(latents, names, mirrored(names), strict=True):
+            views = self._views.get(name, []), self._views.get(mirror_name, [])
             self._fill(values, [views[side][shard] for shard, side in places], inside)
-        self._check("sha256", wanted, np.flatnonzero(~sides), latents, "latent")
+        self._check("sha256", numbers, np.flatnonzero(~sides), latents, "latent")
         if sides.any():
-            self._check("sha256_mirror", wanted, np.flatnonzero(sides), latents, "latent")
+            self._check("sha256_mirror", numbers, np.flatnonzero(sides), latents, "latent")
         return dict(zip(names, latents, strict=True))

@@ -24,7 +24,7 @@ def npz_writer(path: Path, images: int, shape: tuple[int, int, int]) -> Iterator
     channels, height, width = shape
     stored = (images, height, width, 3 if channels == 1 else channels)
     header: dict[str, Any] = {"descr": "|u1", "fortran_order": False, "shape": stored}
-    # Of a size that is not known to the archive: from 2 GB on its fields are 64 bits wide.
+    # The archive does not know the size in advance: from 2 GB on its fields must be 64 bits wide.
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive,
         archive.open(zipfile.ZipInfo(_NAME, _MINIMUM_TIME), "w", force_zip64=True) as file,

@@ -41,7 +41,7 @@ class SampleFilter:
     A quarantined sample is ignored when later keys and contents are compared. The memory is each key, about 60 bytes
     for each identity, and the list.
 
-    seen: the number of samples of the source.
+    samples: the number of samples of the source.
     left_out: the number of samples that are not stored.
     excused: the number of these that are not damaged: see `EXCUSED`.
     listed: the rows of `quarantine.parquet`.
@@ -49,46 +49,46 @@ class SampleFilter:
 
     rules: Mapping[str, str]
     default_label: str | None = None
-    seen: int = 0
+    samples: int = 0
     left_out: int = 0
     excused: int = 0
     listed: list[Listed] = field(default_factory=list)
     _keys: set[str] = field(default_factory=set)
     _identities: dict[bytes, tuple[str, str | None, int]] = field(default_factory=dict)  # key, label, caption's hash
-    _last: Outcome | None = None  # the latest that was yielded: most sources list equal keys one after another
+    _last: Outcome | None = None  # the last one yielded: most sources list equal keys one after another
 
     def passed(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
         """Yield the outcomes to store, in order."""
-        for one in outcomes:
-            self.seen += 1
+        for outcome in outcomes:
+            self.samples += 1
             rows = [
-                Listed(one.key, finding.reason, action_of(finding.reason, self.rules), one.where, finding.detail)
-                for finding in (*one.findings, *self._again(one))
+                Listed(outcome.key, damage.reason, action_of(damage.reason, self.rules), outcome.where, damage.detail)
+                for damage in (*outcome.findings, *self._again(outcome))
             ]
             self.listed += rows
             if any(row.action == Action.QUARANTINE for row in rows):
                 self.left_out += 1
                 self.excused += all(row.reason in EXCUSED for row in rows if row.action == Action.QUARANTINE)
                 continue
-            self._keys.add(one.key)
-            if one.identity is not None:
-                label = None if one.label is None else sys.intern(one.label)
-                self._identities.setdefault(one.identity, (one.key, label, hash(one.caption)))
-            self._last = replace(one, data=None)
-            yield one if one.label is not None else replace(one, label=self.default_label)
+            self._keys.add(outcome.key)
+            if outcome.identity is not None:
+                label = None if outcome.label is None else sys.intern(outcome.label)
+                self._identities.setdefault(outcome.identity, (outcome.key, label, hash(outcome.caption)))
+            self._last = replace(outcome, data=None)
+            yield outcome if outcome.label is not None else replace(outcome, label=self.default_label)
 
-    def _again(self, one: Outcome) -> Iterator[Finding]:
-        if not KEY.fullmatch(one.key):
+    def _again(self, outcome: Outcome) -> Iterator[Finding]:
+        if not KEY.fullmatch(outcome.key):
             yield Finding(Reason.KEY_INVALID, "use 1 to 80 letters, digits, `_` and `-`")
-        elif one.key in self._keys and all(found.reason != Reason.KEY_TWICE for found in one.findings):
+        elif outcome.key in self._keys and all(finding.reason != Reason.KEY_TWICE for finding in outcome.findings):
             last = self._last
-            who = last.where if last is not None and last.key == one.key else "an earlier sample"
-            yield Finding(Reason.KEY_TWICE, f"the key of {who}")
-        if one.identity is not None and (first := self._identities.get(one.identity)) is not None:
-            other = "" if first[1] == one.label else f", whose label is {first[1]} and not {one.label}"
-            if one.caption is not None and first[2] != hash(one.caption):
-                other += f", whose caption is another than {_short(one.caption)!r}"
-            yield Finding(Reason.DUPLICATE, f"of {first[0]}{other}")
+            holder = last.where if last is not None and last.key == outcome.key else "an earlier sample"
+            yield Finding(Reason.KEY_TWICE, f"the key of {holder}")
+        if outcome.identity is not None and (first := self._identities.get(outcome.identity)) is not None:
+            difference = "" if first[1] == outcome.label else f", whose label is {first[1]} and not {outcome.label}"
+            if outcome.caption is not None and first[2] != hash(outcome.caption):
+                difference += f", whose caption is another than {_short(outcome.caption)!r}"
+            yield Finding(Reason.DUPLICATE, f"of {first[0]}{difference}")
 
 
 def _short(text: str) -> str:
@@ -105,7 +105,7 @@ def write_part(
     part: str,
     outcomes: Iterable[Outcome],
     source: Mapping[str, Any],
-    how: Preparation,
+    preparation: Preparation,
     policy: Policy,
     shard_size: int,
     mirror: bool,
@@ -118,8 +118,8 @@ def write_part(
     the keys alone. With `tars` a split is an index into these, which are not changed.
 
     `outcomes` hold the data of each image, from `darkroom.data.pipeline.outcomes`; with `tars` the extent of each
-    (`store` False), the images of a tar one after the other. `how` is the preparation, now or on reading; `mirror` says
-    whether mirror images are valid training data; `logs` gets the list of damaged samples where no other is left.
+    (`store` False), the images of a tar one after the other. `preparation` is applied now or on reading; `mirror` says
+    whether mirror images are valid training data; `logs` gets the list of damaged samples if no sample is stored.
 
     The manifest (kind "shards") holds part, source, image (size, channels, format: "original" in place), preparation,
     mirror, in_place, quarantine (see `write_quarantine`), and for each split: images, labels (images of each label),
@@ -132,25 +132,25 @@ def write_part(
     """
     writers: dict[str, ShardWriter | _Pointers]
     if tars is None:
-        writers = {split: ShardWriter(folder / split, shard_size, how.spec.format) for split in SPLITS}
+        writers = {split: ShardWriter(folder / split, shard_size, preparation.spec.format) for split in SPLITS}
     else:
-        how = replace(how, spec=replace(how.spec, format=FORMAT))
+        preparation = replace(preparation, spec=replace(preparation.spec, format=FORMAT))
         entry = cache(partial(_tar_entry, tars))  # each tar is read once, although it may belong to three splits
         writers = {split: _Pointers(folder / split, entry) for split in SPLITS}
-    size = how.spec.size, how.spec.size
+    size = preparation.spec.size, preparation.spec.size
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
     sieve = SampleFilter(policy.rules, policy.default_label)
     try:
-        for one in sieve.passed(outcomes):
-            split = split_of(one.key, policy.fractions, policy.split_seed)
-            labels[split][one.label] += 1
-            assert one.original_size is not None  # else it has a finding that quarantines it
-            row = index_row(one.key, size, one.original_size, one.label, one.caption)
+        for outcome in sieve.passed(outcomes):
+            split = split_of(outcome.key, policy.fractions, policy.split_seed)
+            labels[split][outcome.label] += 1
+            assert outcome.original_size is not None  # else it has a finding that quarantines it
+            row = index_row(outcome.key, size, outcome.original_size, outcome.label, outcome.caption)
             if isinstance(writer := writers[split], _Pointers):
-                writer.add(row, one)
+                writer.add(row, outcome)
             else:
-                assert one.data is not None
-                writer.append(row, one.data)
+                assert outcome.data is not None
+                writer.append(row, outcome.data)
         splits = {
             split: {
                 "images": counts.total(),
@@ -164,13 +164,13 @@ def write_part(
         if tars is None:
             raise
         raise DarkroomError(f"{error.filename} was removed after it was read: restore it.") from error
-    require_some(part, sieve.listed, sieve.seen, sieve.left_out, logs)
+    require_some(part, sieve.listed, sieve.samples, sieve.left_out, logs)
     write_manifest(
         folder,
         KIND,
         part=part,
-        image=how.spec.metadata(),
-        preparation=how.metadata(),
+        image=preparation.spec.metadata(),
+        preparation=preparation.metadata(),
         quarantine=write_quarantine(folder, sieve.listed, sieve.left_out, sieve.excused),
         splits=splits,
         source=dict(source),
@@ -181,7 +181,7 @@ def write_part(
 
 
 def _tar_entry(tars: TarFiles, number: int) -> dict[str, Any]:
-    """Return what the manifest says of a tar."""
+    """Return the entry of a tar in the manifest."""
     path = tars(number)
     return {"bytes": path.stat().st_size, "sha256": sha256_file(path), "tar": tars.names[number]}
 
@@ -196,14 +196,14 @@ class _Pointers:
         self._rows: list[dict[str, Any]] = []
         self._entries: list[dict[str, Any]] = []
 
-    def add(self, row: Mapping[str, Any], one: Outcome) -> None:
+    def add(self, row: Mapping[str, Any], outcome: Outcome) -> None:
         """Add the location of an image; the images of a tar come one after the other."""
-        assert one.extent is not None
-        tar, offset, size = one.extent
+        assert outcome.extent is not None
+        tar, offset, size = outcome.extent
         if tar != self._number:
             self._finish()
             self._number = tar
-        self._rows.append({**row, "offset": offset, "size": size, "sha256": one.sha256})
+        self._rows.append({**row, "offset": offset, "size": size, "sha256": outcome.sha256})
 
     def close(self) -> dict[str, Any]:
         self._finish()

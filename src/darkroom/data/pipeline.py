@@ -53,23 +53,23 @@ class Outcome:
     extent: Extent | None = None
 
 
-def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) -> Outcome:
-    """Return the outcome of an entry that `source` listed; not `store`: it is checked, to be indexed in place."""
+def outcome(source: Source, entry: Entry, preparation: Preparation, store: bool = True) -> Outcome:
+    """Return the outcome of an entry that `source` listed; without `store` it is checked, to be indexed in place."""
     try:
         raw = source.read(entry)
-        image = open_image(raw.image, how.max_pixels) if isinstance(raw.image, bytes) else raw.image
-        prepared = prepare(image, how, entry.key)
+        image = open_image(raw.image, preparation.max_pixels) if isinstance(raw.image, bytes) else raw.image
+        prepared = prepare(image, preparation, entry.key)
     except DamageError as error:
         return Outcome(entry.key, entry.where, findings=(*entry.findings, Finding(error.reason, error.detail)))
     except MemoryError as error:  # of this machine at this moment: the image is not damaged
         raise DarkroomError(f"{entry.where}: {_NO_MEMORY}") from error
-    data = encode(prepared, how.spec.format, how.quality) if store else None
-    kept = data if data is not None else raw.image if isinstance(raw.image, bytes) else b""
+    data = encode(prepared, preparation.spec.format, preparation.quality) if store else None
+    stored = data if data is not None else raw.image if isinstance(raw.image, bytes) else b""
     return Outcome(
         entry.key,
         entry.where,
         data,
-        hashlib.sha256(kept).digest(),
+        hashlib.sha256(stored).digest(),
         upright_size(image),
         raw.label,
         raw.caption,
@@ -80,7 +80,7 @@ def outcome(source: Source, entry: Entry, how: Preparation, store: bool = True) 
 
 
 def outcomes(
-    source: Source, entries: Iterable[Entry], how: Preparation, processes: int, store: bool = True
+    source: Source, entries: Iterable[Entry], preparation: Preparation, processes: int, store: bool = True
 ) -> Iterator[Outcome]:
     """Yield the outcome of each entry, in the order of the entries; see `outcome`.
 
@@ -89,16 +89,16 @@ def outcomes(
     """
     if processes == 1:
         for entry in entries:
-            yield outcome(source, entry, how, store)
+            yield outcome(source, entry, preparation, store)
         return
     # spawn: a fork would copy this process's threads half-way.
     pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), _begin, (source, how, store, os.getpid())
+        processes, multiprocessing.get_context("spawn"), _begin, (source, preparation, store, os.getpid())
     )
     waiting: deque[Future[list[Outcome]]] = deque()
     try:
-        rest = iter(entries)
-        while chunk := list(itertools.islice(rest, _CHUNK)):
+        remaining = iter(entries)
+        while chunk := list(itertools.islice(remaining, _CHUNK)):
             waiting.append(pool.submit(_work, chunk))
             if len(waiting) >= _AHEAD * processes:
                 yield from waiting.popleft().result()
@@ -113,10 +113,10 @@ def outcomes(
 _job: tuple[Source, Preparation, bool]
 
 
-def _begin(source: Source, how: Preparation, store: bool, parent: int) -> None:
+def _begin(source: Source, preparation: Preparation, store: bool, parent: int) -> None:
     """Set up a worker process: it ignores Ctrl-C, which its parent handles, and ends when its parent has ended."""
     global _job
-    _job = source, how, store
+    _job = source, preparation, store
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def follow() -> None:
@@ -128,5 +128,5 @@ def _begin(source: Source, how: Preparation, store: bool, parent: int) -> None:
 
 
 def _work(entries: list[Entry]) -> list[Outcome]:
-    source, how, store = _job
-    return [outcome(source, entry, how, store) for entry in entries]
+    source, preparation, store = _job
+    return [outcome(source, entry, preparation, store) for entry in entries]

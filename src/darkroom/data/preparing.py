@@ -20,7 +20,7 @@ _DEEP = 65535
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
-    """Return an image, or the same one, in a mode whose pixels can be averaged: L, LA, RGB, RGBA, CMYK or LAB.
+    """Return an image, possibly the same object, in a mode whose pixels can be averaged: L, LA, RGB, RGBA, CMYK or LAB.
 
     Raises:
         DamageError: the pixel values cannot be converted to 8 bits.
@@ -170,29 +170,29 @@ class Preparation:
         return cls(spec=ImageSpec.of(manifest), **manifest["preparation"])
 
 
-def prepare(image: Image.Image, how: Preparation, key: str) -> Image.Image:
+def prepare(image: Image.Image, preparation: Preparation, key: str) -> Image.Image:
     """Return the image to store: upright, cropped to a square of spec.size pixels, 8 bits a channel, in sRGB.
 
     Transparent pixels become white where `spec.channels` has no alpha. Metadata are removed. The rules are in
     docs/images.md.
 
-    `key` is that of the image: a random crop is a function of it and `how.seed`.
+    `key` is that of the image: a random crop is a function of it and `preparation.seed`.
 
     Raises:
         DamageError: the image is too small, or its pixels cannot be converted to 8 bits a channel.
     """
-    if min(image.size) < how.min_size:
+    if min(image.size) < preparation.min_size:
         reason = Reason.TOO_SMALL if min(image.size) else Reason.ZERO_SIZE
         raise DamageError(reason, f"{image.width} x {image.height} pixels")
     profile = image.info.get("icc_profile")
-    made = square(upright(eight_bits(image), orientation(image)), how, key)
-    stored = as_channels(made, profile if isinstance(profile, bytes) else None, how.spec.channels)
+    squared = square(upright(eight_bits(image), orientation(image)), preparation, key)
+    stored = as_channels(squared, profile if isinstance(profile, bytes) else None, preparation.spec.channels)
     stored.info = {}
     return stored
 
 
 def blank(image: Image.Image, stored: Image.Image) -> Finding | None:
-    """Return what is wrong with an image on which, as `stored`, there is nothing to see; None: there is."""
+    """Return the finding for an image that is blank as `stored`; None: it is not blank."""
     channels = [stored.getchannel(band).getextrema() for band in stored.getbands()]
     hidden = stored.mode == "RGBA" and channels[3] == (0, 0)
     if not hidden and any(least != most for least, most in channels):
@@ -204,8 +204,8 @@ def blank(image: Image.Image, stored: Image.Image) -> Finding | None:
     if image.size == (1, 1):
         return Finding(Reason.ONE_PIXEL)
     colour = ", ".join(str(least) for least, _ in channels)
-    why = "; what is transparent becomes white" if alpha[0] == 0 and stored.mode != "RGBA" else ""
-    return Finding(Reason.ONE_COLOUR, f"{detail}, as stored {colour}{why}")
+    note = "; what is transparent becomes white" if alpha[0] == 0 and stored.mode != "RGBA" else ""
+    return Finding(Reason.ONE_COLOUR, f"{detail}, as stored {colour}{note}")
 
 
 def _has_alpha(image: Image.Image) -> bool:
@@ -215,10 +215,10 @@ def _has_alpha(image: Image.Image) -> bool:
 def orientation(image: Image.Image) -> int:
     """Return the EXIF orientation of an image, 1 to 8; 1, upright, where there is none or it cannot be read."""
     try:
-        found = image.getexif().get(ExifTags.Base.Orientation)
+        value = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # damaged metadata do not matter: the pixels can be read
         return 1
-    return found if found in _TURNS else 1
+    return value if value in _TURNS else 1
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
@@ -231,23 +231,23 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
     return (image.height, image.width) if orientation(image) >= 5 else image.size
 
 
-def square(image: Image.Image, how: Preparation, key: str) -> Image.Image:
+def square(image: Image.Image, preparation: Preparation, key: str) -> Image.Image:
     """Return a new image: a square crop of spec.size pixels of an image in a mode that `eight_bits` returns.
 
     center: the largest square in the middle, resized in one step. random: the largest square at a position that is a
-    function of `how.seed` and the key, resized in one step. adm: as `center_crop_arr` of ADM and DiT (Dhariwal and
-    Nichol, "Diffusion models beat GANs on image synthesis", 2021): halved with a box filter while the shorter side is
-    at least twice the target, resized to the target, and cropped in the middle.
+    function of `preparation.seed` and the key, resized in one step. adm: as `center_crop_arr` of ADM and DiT (Dhariwal
+    and Nichol, "Diffusion models beat GANs on image synthesis", 2021): halved with a box filter while the shorter side
+    is at least twice the target, resized to the target, and cropped in the middle.
 
     Filters are antialiased, and colours are weighted by alpha, so that transparent pixels add no colour.
     """
-    size, filter = how.spec.size, FILTERS[how.resample]
-    if how.crop == "adm":
+    size, filter = preparation.spec.size, FILTERS[preparation.resample]
+    if preparation.crop == "adm":
         return _adm(image, size, filter)
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    if how.crop == "random":
-        draw = generator(how.seed, f"crop/{key}")
+    if preparation.crop == "random":
+        draw = generator(preparation.seed, f"crop/{key}")
         left, top = (int(draw.integers(0, length - side + 1)) for length in image.size)
     box = (left, top, left + side, top + side)
     return image.crop(box) if side == size else image.resize((size, size), filter, box=box)

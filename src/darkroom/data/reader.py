@@ -30,7 +30,7 @@ class Shard:
 
     tar: the path or URL of the tar.
     sha256: the hash of the tar.
-    how: the preparation of images on reading, where the shard is indexed in place; None: stored images are prepared.
+    preparation: of images on reading, if the shard is indexed in place; None: stored images are prepared.
     """
 
     folder: Path
@@ -39,7 +39,7 @@ class Shard:
     images: int
     sha256: str
     tar: str
-    how: Preparation | None
+    preparation: Preparation | None
 
     @property
     def path(self) -> Path:
@@ -63,12 +63,12 @@ class ImageShards(Indexed):
         self,
         folders: Mapping[Path, Mapping[str, Any]],
         image_shape: tuple[int, int, int],
-        how: Mapping[Path, Preparation] | None = None,
+        preparation: Mapping[Path, Preparation] | None = None,
     ) -> None:
         """Open shards.
 
         `folders` has for each folder the entries `shards` and `index_sha256` of its manifest, `image_shape` is (C, H,
-        W) of every image, and `how` the preparation of each folder whose images are prepared on reading.
+        W) of every image, and `preparation` has that of each folder whose images are prepared on reading.
         """
         self.image_shape = image_shape
         self.shards: list[Shard] = []
@@ -78,7 +78,7 @@ class ImageShards(Indexed):
             for entry in metadata["shards"]:
                 tar = entry.get("tar", f"{folder / entry['name']}.tar")
                 shard = Shard(
-                    folder, entry["name"], first, entry["images"], entry["sha256"], tar, (how or {}).get(folder)
+                    folder, entry["name"], first, entry["images"], entry["sha256"], tar, (preparation or {}).get(folder)
                 )
                 _check_size(shard, entry["bytes"])
                 self.shards.append(shard)
@@ -106,8 +106,8 @@ class ImageShards(Indexed):
         manifests = {part: read_manifest(root / part, KIND) for part in parts}
         spec = same_spec(manifests)
         folders = {root / part / split: manifest["splits"][split] for part, manifest in manifests.items()}
-        in_place = {root / part / split: made for part, made in manifests.items() if made["in_place"]}
-        reader = cls(folders, spec.shape, {folder: Preparation.of(made) for folder, made in in_place.items()})
+        in_place = {root / part / split: manifest for part, manifest in manifests.items() if manifest["in_place"]}
+        reader = cls(folders, spec.shape, {folder: Preparation.of(manifest) for folder, manifest in in_place.items()})
         reader.sources = {part: manifest_hash(root / part) for part in manifests}
         images = [manifest["splits"][split]["images"] for manifest in manifests.values()]
         reader.mirrors = np.repeat([bool(manifest["mirror"]) for manifest in manifests.values()], images)
@@ -169,11 +169,11 @@ class ImageShards(Indexed):
         return image
 
     def _decoded(self, number: int, row: int, data: bytes) -> NDArray[np.uint8]:
-        how = self.shards[number].how
-        if how is None:
+        rules = self.shards[number].preparation
+        if rules is None:
             return decode(data, MODES[self.image_shape[0]])
         try:
-            return to_array(prepare(open_image(data, how.max_pixels), how, self._index.column("key")[row].as_py()))
+            return to_array(prepare(open_image(data, rules.max_pixels), rules, self._index.column("key")[row].as_py()))
         except DamageError as error:  # it could be read when it was ingested, by another version of the library
             shard, key = self.shards[number], self.keys_of([row])[0]
             raise ArtifactError(
@@ -206,14 +206,14 @@ class ImageShards(Indexed):
         """Download the remote shards among `shards` in the background, in this order."""
         self._tars.remote.prefetch([shard.tar for shard in shards if _remote(shard)])
 
-    def _fault(self, number: int, row: int, what: str) -> ArtifactError:
+    def _fault(self, number: int, row: int, problem: str) -> ArtifactError:
         shard, key = self.shards[number], self._index.column("key")[row].as_py()
         if _remote(shard):  # the shard's sha256 was right when it was fetched
             return ArtifactError(
-                f"{redacted(shard.tar)}: the image {key} cannot be read from the cache ({what}): delete "
+                f"{redacted(shard.tar)}: the image {key} cannot be read from the cache ({problem}): delete "
                 f"{self._tars(number)}, and it is downloaded again."
             )
-        return ArtifactError(f"{redacted(shard.tar)}: the image {key} is corrupted ({what}): {_remedy(shard)}.")
+        return ArtifactError(f"{redacted(shard.tar)}: the image {key} is corrupted ({problem}): {_remedy(shard)}.")
 
 
 def same_spec(manifests: Mapping[str, Mapping[str, Any]]) -> ImageSpec:
@@ -245,15 +245,15 @@ def _remote(shard: Shard) -> bool:
 def _check_size(shard: Shard, size: int) -> None:
     if _remote(shard):
         return
-    found = shard.path.stat().st_size if shard.path.is_file() else None
-    if found == size:
+    actual = shard.path.stat().st_size if shard.path.is_file() else None
+    if actual == size:
         return
-    what = "is missing" if found is None else f"has {found} bytes, but the manifest says {size}"
-    raise ArtifactError(f"{shard.path} {what}: {_remedy(shard)}.")
+    problem = "is missing" if actual is None else f"has {actual} bytes, but the manifest says {size}"
+    raise ArtifactError(f"{shard.path} {problem}: {_remedy(shard)}.")
 
 
 def _remedy(shard: Shard) -> str:
-    if shard.how is None:
+    if shard.preparation is None:
         return f"delete and restore it with `dvc checkout {shard.folder}`, or rerun the stage that makes it"
     part = shard.folder.parent.name
     return (

@@ -1,6 +1,6 @@
 """Download remote tars to a cache, each as a whole when it is first needed."""
 
-# No effect on any output: fetches and keeps shards that lie elsewhere; what comes is checked by its hash
+# No effect on any output: downloads and caches remote shards, and checks their hashes
 
 import errno
 import fcntl
@@ -60,8 +60,8 @@ class Cache:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._locked(f"{_short(name)}.lock"):
-            if (found := self.find(name, version, sha256)) is not None:
-                return found
+            if (cached := self.find(name, version, sha256)) is not None:
+                return cached
             part = self.folder / f".{_short(name)}.part"  # one that a killed process left is overwritten
             try:
                 make(part)
@@ -127,10 +127,10 @@ def require_url(url: str, key: str) -> None:
         DarkroomError: the URL would run a command, as `pipe:` does in other readers of shards, names an unknown file
             system, or contains a password.
     """
-    protocol, colon, rest = url.strip().partition(":")
+    protocol, colon, address = url.strip().partition(":")
     runs = url.strip().startswith("|") or url.strip().endswith("|")
     path = not colon or "/" in protocol
-    if runs or not (path or (rest.startswith("//") and protocol in fsspec.available_protocols())):
+    if runs or not (path or (address.startswith("//") and protocol in fsspec.available_protocols())):
         raise DarkroomError(
             f"`{key}` is {redacted(url)!r}, which is neither a path nor a URL that fsspec reads (https://…, s3://…, "
             "gs://…, hf://…). Commands, such as `pipe:`, are never run for data."
@@ -142,7 +142,7 @@ class RemoteShards:
     """Shards at URLs of fsspec, downloaded as a whole into a cache. Can be pickled, and used after a fork.
 
     Where `sha256` has the hash of a URL, a cached shard is used without a request, and one with another content is
-    refused. `pause` is that before the second attempt after a network error, in seconds; twice as many before the
+    refused. `pause` is the wait before the second attempt after a network error, in seconds; it doubles before the
     third.
     """
 
@@ -150,7 +150,7 @@ class RemoteShards:
         self._sha256 = dict(sha256 or {})
         self._cache = cache or Cache()
         self._pause = pause
-        self._wanted: deque[str] = deque()
+        self._pending: deque[str] = deque()
         self._thread: threading.Thread | None = None
 
     def fetch(self, url: str) -> Path:
@@ -161,15 +161,15 @@ class RemoteShards:
             ArtifactError: it has changed since its SHA-256 was recorded.
         """
         sha256 = self._sha256.get(url)
-        if sha256 is not None and (found := self._cache.find(url, sha256=sha256)) is not None:
-            return found
-        what = f"cannot fetch {redacted(url)}"
-        info = self._tried(what, lambda: _info(url))
+        if sha256 is not None and (cached := self._cache.find(url, sha256=sha256)) is not None:
+            return cached
+        action = f"cannot fetch {redacted(url)}"
+        info = self._tried(action, lambda: _info(url))
         version = repr([(key, str(info[key])) for key in _VERSION if info.get(key) is not None])
 
         def make(part: Path) -> None:
             print(f"fetches {redacted(url)}")
-            self._tried(what, lambda: _copy(url, part, info.get("size")))
+            self._tried(action, lambda: _copy(url, part, info.get("size")))
 
         return self._cache.make(url, version, make, sha256)
 
@@ -178,21 +178,21 @@ class RemoteShards:
 
         Errors are ignored here: `fetch` reports them.
         """
-        self._wanted = deque(urls)
-        if self._wanted and (self._thread is None or not self._thread.is_alive()):
+        self._pending = deque(urls)
+        if self._pending and (self._thread is None or not self._thread.is_alive()):
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
 
     def _work(self) -> None:
-        while self._wanted:
+        while self._pending:
             with suppress(Exception):
-                self.fetch(self._wanted.popleft())
+                self.fetch(self._pending.popleft())
 
-    def _tried(self, what: str, work: Callable[[], Result]) -> Result:
+    def _tried(self, action: str, work: Callable[[], Result]) -> Result:
         """Return the result of `work`, after several attempts where the network fails. Raises DarkroomError."""
         for number in range(_TRIES):
             try:
-                with telling(what):
+                with telling(action):
                     return work()
             except DarkroomError as error:
                 reason = error.__cause__
@@ -204,7 +204,7 @@ class RemoteShards:
         raise AssertionError
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_wanted": deque(), "_thread": None}
+        return {**self.__dict__, "_pending": deque(), "_thread": None}
 
 
 def _final(error: BaseException | None) -> bool:
@@ -221,6 +221,6 @@ def _info(url: str) -> dict[str, Any]:
 def _copy(url: str, part: Path, size: int | None) -> None:
     system, path = url_to_fs(url)
     system.get_file(path, str(part))
-    found = part.stat().st_size
-    if size not in (None, found):
-        raise OSError(f"received {found:,} of {size:,} bytes")
+    received = part.stat().st_size
+    if size not in (None, received):
+        raise OSError(f"received {received:,} of {size:,} bytes")

@@ -114,14 +114,14 @@ class StoredRows(Indexed):
         manifests = {part: read_manifest(root / part, cls.kind) for part in parts}
         if not manifests:
             raise ArtifactError("no part was requested: add at least one under `parts` in params.yaml.")
-        one, *others = manifests
+        first, *others = manifests
         for part in others:
             theirs = cls._alike(manifests[part])
-            for name, fact in cls._alike(manifests[one]).items():
+            for name, fact in cls._alike(manifests[first]).items():
                 if theirs[name] != fact and None not in (fact, theirs[name]):
                     raise ArtifactError(
-                        f"the {cls.plural} of `{one}` and `{part}` have different {name} ({fact} and {theirs[name]}): "
-                        f"run `dvc repro {cls.stage}` again."
+                        f"the {cls.plural} of `{first}` and `{part}` have different {name} ({fact} and {theirs[name]})"
+                        f": run `dvc repro {cls.stage}` again."
                     )
         for part, manifest in manifests.items():
             if shards_root is not None and manifest["shards"] != manifest_hash(shards_root / part):
@@ -140,11 +140,11 @@ class StoredRows(Indexed):
 
     def _located(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the rows, the shard of each, and its row within the shard. Raises IndexError."""
-        wanted = np.asarray(rows, dtype=np.int64)
-        if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(f"rows {wanted.min()} to {wanted.max()} are out of range: there are {len(self)} rows")
-        shards = np.searchsorted(self._firsts, wanted, side="right") - 1
-        return wanted, shards, wanted - self._firsts[shards]
+        numbers = np.asarray(rows, dtype=np.int64)
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= len(self)):
+            raise IndexError(f"rows {numbers.min()} to {numbers.max()} are out of range: there are {len(self)} rows")
+        shards = np.searchsorted(self._firsts, numbers, side="right") - 1
+        return numbers, shards, numbers - self._firsts[shards]
 
     @staticmethod
     def _fill(values: NDArray[Any], views: Iterable[memoryview], inside: NDArray[np.int64]) -> None:
@@ -165,24 +165,24 @@ class StoredRows(Indexed):
         rows: NDArray[np.int64],
         places: NDArray[np.int64],
         tensors: NDArray[Any],
-        what: str,
+        noun: str,
         name: str = "image",
     ) -> None:
         """Check those rows of a column of the index that were not read before in this process.
 
         `places` are those of `rows`, (N,), that are checked; the hash covers one of their `tensors`, (K, N, ...), after
-        the other. `what` says for the message what a row is, and `name` is the tensor whose file it names.
+        the other. For the message, `noun` says what a row is, and `name` is the tensor whose file it names.
         """
         if column not in self._digests:
             self._load_digests(column)
         checked = self._checked[column]
         for place in places[~checked[rows[places]]].tolist():
             row = int(rows[place])
-            found = hashlib.sha256(b"".join(values.data for values in tensors[:, place])).digest()
-            if found != self._digests[column][row].tobytes():
+            digest = hashlib.sha256(b"".join(values.data for values in tensors[:, place])).digest()
+            if digest != self._digests[column][row].tobytes():
                 path = Path(self.file_of(row, name))
                 raise ArtifactError(
-                    f"{path}: the {what} of the image {self.keys_of([row])[0]} is corrupted (its sha256 differs from "
+                    f"{path}: the {noun} of the image {self.keys_of([row])[0]} is corrupted (its sha256 differs from "
                     f"the index): delete the shard and restore it with `dvc checkout {path.parent}`, or run "
                     f"{self.stage} again."
                 )

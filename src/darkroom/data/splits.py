@@ -15,8 +15,8 @@ def uniform_hash(seed: int, key: str) -> float:
 def split_of(key: str, fractions: Mapping[str, float], seed: int) -> str:
     """Return "train", "val" or "test".
 
-    With u = place(seed, key): train where u < train, test where u >= 1 - test, val between. So a split that grows keeps
-    all its images, unless another split grows too.
+    With u = uniform_hash(seed, key): train where u < train, test where u >= 1 - test, val between. So a split that
+    grows keeps all its images, unless another split grows too.
     """
     u = uniform_hash(seed, key)
     if u < fractions["train"]:

@@ -56,15 +56,15 @@ class StreamingOrder:
         rows = np.empty(flat.shape, dtype=np.int64)
         epochs = flat // self.rows
         for epoch in np.unique(epochs).tolist():
-            found = epochs == epoch
-            rows[found] = self._inside(seed, epoch, flat[found] - epoch * self.rows)
+            mask = epochs == epoch
+            rows[mask] = self._inside(seed, epoch, flat[mask] - epoch * self.rows)
         return rows
 
     def upcoming(self, seed: int, position: int) -> list[int]:
         """Return the shards of the window at a position, then those of the next window, in the order of their use."""
         epoch, inside = divmod(position, self.rows)
-        now = self._window(seed, epoch, self._at(seed, epoch, np.array([inside]))[0])
-        return list(dict.fromkeys(now + self._window(*self._after(seed, epoch, inside))))
+        current = self._window(seed, epoch, self._at(seed, epoch, np.array([inside]))[0])
+        return list(dict.fromkeys(current + self._window(*self._after(seed, epoch, inside))))
 
     def _inside(self, seed: int, epoch: int, places: Numbers) -> Numbers:
         """Return the rows at positions within an epoch."""
@@ -72,13 +72,13 @@ class StreamingOrder:
         rows = np.empty(places.shape, dtype=np.int64)
         windows = self._at(seed, epoch, places)
         for window in np.unique(windows).tolist():
-            found = windows == window
+            mask = windows == window
             begin, end = arranged.starts[arranged.edges[[window, window + 1]]].tolist()
             # A permutation of its own for each window of each epoch: `order` counts epochs by position // size.
             turn = (epoch * self._windows + window) * (end - begin)
-            mixed = begin + order(derive(seed, "streaming/rows"), end - begin, turn + places[found] - begin)
+            mixed = begin + order(derive(seed, "streaming/rows"), end - begin, turn + places[mask] - begin)
             shard = np.searchsorted(arranged.starts, mixed, side="right") - 1
-            rows[found] = self._firsts[arranged.shards[shard]] + mixed - arranged.starts[shard]
+            rows[mask] = self._firsts[arranged.shards[shard]] + mixed - arranged.starts[shard]
         return rows
 
     def _at(self, seed: int, epoch: int, places: Numbers) -> Numbers:
@@ -96,14 +96,14 @@ class StreamingOrder:
         return (seed, epoch, window) if window < self._windows else (seed, epoch + 1, 0)
 
     def _epoch(self, seed: int, epoch: int) -> _Epoch:
-        if (found := self._arranged.get((seed, epoch))) is None:
+        if (arranged := self._arranged.get((seed, epoch))) is None:
             if len(self._arranged) >= _EPOCHS:
                 self._arranged = {}
-            found = self._arranged[seed, epoch] = self._arrange(seed, epoch)
-        return found
+            arranged = self._arranged[seed, epoch] = self._arrange(seed, epoch)
+        return arranged
 
     def _arrange(self, seed: int, epoch: int) -> _Epoch:
         count = len(self._sizes)
         shards = order(derive(seed, "streaming/shards"), count, epoch * count + np.arange(count))
-        edges = np.arange(self._windows + 1) * count // self._windows  # as even as can be
+        edges = np.arange(self._windows + 1) * count // self._windows  # as even as possible
         return _Epoch(shards, edges, np.concatenate([[0], np.cumsum(self._sizes[shards])]))

@@ -34,12 +34,12 @@ class OpenFiles:
 
     Files are opened when first read. A forked process may use it, and it can be pickled: the copy opens its own.
 
-    `locate` returns the path of a file by its number, after downloading a remote file, and can be pickled; `most` files
-    are open at once, by default 128.
+    `locate` returns the path of a file by its number, after downloading a remote file, and can be pickled; `max_open`
+    files are open at once, by default 128.
     """
 
-    def __init__(self, locate: Callable[[int], Path], most: int | None = None) -> None:
-        self._locate, self._most = locate, most
+    def __init__(self, locate: Callable[[int], Path], max_open: int | None = None) -> None:
+        self._locate, self._max_open = locate, max_open
         self._handles: dict[int, _Handle] = {}
 
     def read(self, number: int, offset: int, size: int) -> bytes:
@@ -47,7 +47,7 @@ class OpenFiles:
         handle = self._handles.get(number)
         if handle is None:
             handle = self._open(number)
-            if len(self._handles) >= (self._most or _OPEN):
+            if len(self._handles) >= (self._max_open or _OPEN):
                 self._handles = {}
             self._handles[number] = handle
         return os.pread(handle.descriptor, size, offset)
@@ -59,7 +59,7 @@ class OpenFiles:
         return _Handle(self._locate(number))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"locate": self._locate, "most": self._most}
+        return {"locate": self._locate, "max_open": self._max_open}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -96,13 +96,13 @@ def in_folder(path: Path) -> list[str]:
         return [path.as_posix()]
     if not path.is_dir():
         raise DarkroomError(f"{path} does not exist: set the part's `path` to the folder of the tars, or to one tar.")
-    found = sorted(file.as_posix() for file in path.iterdir() if file.name.endswith(TAR_ENDINGS) and file.is_file())
-    if not found:
+    tars = sorted(file.as_posix() for file in path.iterdir() if file.name.endswith(TAR_ENDINGS) and file.is_file())
+    if not tars:
         raise DarkroomError(f"{path} has no tars ({', '.join(TAR_ENDINGS)}): set the part's `path` to their folder.")
-    for tar in found:
+    for tar in tars:
         if shown(tar) != tar:
             raise DarkroomError(f"the name of {shown(tar)} is not UTF-8, so manifests cannot store it: rename it.")
-    return found
+    return tars
 
 
 def behind(url: str) -> list[str]:
@@ -112,12 +112,12 @@ def behind(url: str) -> list[str]:
         DarkroomError: see `darkroom.data.remote.require_url`.
     """
     try:
-        found = [each for piece in url.split("::") for each in braceexpand(piece.strip(), escape=False)]
+        urls = [each for piece in url.split("::") for each in braceexpand(piece.strip(), escape=False)]
     except ValueError as error:
         raise DarkroomError(f"`webdataset.url` is {redacted(url)!r}, which has unbalanced braces.") from error
-    for each in found:
+    for each in urls:
         require_url(each, "webdataset.url")
-    return found
+    return urls
 
 
 def shown_tar(tar: str) -> str:

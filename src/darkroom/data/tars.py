@@ -1,7 +1,7 @@
 """List the members of tars from untrusted sources: nothing is extracted, and damage is reported.
 
 The `tarfile` of the standard library takes a damaged header, or a cut between two members, for the end of the archive,
-so what follows the last member is checked here. What an extended header holds has no checksum in a tar.
+so the bytes after the last member are checked here. Extended headers have no checksum in a tar.
 """
 
 import os
@@ -52,7 +52,7 @@ def members(path: Path, shard: str, unread: list[tuple[str, str]] | None = None)
 
     Raises:
         DarkroomError: the tar is compressed, or a member may be an attack: a device, a pipe, a sparse file, a pickle,
-            or one that belongs into `unread` where that is None; the message names shard and member.
+            or one for `unread` if that is None; the message names shard and member.
         DamagedTarError: the tar is damaged; raised after the readable members.
         OSError: the file cannot be read.
     """
@@ -61,34 +61,34 @@ def members(path: Path, shard: str, unread: list[tuple[str, str]] | None = None)
         if kind := next((kind for magic, kind in _MAGIC.items() if begins.startswith(magic)), None):
             raise DarkroomError(f"{shard} is compressed ({kind}), so single images cannot be read: decompress it.")
         file.seek(0)
-        end, at, found = os.fstat(file.fileno()).st_size, 0, 0
+        end, at, count = os.fstat(file.fileno()).st_size, 0, 0
         earlier: dict[str, Member] = {}  # by name: a hard link names one of these
 
-        def damaged(at: int, what: str) -> DamagedTarError:
-            return DamagedTarError(f"at byte {at:,} of {end:,}: {what}; members before it that can be read: {found:,}")
+        def damaged(at: int, fault: str) -> DamagedTarError:
+            return DamagedTarError(f"at byte {at:,} of {end:,}: {fault}; members before it that can be read: {count:,}")
 
-        # Its errors are of headers, also of those that would fill the memory; all leave bytes behind the last member.
+        # Its errors come from headers, also from oversized ones; all leave bytes behind the last member.
         with suppress(tarfile.TarError, ValueError, MemoryError):
             tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
             while (info := tar.next()) is not None:
                 tar.members = []  # type: ignore[attr-defined]  # which it would keep
                 name, target = info.name, info.linkname.removeprefix("./")
-                why = _unreadable(info)
-                if why is None and info.islnk() and target not in earlier:
-                    why = f"a hard link to {_quoted(target)} (no earlier member)"
-                if refused := _hostile(info) or (why if unread is None else None):
+                reason = _unreadable(info)
+                if reason is None and info.islnk() and target not in earlier:
+                    reason = f"a hard link to {_quoted(target)} (no earlier member)"
+                if refused := _hostile(info) or (reason if unread is None else None):
                     raise DarkroomError(
                         f"{shard}: the member {_quoted(name)} is {refused}, which shards of images do not need, so the "
                         "shard is refused. Ask its author, or rewrite it without that member."
                     )
                 if info.isreg() and not 0 <= info.size <= end - info.offset_data:
-                    what = f"the member {_quoted(name)} of {info.size:,} bytes goes on past the end of the file"
-                    raise damaged(info.offset, what)
+                    problem = f"the member {_quoted(name)} of {info.size:,} bytes goes on past the end of the file"
+                    raise damaged(info.offset, problem)
                 at = tar.offset
-                if why is not None and unread is not None:
-                    unread.append((name, why))
+                if reason is not None and unread is not None:
+                    unread.append((name, reason))
                 elif not info.isdir():
-                    found, name = found + 1, name.removeprefix("./")
+                    count, name = count + 1, name.removeprefix("./")
                     member = earlier[target] if info.islnk() else Member(name, info.offset_data, info.size)
                     earlier[name] = member._replace(name=name)
                     yield earlier[name]
@@ -165,7 +165,7 @@ def samples(members: Iterable[Member]) -> list[Sample]:
 
     A repeated extension begins another sample with the same key, which is quarantined and listed.
     """
-    found: list[Sample] = []
+    listed: list[Sample] = []
     latest: dict[str, dict[str, Member]] = {}
     for member in members:
         if (named := split_name(member.name)) is None:
@@ -173,6 +173,6 @@ def samples(members: Iterable[Member]) -> list[Sample]:
         key, ending = named
         if key not in latest or ending in latest[key]:
             latest[key] = {}
-            found.append((key, latest[key]))
+            listed.append((key, latest[key]))
         latest[key][ending] = member
-    return found
+    return listed

@@ -115,8 +115,8 @@ def require_new_names(params: Mapping[str, Any]) -> None:
     leaves = list(_leaves(params))
     renamed = dict.fromkeys(name for key in leaves if (name := _old_name(key)) is not None)
     lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: rename it." for old in renamed]
-    gone = ((key, advice) for key in leaves for glob, advice in REMOVED.items() if fnmatchcase(key, glob))
-    lines += [f"{PARAMS}: `{key}` was removed{advice}." for key, advice in gone]
+    removed = ((key, advice) for key in leaves for glob, advice in REMOVED.items() if fnmatchcase(key, glob))
+    lines += [f"{PARAMS}: `{key}` was removed{advice}." for key, advice in removed]
     if lines:
         raise DarkroomError("\n".join(lines))
 

@@ -102,7 +102,7 @@ class Catalog(Section):
     """Largest fraction of a part's samples that may be quarantined; above it the stage fails."""
 
 
-# What a stage is given of the section of another, which validates it.
+# Keys from the section of another stage, which validates them.
 Given = dict[str, Any]
 
 

@@ -9,12 +9,12 @@ from pydantic import Field, ValidationError, create_model, field_validator
 from darkroom.params.section import Model, Overrides, Section
 from darkroom.params.training import Training
 
-# What a training may have for itself: the others are read before it is known which one it is, or are dependencies.
+# The keys that a kind can override: the others are read before the kind is known, or are dependencies.
 OWN_TRAINING = frozenset(Training.model_fields) - {"threads", "processes", "init"}
 
 
-def require_known(values: dict[str, Any], own: Collection[str], who: str) -> dict[str, Any]:
-    """Return `values` after checking that `who` can override each key.
+def require_known(values: dict[str, Any], own: Collection[str], owner: str) -> dict[str, Any]:
+    """Return `values` after checking that `owner` can override each key.
 
     Raises:
         ValueError: a key cannot be overridden; suggests the nearest one that can.
@@ -22,21 +22,21 @@ def require_known(values: dict[str, Any], own: Collection[str], who: str) -> dic
     if unknown := sorted(values.keys() - set(own)):
         near = difflib.get_close_matches(unknown[0], own, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else f": {', '.join(sorted(own))}"
-        raise ValueError(f"`{unknown[0]}` is not a key that {who} can override{hint}")
+        raise ValueError(f"`{unknown[0]}` is not a key that {owner} can override{hint}")
     return values
 
 
-def merged(common: Model, own: Mapping[str, Any], where: str) -> Model:
+def merged(common: Model, own: Mapping[str, Any], section: str) -> Model:
     """Return `common` with the values of `own` in place of its own.
 
     Raises:
-        ValueError: together they are not valid; names the key below `where`.
+        ValueError: together they are not valid; names the key below `section`.
     """
     try:
         return type(common).model_validate({**common.model_dump(), **own})
     except ValidationError as error:
         fault = error.errors()[0]
-        key = ".".join(str(part) for part in (where, *fault["loc"]))
+        key = ".".join(str(part) for part in (section, *fault["loc"]))
         raise ValueError(f"`{key}`: {fault['msg'].removeprefix('Value error, ')}") from None
 
 
@@ -75,18 +75,18 @@ class OfKinds(Section):
     def _misfits(self) -> Iterator[str]:
         if self.chosen is None:
             yield f"kind is {self.kind}, but the section `{self.kind}` is missing"
-        for name in type(self).model_fields:  # of each kind that is there, not only of the chosen one
+        for name in type(self).model_fields:  # of each existing section, not only of the chosen one
             section = getattr(self, name)
             if isinstance(section, Kind) and section.training:
                 merged(self.training, section.training, f"{name}.training")
 
 
-def of_kinds(sections: Mapping[str, type[Kind]], what: str) -> Any:
+def of_kinds(sections: Mapping[str, type[Kind]], noun: str) -> Any:
     """Return a section class with `kind`, one of the names in `sections`, and an optional field for each section.
 
-    `what`: what the kinds are kinds of, for the description.
+    `noun` completes "Kind of", for the description.
     """
-    description = f"Kind of {what}; its settings are in the section of that name."
+    description = f"Kind of {noun}; its settings are in the section of that name."
     kind: Any = (Literal[tuple(sections)], Field(description=description))
     fields: dict[str, Any] = {name: (section | None, None) for name, section in sections.items()}
     return create_model("Chosen", __base__=OfKinds, kind=kind, **fields)

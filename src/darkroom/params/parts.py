@@ -62,7 +62,7 @@ Parts = Annotated[dict[PartName, Part], Field(min_length=1), AfterValidator(_sor
 # The labels that are allowed; None: all. Letters in one form, as labels have them, see `label_of`.
 Class = Annotated[str, AfterValidator(lambda name: unicodedata.normalize("NFC", name))]
 Classes = Annotated[list[Class], Field(min_length=1)] | None
-# Of a member of a webdataset sample: what comes after the first dot of its name.
+# Of a member of a webdataset sample: its name after the first dot.
 Ending = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
 JsonField = Annotated[str, Field(pattern=r"^json:.+$")]
 

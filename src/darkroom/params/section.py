@@ -16,7 +16,7 @@ from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 from darkroom.errors import DarkroomError
 
 PARAMS = Path("params.yaml")
-NO_FILE = "data/none"  # the committed empty file that stands for an optional input that is not there
+NO_FILE = "data/none"  # the committed empty file in place of an optional input
 
 
 class Section(BaseModel):
@@ -31,7 +31,7 @@ class Section(BaseModel):
     READ_WITH: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what else of the section does not fit, one sentence each; those of the bases come first."""
+        """Yield one sentence for each rule of the section that is broken; those of base classes come first."""
         yield from ()
 
     @model_validator(mode="after")
@@ -44,19 +44,19 @@ class Section(BaseModel):
         return self
 
     def _unread(self, owner: type[Any]) -> Iterator[str]:
-        """Yield why keys in the table `READ_WITH` of a class that have values of their own are not read."""
+        """Yield a sentence for each key in `READ_WITH` of a class that is set but not read."""
         for key, (other, *values) in vars(owner).get("READ_WITH", {}).items():
-            found, (path, _, name) = attrgetter(other)(self), key.rpartition(".")
+            current, (path, _, name) = attrgetter(other)(self), key.rpartition(".")
             section = attrgetter(path)(self) if path else self
             kinds = (type(section), owner if section is self else type(section))
             if getattr(section, name) in [None, *(kind.model_fields[name].default for kind in kinds)]:
                 continue
-            if not values and found in (None, NO_FILE, 0):
+            if not values and current in (None, NO_FILE, 0):
                 yield f"{key} is only read with {other}: set {other}, or remove {key}"
-            there = found if isinstance(found, set) else {found}
-            if values and not there & set(values):
-                known, given = (" or ".join(sorted(map(_written, each))) for each in (values, there))
-                yield f"{key} is only read with {other} {known}, but {other} is {given}: remove {key}"
+            current_values = current if isinstance(current, set) else {current}
+            if values and not current_values & set(values):
+                allowed, actual = (" or ".join(sorted(map(_written, each))) for each in (values, current_values))
+                yield f"{key} is only read with {other} {allowed}, but {other} is {actual}: remove {key}"
 
 
 def _written(value: object) -> str:
@@ -71,8 +71,8 @@ Rate = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[tuple[Fraction, Fraction], Field(strict=False)]
 Warmup = Annotated[int, Field(ge=0)]
-# Keys with another value; left empty is none, as everywhere in params.yaml.
-Overrides = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)]
+# Keys with other values; an empty entry is no key, as everywhere in params.yaml.
+Overrides = Annotated[dict[str, Any], BeforeValidator(lambda value: {} if value is None else value)]
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 PartNames = Annotated[list[PartName], Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -81,20 +81,20 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Return the settings class that contains the key at `location`, or would contain it; None: there is none."""
+    """Return the settings class that contains the key at `location`, or would contain it, or None."""
     current: Any = model
     for name in location[:-1]:
-        known = isinstance(current, type) and issubclass(current, BaseModel)
-        field = current.model_fields.get(name) if known else None
+        is_model = isinstance(current, type) and issubclass(current, BaseModel)
+        field = current.model_fields.get(name) if is_model else None
         if field is not None:
             current = field.annotation
         candidates = [current, *getattr(current, "__args__", ())]
-        models = [found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel)]
+        models = [each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)]
         if not models:
             return None
         current = models[0]
-    found: type[BaseModel] = current
-    return found
+    holder: type[BaseModel] = current
+    return holder
 
 
 def described(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
@@ -104,9 +104,9 @@ def described(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
     return f": {text}" if text else "."
 
 
-def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> str:
+def _sentence(model: type[BaseModel], fault: Mapping[str, Any], root: str) -> str:
     location = tuple(part for part in fault["loc"] if part != "[key]")
-    key = ".".join(str(part) for part in ([where] if where else []) + list(location))
+    key = ".".join(str(part) for part in ([root] if root else []) + list(location))
     if fault["type"] == "extra_forbidden":
         holder = _holder(model, location)
         allowed = [] if holder is None else list(holder.model_fields)
@@ -120,9 +120,9 @@ def _sentence(model: type[BaseModel], fault: Mapping[str, Any], where: str) -> s
         return f"{PARAMS}: `{key}` is {fault['input']!r}, but must be one of {', '.join(allowed)}{hint}"
     if fault["type"] == "missing":
         return f"{PARAMS}: `{key}` is missing{described(model, location)}"
-    # A fault between keys belongs to their section, which would fill the screen.
+    # A fault between keys belongs to their section, whose value would fill the screen.
     value = "" if isinstance(fault["input"], Mapping) and fault["type"] == "value_error" else f" is {fault['input']!r}"
-    # YAML reads 2024, 2024-01-31, yes and 007 as something else than a text.
+    # YAML reads 2024, 2024-01-31, yes and 007 as values other than strings.
     bare = fault["type"] == "string_type" and not isinstance(fault["input"], Mapping | list | None)
     return f"{PARAMS}: `{key}`{value}: {fault['msg'].removeprefix('Value error, ')}{'; put it in quotes' * bare}."
 
@@ -132,22 +132,22 @@ def _faults(model: type[BaseModel], error: ValidationError) -> list[dict[str, An
 
     pydantic puts such a type behind the key.
     """
-    found: dict[tuple[int | str, ...], dict[str, Any]] = {}
+    faults: dict[tuple[int | str, ...], dict[str, Any]] = {}
     for each in error.errors():
         fault, key = dict(each), each["loc"][:-1]
         holder = _holder(model, key) if key else None
         field = holder.model_fields.get(str(key[-1])) if holder is not None else None
         if field is None or get_origin(field.annotation) not in (Union, UnionType) or _holder(model, each["loc"]):
-            found[each["loc"]] = fault
-        elif key in found:
-            found[key]["msg"] += f"; or: {fault['msg']}"
+            faults[each["loc"]] = fault
+        elif key in faults:
+            faults[key]["msg"] += f"; or: {fault['msg']}"
         else:
-            found[key] = fault | {"loc": key, "type": "union"}
-    return list(found.values())
+            faults[key] = fault | {"loc": key, "type": "union"}
+    return list(faults.values())
 
 
-def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> Model:
-    """Validate `values` as `model`; `where` is their key in params.yaml.
+def validate(model: type[Model], values: Mapping[str, Any], root: str = "") -> Model:
+    """Validate `values` as `model`; `root` is their key in params.yaml.
 
     Raises:
         DarkroomError: one sentence for each fault: the key, the value, what is allowed, the nearest valid name.
@@ -155,11 +155,11 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str = "") -> 
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise DarkroomError("\n".join(_sentence(model, fault, where) for fault in _faults(model, error))) from None
+        raise DarkroomError("\n".join(_sentence(model, fault, root) for fault in _faults(model, error))) from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Descriptions of the keys: strings below the fields of the settings classes, read from the source only when wanted
+# Descriptions of the keys: strings below the fields of the settings classes, read from the source only when needed
 
 
 def description(model: type[BaseModel], field: str) -> str:

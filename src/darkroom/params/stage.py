@@ -48,15 +48,15 @@ def lookup(values: Mapping[str, Any], key: str) -> Any:
     Raises:
         DarkroomError: the key does not exist; names the nearest one that does.
     """
-    found: Any = values
-    for done, name in enumerate(parts := key.split(".")):
-        if not isinstance(found, Mapping) or name not in found:
-            near = difflib.get_close_matches(name, found.keys() if isinstance(found, Mapping) else [], n=1)
-            where = ".".join(parts[:done]) or str(PARAMS)
+    value: Any = values
+    for depth, name in enumerate(parts := key.split(".")):
+        if not isinstance(value, Mapping) or name not in value:
+            near = difflib.get_close_matches(name, value.keys() if isinstance(value, Mapping) else [], n=1)
+            parent = ".".join(parts[:depth]) or str(PARAMS)
             hint = f" Did you mean `{near[0]}`?" if near else ""
-            raise DarkroomError(f"`{key}` is not in {PARAMS}: {where} has no `{name}`.{hint}")
-        found = found[name]
-    return found
+            raise DarkroomError(f"`{key}` is not in {PARAMS}: {parent} has no `{name}`.{hint}")
+        value = value[name]
+    return value
 
 
 def resolve(text: str, values: Mapping[str, Any]) -> str:

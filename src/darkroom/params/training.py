@@ -220,7 +220,7 @@ def _cosine(start: float, end: float, fraction: float) -> float:
 
 
 def _fraction(settings: Training, images: int) -> float:
-    """Return how much of the way from the end of the warm-up to that of the schedule is done: 0 before, 1 after it."""
+    """Return the progress from the end of the warm-up to the end of the schedule: 0 before, 1 after it."""
     end = settings.schedule_images or settings.images
     return min(1.0, max(0.0, (images - settings.warmup) / (end - settings.warmup)))
 
@@ -244,10 +244,10 @@ def _scheduled(settings: Training, images: int) -> float:
         case "piecewise":
             rates = [milestone.rate for milestone in settings.milestones if milestone.images <= images]
             return top * (rates[-1] if rates else 1.0)
-        case "wsd":  # Hägele et al., 2024, arXiv 2405.18392: until the decay begins nothing depends on when it does
+        case "wsd":  # Hägele et al., 2024, arXiv 2405.18392: nothing depends on the start of the decay before it
             start = settings.decay_start
-            done = max(0, images - start) / (settings.images - start)
-            return top * (1 - (1 - final) * math.sqrt(done))
+            progress = max(0, images - start) / (settings.images - start)
+            return top * (1 - (1 - final) * math.sqrt(progress))
 
 
 def learning_rate(settings: Training, images: int) -> float:

@@ -13,15 +13,15 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from darkroom.errors import DarkroomError
 
-# What the parser raises, and DVC with it, for a scalar that only looks like a date or a number: 2024-13-45, `+_`.
+# The parser, like DVC's, raises these for a scalar that only looks like a date or a number: 2024-13-45, `+_`.
 _UNREADABLE = (ValueError, LookupError, TypeError)
 _CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7})(?= |$)", re.MULTILINE)
 
 
 def conflict(text: str) -> int | None:
     """Return the line, from 1, of the first merge conflict marker of git."""
-    found = _CONFLICT.search(text)
-    return text.count("\n", 0, found.start()) + 1 if found else None
+    marker = _CONFLICT.search(text)
+    return text.count("\n", 0, marker.start()) + 1 if marker else None
 
 
 @lru_cache(maxsize=8)
@@ -41,7 +41,7 @@ def parse_yaml(text: str, file: object) -> Any:
     """Return the value of one YAML document, as DVC would read it; messages call it `file`.
 
     Raises:
-        DarkroomError: it is not valid YAML, a key stands twice in a mapping, or git left the markers of a merge; names
+        DarkroomError: it is not valid YAML, a key occurs twice in a mapping, or git left the markers of a merge; names
             the file, the line and the column.
     """
     try:
@@ -51,9 +51,9 @@ def parse_yaml(text: str, file: object) -> Any:
             raise DarkroomError(
                 f"{file}, line {line}: this is a merge conflict marker of git: keep one of the two versions below it."
             ) from None
-        where, parts = "", [str(error)]
+        place, parts = "", [str(error)]
         if isinstance(error, MarkedYAMLError):
             parts, mark = [part for part in (error.context, error.problem) if part], error.problem_mark
-            where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+            place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
         reason = " ".join(", ".join(parts).split())
-        raise DarkroomError(f"{file} is not valid YAML: {where}{reason}.") from None
+        raise DarkroomError(f"{file} is not valid YAML: {place}{reason}.") from None

@@ -35,7 +35,7 @@ CONTINUES = "The same command continues from the last checkpoint."
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of the processes of a training this one is.
+    """The place of this process among those of a training.
 
     number: from 0. size: their number. supervisor: the process that started it; None if that is not Darkroom.
     """
@@ -158,8 +158,8 @@ class Ranks:
     def __init__(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
         self._commands = commands
         self._children: list[psutil.Popen] = []
-        self._signalled: set[tuple[int, int]] = set()  # which process got which signal
-        self.sent: set[tuple[int, int]] = set()  # which child, by its number, got which signal from here
+        self._signalled: set[tuple[int, int]] = set()  # (process id, signal) of each signal sent
+        self.sent: set[tuple[int, int]] = set()  # (number of the child, signal) of each signal sent from here
         self._failed_at: float | None = None
         self.hurried = False  # by a second Ctrl-C
 
@@ -200,7 +200,7 @@ class Ranks:
             return
         self._failed_at = self._failed_at or time.monotonic()
         waited = time.monotonic() - self._failed_at
-        # One that its signal ended had not begun to train, or was done: the others wait for it in vain.
+        # A child that its signal ended had not started to train, or had finished: the others wait for it in vain.
         early = bool(signals) and -signals[0] in failed
         if waited > self.GRACE + (0 if early else self.PATIENCE):
             self._kill()
@@ -208,7 +208,7 @@ class Ranks:
             self._signal(signal.SIGTERM)
 
     def _signal(self, number: int) -> None:
-        """Send a signal to every rank that has not got it; a launcher may start its ranks only later."""
+        """Send a signal to every rank once; a launcher may start its ranks later."""
         for place, child in enumerate(self._children):
             for process in _stages(child):
                 if (process.pid, number) not in self._signalled:
@@ -218,7 +218,7 @@ class Ranks:
                         process.send_signal(number)
 
     def _kill(self) -> None:
-        """Kill every child that goes on, and all that it started, and wait for it."""
+        """Kill every running child and its descendants, and wait for it."""
         for place, child in enumerate(self._children):
             if child.poll() is None:
                 self.sent.add((place, signal.SIGKILL))
@@ -239,7 +239,7 @@ def _stages(child: psutil.Popen) -> Iterator[psutil.Process]:
         while waiting:
             process = waiting.pop()
             with contextlib.suppress(psutil.Error):
-                if "darkroom" in process.cmdline()[1:4]:  # its loader's workers are its own affair
+                if "darkroom" in process.cmdline()[1:4]:  # which ends the workers of its loader itself
                     yield process
                 else:
                     waiting += process.children()
@@ -256,8 +256,8 @@ def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks
     with tempfile.TemporaryDirectory(prefix="darkroom-") as folder:
         ours = os.environ | {SUPERVISOR: str(os.getpid()), STATUS: folder}
         signals: list[int] = []
-        taken = dict.fromkeys((signal.SIGTERM, signal.SIGINT), lambda number, frame: signals.append(number))
-        with handling(taken), Ranks([(line, {**ours, **extra}) for line, extra in commands]) as started:
+        handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT), lambda number, frame: signals.append(number))
+        with handling(handlers), Ranks([(line, {**ours, **extra}) for line, extra in commands]) as started:
             started.wait(signals)
         _raise_outcome(started, _statuses(Path(folder)), signals, ranks)
 
@@ -271,20 +271,20 @@ class _Status:
 
 
 def _statuses(folder: Path) -> list[_Status]:
-    """Return what ranks wrote, the first one first."""
-    found = [_Status(int(path.name), **json.loads(path.read_text())) for path in folder.glob("[0-9]*")]
-    return sorted(found, key=lambda status: status.time)
+    """Return the statuses that ranks wrote, in order of time."""
+    statuses = [_Status(int(path.name), **json.loads(path.read_text())) for path in folder.glob("[0-9]*")]
+    return sorted(statuses, key=lambda status: status.time)
 
 
 def _raise_outcome(started: Ranks, statuses: Sequence[_Status], signals: Sequence[int], ranks: int) -> None:
     """Raise the error or stop of the ranks; return if all of them finished.
 
-    A rank that a signal ended, or that said what is wrong, comes first: the others then failed for want of it.
+    A rank that a signal ended, or that reported an error, comes first: the others failed because of it.
     """
     codes = started.codes
     if not any(codes):
         for status in statuses:
-            raise SystemExit(int(status.text))  # only a stop ends well
+            raise SystemExit(int(status.text))  # only a stop exits with 0
         return
     several = len(codes) > 1
     requested = signals[0] if signals else None
@@ -292,8 +292,8 @@ def _raise_outcome(started: Ranks, statuses: Sequence[_Status], signals: Sequenc
         if code < 0 and -code != requested and (number, -code) not in started.sent:
             name = signal.Signals(-code).name
             memory = " (the system does that if memory runs out)" if -code == signal.SIGKILL else ""
-            who = f"rank {number} of {ranks}" if several else "the launcher"
-            raise DarkroomError(f"{who} was ended by {name}{memory}, so the others were stopped. {CONTINUES}")
+            process = f"rank {number} of {ranks}" if several else "the launcher"
+            raise DarkroomError(f"{process} was ended by {name}{memory}, so the others were stopped. {CONTINUES}")
     errors = [status for status in statuses if status.kind == "error"]
     if errors:
         alone = errors[0].rank != 0 and len({status.rank for status in errors if status.text == errors[0].text}) < ranks
@@ -306,6 +306,6 @@ def _raise_outcome(started: Ranks, statuses: Sequence[_Status], signals: Sequenc
         raise DarkroomError(f"rank {failures[0].rank} of {ranks} failed, so the others were stopped. {CONTINUES}")
     for number, code in enumerate(codes):
         if code not in (0, *Ranks.STOPPED) and (number, -code) not in started.sent:
-            who = f"rank {number} of {ranks}" if several else "the launcher"
-            raise DarkroomError(f"{who} exited with {code}, so the others were stopped. {CONTINUES}")
+            process = f"rank {number} of {ranks}" if several else "the launcher"
+            raise DarkroomError(f"{process} exited with {code}, so the others were stopped. {CONTINUES}")
     raise SystemExit(max(codes) if requested is None else 128 + requested)

@@ -22,17 +22,17 @@ def _is(process: Any, program: str) -> bool:
     """Return whether a process runs a program: by its name, by `python -m`, or by the name of its script or module."""
     try:
         words = [Path(word) for word in process.cmdline()[:3]]
-    except psutil.Error:  # another person's, or gone
+    except psutil.Error:  # another user's, or ended
         return False
     return any(program in (word.name, word.parent.name, word.suffix[1:]) for word in words)
 
 
 def engine(ancestors: Sequence[Any]) -> list[Any]:
-    """Return the processes between a stage and the engine that started it, that one included, nearest first.
+    """Return the processes from a stage up to the engine that started it, nearest first.
 
-    That is the nearest DVC, or parent of the engine's (`parents`), which ends with it; or, where a Snakemake is above
-    it, the topmost one: its jobs may be Snakemakes, too. What is above, a shell or a terminal, may end while the work
-    goes on. Empty where there is none.
+    The engine is the nearest DVC, or a parent that ends with it (`parents`); or, if a Snakemake is above it, the
+    topmost one: its jobs may be Snakemakes, too. Processes above that, such as a shell, may end while the work goes
+    on. Empty without an engine.
     """
     starters = ("dvc", "job", "parents")
     nearest = next((at for at, each in enumerate(ancestors) if any(_is(each, name) for name in starters)), None)
@@ -45,7 +45,7 @@ def engine(ancestors: Sequence[Any]) -> list[Any]:
 def _goes_on(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except (psutil.NoSuchProcess, IndexError):  # IndexError: it ended while psutil read of it
+    except (psutil.NoSuchProcess, IndexError):  # IndexError: it ended while psutil read its status
         return False
 
 
@@ -57,7 +57,7 @@ def watch(supervisor: int | None = None) -> None:
     if supervisor is not None:
         watched = [psutil.Process(supervisor)] if psutil.pid_exists(supervisor) else [None]
     else:
-        # By hand, whatever the terminal was started by: nobody waits for this stage but the person.
+        # Started by hand, whatever started the terminal: only the user waits for this stage.
         watched = engine(psutil.Process().parents()) if "DVC_STAGE" in os.environ else []
 
     def stop_when_gone() -> None:

@@ -58,7 +58,7 @@ def run(params: Params, part: str) -> None:
             part,
             each_with_progress(found, images, part),
             source={"name": chosen.source, "start": start, "stop": stop, **one_of, **source.metadata()},
-            how=how,
+            preparation=how,
             policy=Policy(
                 settings.rules.model_dump(),
                 settings.splits.model_dump(),

@@ -124,7 +124,7 @@ def _open(params: Params, device: torch.device) -> Job:
         lambda folder: save_clip(folder, network),
         {"source": settings.source, "long_captions": settings.long_captions, "prompts": prompts, **trained},
         recipe,
-        kept=True,
+        kept_weights=True,
         finish=lambda: _score(params, catalog, prompts, device),
     )
 

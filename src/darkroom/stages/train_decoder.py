@@ -94,7 +94,7 @@ def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> 
     model = recipe.model
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")
     if settings.trained:
-        return Job(model.save_pretrained, metadata, recipe, raw=True, kept=True)
+        return Job(model.save_pretrained, metadata, recipe, raw=True, kept_weights=True)
     begun = initial_manifest(settings.weights, KIND)
     require_same(weights_key(name), begun, metadata, ("size", "low_size", "timesteps", "objective", "prediction"))
     initialise({"unet": model}, training.init)

@@ -96,7 +96,7 @@ def _open(params: Params, device: torch.device) -> Job:
             recipe.save(folder)
             write_manifest(folder, GENERATOR, **metadata, images_seen=0, files=file_hashes(folder))
 
-    return Job(recipe.save, metadata, recipe, raw=True, kept=True, prepare=write_initial)
+    return Job(recipe.save, metadata, recipe, raw=True, kept_weights=True, prepare=write_initial)
 
 
 def _import(params: Params, catalog: Catalog, shape: Sequence[int], tokenizer: str) -> Job:

@@ -83,4 +83,4 @@ def _open(params: Params, catalog: Catalog, parts: Sequence[str], device: torch.
         **diffusion.prediction(),
         "catalog": catalog.fingerprint,
     }
-    return Job(model.save_pretrained, metadata, recipe, raw=True, kept=True, measure=measure)
+    return Job(model.save_pretrained, metadata, recipe, raw=True, kept_weights=True, measure=measure)

@@ -74,7 +74,7 @@ def _open(params: Params, device: torch.device) -> Job:
     if settings.untrained:
         initialise({"tokenizer": recipe.modules["tokenizer"]}, training.init)
         return Job(recipe.model.save_pretrained, metadata | NOT_TRAINED)
-    return Job(recipe.model.save_pretrained, metadata, recipe, kept=True)
+    return Job(recipe.model.save_pretrained, metadata, recipe, kept_weights=True)
 
 
 def _metadata(params: Params, selection: Selection, model: Tokenizer) -> dict[str, Any]:

@@ -23,16 +23,16 @@ def counted(count: int, noun: str) -> str:
 
 def time_of(seconds: float) -> str:
     """Return a duration as 3.2 s, 42 s, 1 min 20 s, from ten minutes on as 17 min, then as 1 h 05 min, 4 d 02 h."""
-    whole = round(seconds)
+    total = round(seconds)
     for unit, size, below, part, limit in (
         ("d", 86400, "h", 3600, None),
         ("h", 3600, "min", 60, None),
         ("min", 60, "s", 1, 600),
     ):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {unit}" + (f" {rest:02} {below}" if limit is None or whole < limit else "")
-    return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+        if total >= size:
+            part_count = total % size // part
+            return f"{total // size} {unit}" + (f" {part_count:02} {below}" if limit is None or total < limit else "")
+    return f"{seconds:.1f} s" if seconds < 10 else f"{total} s"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,), least: Sequence[int] = ()) -> list[str]:

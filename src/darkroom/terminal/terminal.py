@@ -25,7 +25,7 @@ class Tee:
     def __init__(self, terminal: TextIO, log: TextIO, prefix: str) -> None:
         self._terminal: TextIO | None = terminal
         self._log, self._prefix = log, prefix
-        self._fresh = True  # whether a line begins
+        self._fresh = True  # whether the next text starts a line
 
     def write(self, text: str) -> int:
         """Write `text` to terminal and log, skipping a closed terminal. Return the number of characters."""
@@ -55,11 +55,11 @@ class Tee:
 
 Group = TypeVar("Group")
 
-INTERVAL = 10.0  # seconds between two lines
+INTERVAL = 10.0  # seconds between two printed lines
 
 
 def with_progress(
-    groups: Iterable[Group], total: int | None, what: str, unit: str = "images", count: Callable[[Any], int] = len
+    groups: Iterable[Group], total: int | None, title: str, unit: str = "images", count: Callable[[Any], int] = len
 ) -> Iterator[Group]:
     """Yield groups, and print progress every ten seconds: units done of `total`, speed, time left.
 
@@ -76,10 +76,10 @@ def with_progress(
             of, left = (
                 ("", "") if total is None else (f" of {total:,}", f", {max(0, total - done) / speed:,.0f} s left")
             )
-            print(f"{what}: {done:,}{of} {unit}, {speed:,.0f} {unit}/s{left}", flush=True)
+            print(f"{title}: {done:,}{of} {unit}, {speed:,.0f} {unit}/s{left}", flush=True)
             last = now
 
 
-def each_with_progress(items: Iterable[Group], total: int | None, what: str) -> Iterator[Group]:
+def each_with_progress(items: Iterable[Group], total: int | None, title: str) -> Iterator[Group]:
     """Yield images one by one, and print progress like `with_progress`."""
-    yield from with_progress(items, total, what, count=lambda _: 1)
+    yield from with_progress(items, total, title, count=lambda _: 1)

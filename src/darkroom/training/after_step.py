@@ -49,7 +49,7 @@ def after_step(state: TrainState, logs: Path, journal: Journal | None, before: i
 
 
 def _write_histograms(state: TrainState, logs: Path) -> None:
-    """Write the counts of an evaluation to the trackers and `histograms/IMAGES-NAME.tsv`, a value and count a line."""
+    """Write the counts of an evaluation to the trackers and to `histograms/IMAGES-NAME.tsv`: value, count."""
     for name, counts in state.recipe.histograms.items():
         lines = ["value\tcount", *(f"{value}\t{count}" for value, count in enumerate(counts.tolist()))]
         path = logs / "histograms" / f"{state.images:09d}-{name}.tsv"
@@ -62,7 +62,7 @@ def _write_histograms(state: TrainState, logs: Path) -> None:
 
 @torch.no_grad()
 def write_grids(state: TrainState, logs: Path) -> list[Path]:
-    """Write grids by averaged and by raw weights, `grids/IMAGES-ema.png` and `-raw.png`, and return their paths."""
+    """Write grids of averaged and raw weights, `grids/IMAGES-ema.png` and `-raw.png`, and return their paths."""
     written = []
     for weights in ("ema", "raw"):
         try:
@@ -83,7 +83,7 @@ def strip_is_due(before: int, images: int, end: int) -> bool:
 
 
 def points_of_strip(end: int) -> int:
-    """Return how many points the strip of a training of so many images has."""
+    """Return the number of points in the strip of a training of `end` images."""
     return (end // FIRST).bit_length() + (_last_doubling(end) != end)
 
 
@@ -94,7 +94,7 @@ def _last_doubling(images: int) -> int:
 
 @torch.no_grad()
 def add_to_strip(state: TrainState) -> None:
-    """Draw images by the current averaged weights, and drop the oldest ones; recipes without images draw none.
+    """Draw images with the averaged weights, and drop the oldest ones; recipes without images draw none.
 
     With sharded weights every process must call it; otherwise the first one.
     """
@@ -122,13 +122,13 @@ def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return squares.mean(axis=(3, 5)).astype(np.uint8)
 
 
-def write_strip(folder: Path, drawn: dict[int, NDArray[np.uint8]], recipe: Recipe) -> None:
+def write_strip(folder: Path, strip: dict[int, NDArray[np.uint8]], recipe: Recipe) -> None:
     """Write the strip: a row for each point, below the originals if there are any; write nothing without images."""
-    if not drawn:
+    if not strip:
         return
-    points = sorted(drawn)
+    points = sorted(strip)
     originals = recipe.originals()
-    rows = [drawn[images] for images in points]
+    rows = [strip[images] for images in points]
     rows = rows if originals is None else [reduced(np.asarray(originals)), *rows]
     save_png(folder / "strip.png", contact_sheet(np.concatenate(rows), len(rows[0])))
     facts = {"images": points, "originals": originals is not None, "by_class": recipe.by_class}

@@ -26,8 +26,8 @@ class Average:
     def __init__(self, modules: Mapping[str, nn.Module], decay: Callable[[int], float]) -> None:
         self._modules, self._decay = modules, decay
         self.state = state_of(modules)
-        # Paired once: to list a model's state at each step takes longer than to average it. A shared weight has several
-        # names. Buffers are looked up each time, since a module may put another tensor in their place.
+        # Paired once: listing a model's state at each step takes longer than averaging it. A shared weight has several
+        # names. Buffers are looked up each time, since a module may replace their tensors.
         self._averages: list[Tensor] = []
         self._weights: list[Tensor] = []
         self._copied: dict[str, list[str]] = {}
@@ -52,17 +52,17 @@ class Average:
         return {name: {key: value.clone() for key, value in state.items()} for name, state in self.state.items()}
 
     @contextmanager
-    def applied(self, other: State | None = None) -> Iterator[None]:
-        """Give the modules the averaged weights, or others, inside the block; restore their own after it."""
+    def applied(self, weights: State | None = None) -> Iterator[None]:
+        """Give the modules the averaged weights, or other `weights`, inside the block; restore their own after it."""
         own = state_of(self._modules)
-        self._load(self.state if other is None else other)
+        self._load(self.state if weights is None else weights)
         try:
             yield
         finally:
             self._load(own)
 
     def _load(self, state: State) -> None:
-        torch.clear_autocast_cache()  # autocast, where it is on, goes by the casts that it has made of other weights
+        torch.clear_autocast_cache()  # autocast caches casts of the earlier weights
         for name, module in self._modules.items():
             module.load_state_dict(state[name])
 
@@ -106,7 +106,7 @@ def _kept(state_folder: Path, images: int) -> Path:
 
 
 def kept_folder(model: Path, images: int) -> Path:
-    """Return the folder of a model's weights after so many images seen, with raw ones in `raw/`."""
+    """Return the folder of a model's weights at a number of images seen, with raw ones in `raw/`."""
     return model / "checkpoints" / f"images-{images:012d}"
 
 
@@ -129,7 +129,7 @@ def read_kept(state_folder: Path, images: int) -> dict[str, State]:
     """Return what `write_kept` wrote, on the CPU.
 
     Raises:
-        DarkroomError: it is missing or damaged, and only training again makes it.
+        DarkroomError: it is missing or damaged; only training again restores it.
     """
     folder = _kept(state_folder, images)
     try:

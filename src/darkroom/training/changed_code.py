@@ -35,18 +35,19 @@ def choose_checkpoint(state: Path, code: Fingerprint, choice: ChangedCode) -> tu
     """
     from darkroom.training import checkpoint  # loads torch
 
-    newest = map(checkpoint.newest, (state, *sorted(state.glob("code-*"))))
-    found = [folder for folder in newest if folder is not None]
-    best, here = choose(found, code, choice), next((folder for folder in found if folder.parent == state), None)
+    folders = map(checkpoint.newest, (state, *sorted(state.glob("code-*"))))
+    candidates = list(filter(None, folders))
+    best = choose(candidates, code, choice)
+    current = next((folder for folder in candidates if folder.parent == state), None)
     changed = best is not None and code_of(best) != code
-    if other := next((folder for folder in (best, here) if folder is not None and code_of(folder) != code), None):
-        lines = changes(code_of(other), code)
+    if outdated := next((folder for folder in (best, current) if folder is not None and code_of(folder) != code), None):
+        lines = changes(code_of(outdated), code)
         more = [f"and {len(lines) - _MOST} modules more"] if len(lines) > _MOST else []
-        print("\n  ".join([f"the code has changed since {other.name} was written:", *lines[:_MOST], *more]))
-    if here is not None and (best is None or code_of(best) != code_of(here)):
-        aside = _set_aside(state, code_of(here))
+        print("\n  ".join([f"the code has changed since {outdated.name} was written:", *lines[:_MOST], *more]))
+    if current is not None and (best is None or code_of(best) != code_of(current)):
+        aside = _set_aside(state, code_of(current))
         print(
-            f"`run.changed_code` is {choice}: the checkpoints of {_images(here):,} images are kept in {aside}. "
+            f"`run.changed_code` is {choice}: the checkpoints of {_images(current):,} images are kept in {aside}. "
             "To continue from them, undo the change, or stop and set `run.changed_code` to resume."
         )
     if best is None:

@@ -79,9 +79,9 @@ def copied(groups: Mapping[str, Tensors], before: Mapping[str, Tensors]) -> dict
     """
     copies: dict[str, Tensors] = {}
     for name, tensors in groups.items():
-        held, copies[name] = before.get(name, {}), {}
+        previous, copies[name] = before.get(name, {}), {}
         for key, value in tensors.items():
-            place = held.get(key)
+            place = previous.get(key)
             fits = place is not None and place.shape == value.shape and place.dtype == value.dtype
             copies[name][key] = place.copy_(value) if place is not None and fits else value.to("cpu", copy=True)
     return copies
@@ -123,11 +123,11 @@ def save(
     groups: Mapping[str, Tensors],
     metadata: Mapping[str, Any],
     keep: int,
-    held: Path | None = None,
+    protected: Path | None = None,
 ) -> Path:
     """Write the checkpoint of `images` images seen, and keep the newest `keep`.
 
-    At least 2 stay, as the newest may turn out damaged, and `held`, which is being copied elsewhere.
+    At least 2 stay, as the newest may turn out damaged, and `protected`, which is being copied elsewhere.
     """
     folder = state / f"images-{images:012d}"
     files: dict[str, str] = {}
@@ -136,7 +136,7 @@ def save(
             files[f"{name}.safetensors"] = write_tensors(temporary / f"{name}.safetensors", tensors)
         write_manifest(temporary, KIND, images=images, files=files, facts=dict(metadata))
     for old in folders(state)[: -max(2, keep)]:
-        if old != held:
+        if old != protected:
             shutil.rmtree(old)
     return folder
 
@@ -170,7 +170,7 @@ def newest(state: Path) -> Path | None:
     """
     for stump in state.glob(".images-*.tmp-*"):
         if stump.is_dir():
-            shutil.rmtree(stump, ignore_errors=True)  # one that goes meanwhile is no reason to stop
+            shutil.rmtree(stump, ignore_errors=True)  # another process may remove it meanwhile
         else:
             stump.unlink(missing_ok=True)
     for folder in reversed(folders(state)):

@@ -19,7 +19,7 @@ def write_curves(folder: Path, records: Sequence[Record], also: Callable[[Path],
     """
     with atomic_folder(folder) as temporary:
         if not records:
-            write_json(temporary / "metrics.json", {})  # as DVCLive has it, whose import takes longer than such a stage
+            write_json(temporary / "metrics.json", {})  # as DVCLive does, whose import takes longer
             return
         from dvclive import Live
 

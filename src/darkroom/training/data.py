@@ -44,12 +44,12 @@ def label_numbers(
     labels: Iterable[str | None] | pa.ChunkedArray,
     catalog: Catalog | Classes,
     keys_of: Callable[[list[int]], list[str]] | None = None,
-    who: str = "this model",
-    instead: str = "",
+    model: str = "this model",
+    hint: str = "",
 ) -> NDArray[np.int64]:
     """Return the class number of each label, (N,), int64.
 
-    `keys_of` gives the keys of some rows; these, `who` needs the labels and what to do `instead` are for messages.
+    For messages: `keys_of` returns the keys of rows, `model` needs the labels, `hint` is another remedy.
 
     Raises:
         DarkroomError: an image has no label, or one that is not in the catalog.
@@ -59,8 +59,8 @@ def label_numbers(
         row = column.is_null().index(True).as_py()
         first = keys_of([row])[0] if keys_of else f"row {row}"
         raise DarkroomError(
-            f"{column.null_count:,} of {len(column):,} images have no label (the first is {first}), but {who} needs "
-            f"labels: {instead and instead + ', '}add labels, or set `ingest.rules.label_missing` to quarantine."
+            f"{column.null_count:,} of {len(column):,} images have no label (the first is {first}), but {model} "
+            f"needs labels: {hint and hint + ', '}add labels, or set `ingest.rules.label_missing` to quarantine."
         )
     # A label is looked up once, however many images have it.
     encoded = column.combine_chunks().dictionary_encode()
@@ -104,7 +104,7 @@ def mirrored(
     return chosen & (random_numbers(seed, "mirror", positions.tolist(), 0, 1)[1][:, 0] < (probability or 0.5))
 
 
-_TRIES = 10  # crops drawn of an image before the middle is taken
+_TRIES = 10  # random crops tried per image before the central one is used
 
 
 def random_crop(
@@ -131,18 +131,18 @@ def random_crop(
         down, right = sizes[fits.argmax()]
         top, left = int(uniform[0] * (height - down + 1)), int(uniform[1] * (width - right + 1))
     else:
-        whole = min(max(width / height, ratio[0]), ratio[1])
-        down, right = min(height, round(width / whole)), min(width, round(height * whole))
+        aspect = min(max(width / height, ratio[0]), ratio[1])
+        down, right = min(height, round(width / aspect)), min(width, round(height * aspect))
         top, left = (height - down) // 2, (width - right) // 2
     if (down, right) == (height, width):
         return image
-    # Cut before it is resized: a filter would reach beyond a box.
+    # Cropped before it is resized: with a box, the filter would read pixels outside of it.
     part = to_pil(image[:, top : top + down, left : left + right])
     return to_array(part.resize((width, height), Image.Resampling.BILINEAR))
 
 
 class Images:
-    """Stored images: `images` uint8 (N, C, H, W). `seed` is the training's: how images are augmented follows from it.
+    """Stored images: `images` uint8 (N, C, H, W). `seed` is the training's, and determines their augmentation.
 
     Shards behind URLs are read a few at a time (`StreamingOrder`), and fetched before they are needed.
     """
@@ -157,12 +157,12 @@ class Images:
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the images of some rows, augmented where positions are given."""
-        images, how = self.shards.__getitems__(rows), self.augmentation
-        if how.scale is not None and positions is not None:
+        images, augmentation = self.shards.__getitems__(rows), self.augmentation
+        if augmentation.scale is not None and positions is not None:
             draws = random_numbers(self.seed, "crop", positions.tolist(), 0, 2 + 2 * _TRIES)[1]
             for number, draw in enumerate(draws):
-                images[number] = random_crop(images[number], how.scale, how.ratio, draw)
-        flipped = mirrored(self.seed, self.shards.mirrors, rows, positions, how.mirror)
+                images[number] = random_crop(images[number], augmentation.scale, augmentation.ratio, draw)
+        flipped = mirrored(self.seed, self.shards.mirrors, rows, positions, augmentation.mirror)
         if flipped.any():
             images[flipped] = images[flipped][..., ::-1]
         return {"images": images}
@@ -215,7 +215,7 @@ class StoredLatents:
 
 
 def _tensor(stored: NDArray[Any], form: str) -> torch.Tensor:
-    """Return stored elements as a tensor: NumPy holds a bfloat16 as its 16 bits, and torch indexes by no uint16."""
+    """Return stored elements as a tensor: NumPy stores a bfloat16 as 16 bits, and torch cannot index with uint16."""
     if form == "codes":
         return torch.from_numpy(stored.astype(np.int32, copy=False))
     tensor = torch.from_numpy(stored)
@@ -227,28 +227,28 @@ def with_means(
 ) -> dict[str, torch.Tensor]:
     """Return a batch with `mean`, the vectors of its `codes`, float32 (N, C, H, W), in place of these.
 
-    The vectors are looked up on the device of the codes, which take a fraction of their bytes on the way there.
+    The vectors are looked up on the device of the codes, so that only the codes are copied there.
     """
     if codebook is None:
         return dict(data)
-    found = dict(data)
-    codes = found.pop("codes")
+    tensors = dict(data)
+    codes = tensors.pop("codes")
     vectors = functional.embedding(codes, to_device(codebook, codes.device))  # (N, H, W, C)
-    return {"mean": vectors.permute(0, 3, 1, 2).contiguous(), **found}
+    return {"mean": vectors.permute(0, 3, 1, 2).contiguous(), **tensors}
 
 
 class LabelledImages(Images):
     """Stored images with their class numbers: `images` uint8 (N, C, H, W), `labels` int64 (N,).
 
-    who, instead: see `label_numbers`.
+    model, hint: see `label_numbers`.
     """
 
     def __init__(
-        self, shards: ImageShards, catalog: Catalog | Classes, seed: int = 0, who: str = "this model", instead: str = ""
+        self, shards: ImageShards, catalog: Catalog | Classes, seed: int = 0, model: str = "this model", hint: str = ""
     ) -> None:
         super().__init__(shards, seed)
         self.classes = catalog.classes
-        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, who, instead)
+        self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, model, hint)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the images and class numbers of some rows."""

@@ -13,7 +13,7 @@ import torch
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 
-_SPARE = 32 * 1024**2  # bytes left free for logs and what else is written
+_SPARE = 32 * 1024**2  # bytes left free for logs and other files
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -21,13 +21,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
-def out_of_memory(pass_size: int, state_bytes: int, device: torch.device, run: Run, whole: bool) -> DarkroomError:
+def out_of_memory(pass_size: int, state_bytes: int, device: torch.device, run: Run, whole_batch: bool) -> DarkroomError:
     """Return the out-of-memory error of a forward and backward pass of `pass_size` images.
 
-    `state_bytes`: size of weights, gradients, optimizer and averages; `whole`: `run.micro_batch` cannot split batches.
+    `state_bytes`: size of weights, gradients, optimizer and averages; `whole_batch`: `run.micro_batch` has no effect.
     """
     peak = f" (peak {torch.cuda.max_memory_allocated() / 1e9:.1f} GB)" if device.type == "cuda" else ""
-    cures = [] if whole else [f"set `run.micro_batch` to {max(1, pass_size // 2)}"]
+    cures = [] if whole_batch else [f"set `run.micro_batch` to {max(1, pass_size // 2)}"]
     cures += [] if run.activation_checkpointing else ["set `run.activation_checkpointing` to true"]
     cures += [] if cures else ["raise `processes`, if there are more devices"]
     return DarkroomError(
@@ -48,7 +48,7 @@ def free_memory() -> int:
     return free
 
 
-def require_disk(folder: Path, needed: int, what: str) -> None:
+def require_disk(folder: Path, needed: int, purpose: str) -> None:
     """Check that a disk has `needed` free bytes.
 
     Raises:
@@ -57,7 +57,7 @@ def require_disk(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + _SPARE:
         raise OSError(
-            errno.ENOSPC, f"{what} needs {needed / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB are free", str(folder)
+            errno.ENOSPC, f"{purpose} needs {needed / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB are free", str(folder)
         )
 
 

@@ -26,7 +26,7 @@ from darkroom.training.state import root
 from darkroom.training.weight_files import PICKLES, Tensors, locate, read_weights, require_safetensors
 
 _BLOCK = 8 * 2**20  # bytes
-_LISTED = 30  # tensors that do not fit
+_LISTED = 30  # maximum number of misfits in a message
 
 
 def _published(modules: Mapping[str, nn.Module], path: Path) -> Tensors | None:
@@ -37,47 +37,47 @@ def _published(modules: Mapping[str, nn.Module], path: Path) -> Tensors | None:
     module.
     """
     first = next(iter(modules))
-    read = getattr(modules[first], "own_weights", None)
-    tensors = None if read is None else read(path)
+    own_weights = getattr(modules[first], "own_weights", None)
+    tensors = None if own_weights is None else own_weights(path)
     if tensors is None:
         return None
     named = {key if "/" in key else f"{first}/{key}": value for key, value in tensors.items()}
     return {key: value for key, value in named.items() if key.partition("/")[0] in modules}
 
 
-def _given(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tensors:
+def _read_tensors(modules: Mapping[str, nn.Module], files: Mapping[str, Path]) -> Tensors:
     """Return the tensors of the files, as MODULE/KEY.
 
     A file whose names already start with module names, as in a checkpoint, is used unchanged. A module whose
     `save_pretrained` writes other names than its own has a method `own_names` that maps them back.
     """
-    given: Tensors = {}
+    weights: Tensors = {}
     for name, path in files.items():
         tensors = read_weights(path)
         if tensors and all(key.partition("/")[0] in modules for key in tensors):
-            given |= tensors
+            weights |= tensors
         else:
             rename = getattr(modules[name], "own_names", dict)
-            given |= {f"{name}/{key}": value for key, value in rename(tensors).items()}
-    return given
+            weights |= {f"{name}/{key}": value for key, value in rename(tensors).items()}
+    return weights
 
 
-def _compare(own: Tensors, given: Tensors, skip: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the names that fit, those initialised at random, and what is wrong with the others."""
+def _compare(own: Tensors, loaded: Tensors, skip: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the names that fit, those initialised at random, and a message for each misfit."""
     fits, random, wrong, unused = list[str](), list[str](), list[str](), set(skip)
-    for key in sorted(own.keys() | given.keys()):
+    for key in sorted(own.keys() | loaded.keys()):
         matching = {glob for glob in skip if fnmatchcase(key, glob)}
         unused -= matching
         if matching:
             random += [key] if key in own else []
-        elif key not in given:
+        elif key not in loaded:
             wrong.append(f"missing: {key} {list(own[key].shape)}")
         elif key not in own:
-            wrong.append(f"unexpected: {key} {list(given[key].shape)}")
-        elif own[key].shape != given[key].shape:
-            wrong.append(f"shape: {key} is {list(own[key].shape)} here and {list(given[key].shape)} in the file")
-        elif own[key].is_floating_point() != given[key].is_floating_point():
-            wrong.append(f"type: {key} is {own[key].dtype} here and {given[key].dtype} in the file")
+            wrong.append(f"unexpected: {key} {list(loaded[key].shape)}")
+        elif own[key].shape != loaded[key].shape:
+            wrong.append(f"shape: {key} is {list(own[key].shape)} here and {list(loaded[key].shape)} in the file")
+        elif own[key].is_floating_point() != loaded[key].is_floating_point():
+            wrong.append(f"type: {key} is {own[key].dtype} here and {loaded[key].dtype} in the file")
         else:
             fits.append(key)
     return fits, random, wrong + [f"no weight matches {glob}, which `init.skip` names" for glob in sorted(unused)]
@@ -96,8 +96,8 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
         init: where the weights are, and which ones to initialise at random.
 
     Raises:
-        DarkroomError: no weights there, a pickle, a hash that is wrong or not given, or weights that do not fit: the
-            tensors that are missing, unexpected or of another shape, in one list.
+        DarkroomError: no weights, a pickle, a wrong or missing hash, or weights that do not fit: the tensors that are
+            missing, unexpected or of another shape, in one list.
     """
     if init.url is None and init.folder == NO_FILE:
         return
@@ -111,10 +111,10 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
     own: dict[str, Tensor] = {
         f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
     }
-    given = _published(modules, path)
-    if given is None:
-        given = _given(modules, {first: path} if path.is_file() else locate(path, modules))
-    fits, random, wrong = _compare(own, given, init.skip)
+    loaded = _published(modules, path)
+    if loaded is None:
+        loaded = _read_tensors(modules, {first: path} if path.is_file() else locate(path, modules))
+    fits, random, wrong = _compare(own, loaded, init.skip)
     if wrong:
         more = len(wrong) - _LISTED
         raise DarkroomError(
@@ -124,7 +124,7 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
             "params.yaml, as globs over MODULE/KEY."
         )
     for key in fits:
-        own[key].copy_(given[key])
+        own[key].copy_(loaded[key])
     at_random = f", {len(random)} at random (`init.skip`)" if random else ""
     values = sum(own[key].numel() for key in fits)
     print(f"initialised from {source}: {len(fits)} tensors, {values:,} values{at_random}")
@@ -132,8 +132,8 @@ def initialise(modules: Mapping[str, nn.Module], init: Init) -> None:
 
 def initial_manifest(folder: str, kind: str) -> Mapping[str, Any]:
     """Return the manifest of a folder of weights; empty if there is no folder, or if Darkroom did not write it."""
-    there = folder != NO_FILE and (Path(folder) / MANIFEST).is_file()
-    return read_manifest(Path(folder), kind) if there else {}
+    has_manifest = folder != NO_FILE and (Path(folder) / MANIFEST).is_file()
+    return read_manifest(Path(folder), kind) if has_manifest else {}
 
 
 def require_same(key: str, begun: Mapping[str, Any], metadata: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -165,14 +165,14 @@ def _suffix(url: str) -> str:
     return Path(urlsplit(url).path).suffix.lower()
 
 
-def _kept(url: str, sha256: str) -> Path:
+def _local_path(url: str, sha256: str) -> Path:
     """Return the local path of the file behind a URL. Pickles keep their extension, so that readers recognise them."""
     suffix = _suffix(url)
     return downloads() / f"{sha256}{suffix if suffix in PICKLES else '.safetensors'}"
 
 
 def _blocks(url: str) -> Iterator[bytes]:
-    """Yield the bytes behind a URL. Only what the network does is caught here: a full disk has a sentence elsewhere."""
+    """Yield the bytes behind a URL. Only errors of the network are converted here; the runner reports a full disk."""
     with telling(f"{url} cannot be read"), fsspec.open(url, "rb") as file:
         while block := file.read(_BLOCK):
             yield block
@@ -186,8 +186,8 @@ def _download(url: str) -> tuple[Path, str]:
         part = Path(folder) / "part"
         with part.open("wb") as file:
             file.writelines(_blocks(url))
-        found = sha256_file(part)
-        return part.replace(_kept(url, found)), found
+        actual = sha256_file(part)
+        return part.replace(_local_path(url, actual)), actual
 
 
 def fetched(url: str, sha256: str | None, key: str = "`init.sha256`") -> Path:
@@ -203,18 +203,18 @@ def fetched(url: str, sha256: str | None, key: str = "`init.sha256`") -> Path:
     """
     require_no_password(url, "init.url")
     if sha256 is not None:
-        path = _kept(url, sha256)
+        path = _local_path(url, sha256)
         if path.is_file() and sha256_file(path) == sha256:
             return path
-    path, found = _download(url)
+    path, actual = _download(url)
     if sha256 is None:
         raise DarkroomError(
-            f"{url} has the sha256 {found}: set {key} to it in params.yaml, since a URL alone does not "
+            f"{url} has the sha256 {actual}: set {key} to it in params.yaml, since a URL alone does not "
             "identify the initial weights of a training. The file is kept and will not be downloaded again."
         )
-    if found != sha256:
+    if actual != sha256:
         raise DarkroomError(
-            f"{url} has the sha256 {found}, but {key} in params.yaml is {sha256}: the file behind the URL has "
+            f"{url} has the sha256 {actual}, but {key} in params.yaml is {sha256}: the file behind the URL has "
             "changed. Nothing was read from it. Find the right file, or set the new hash if you trust this one."
         )
     return path

@@ -31,12 +31,12 @@ def kept(path: Path, images: int, records: Sequence[Record] | None = None) -> li
     Later lines will be written again. Partial lines of a killed training are dropped, and so are, if `records` are
     given, lines that are not among them: another training wrote them.
     """
-    known = {record["images"]: record.items() for record in records or []}
+    recorded = {record["images"]: record.items() for record in records or []}
     lines: list[Record] = []
     for text in path.read_text(errors="replace").splitlines() if path.is_file() else []:
         with suppress(ValueError, TypeError, KeyError):
             line = json.loads(text)
-            if line["images"] <= images and (records is None or known[line["images"]] <= line.items()):
+            if line["images"] <= images and (records is None or recorded[line["images"]] <= line.items()):
                 lines.append(line)
     return lines
 
@@ -44,7 +44,7 @@ def kept(path: Path, images: int, records: Sequence[Record] | None = None) -> li
 class Journal:
     """JSON lines, and a printed line for each.
 
-    Each line of the file is a record with `seconds` (of training up to here, all starts of it together),
+    Each line of the file is a record with `seconds` (of training so far, over all starts),
     `images_per_second` (recent, validations and checkpoints included), `mean_images_per_second` (since this start) and
     `seconds_left`. A training that resumes continues the file after the last of `records`, those of its checkpoint;
     other lines are removed.
@@ -61,31 +61,31 @@ class Journal:
         self._file = path.open("a")
         self._total = total
         self._start = (time.monotonic(), images)
-        self._seen = deque([self._start])
+        self._moments = deque([self._start])
 
     def _speed(self, moment: tuple[float, int]) -> float:
         """Return the images per second from a moment to the last record."""
-        (began, images), (now, reached) = moment, self._seen[-1]
+        (began, images), (now, reached) = moment, self._moments[-1]
         return (reached - images) / max(now - began, 1e-9)
 
     def add(self, record: Record) -> None:
         """Write one record to the file, and print it."""
         images, now = record["images"], time.monotonic()
-        self._seen.append((now, images))
-        while len(self._seen) > 2 and now - self._seen[0][0] > WINDOW:  # two stay: a step may take longer
-            self._seen.popleft()
-        speed = self._speed(self._seen[0])
-        left = (self._total - images) / max(speed, 1e-9)
+        self._moments.append((now, images))
+        while len(self._moments) > 2 and now - self._moments[0][0] > WINDOW:  # at least two: a step may take longer
+            self._moments.popleft()
+        speed = self._speed(self._moments[0])
+        seconds_left = (self._total - images) / max(speed, 1e-9)
         pace = {
             "seconds": round(self._before + now - self._start[0], 3),
             "images_per_second": round(speed, 3),
             "mean_images_per_second": round(self._speed(self._start), 3),
-            "seconds_left": round(left, 1),
+            "seconds_left": round(seconds_left, 1),
         }
         self._file.write(json.dumps({**record, **pace}) + "\n")
         self._file.flush()
         place = f"{images:>{len(f'{self._total:,}')},} / {self._total:,}"
-        rate = f"{speed:,.{0 if speed >= 10 else 1}f} images/s  {time_of(left)} left of this training"
+        rate = f"{speed:,.{0 if speed >= 10 else 1}f} images/s  {time_of(seconds_left)} left of this training"
         print(f"{place}  {summary(record)}  {rate}", flush=True)
 
     def close(self) -> None:

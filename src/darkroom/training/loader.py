@@ -17,7 +17,7 @@ from darkroom.rng import order
 from darkroom.training.data import with_means
 from darkroom.training.recipe import Batch, IndexedDataset, Ordered
 
-_BLOCK = 64  # batches whose rows are found at once: much of the work does not grow with their number
+_BLOCK = 64  # batches whose rows are computed together: much of the work does not depend on their number
 _GRACE = 60  # seconds that a worker outlives a SIGTERM, while the training writes its checkpoint
 
 Positions = NDArray[np.int64]
@@ -57,7 +57,7 @@ class _Fetch(Dataset):
         except (DarkroomError, OSError) as error:
             if get_worker_info() is None:
                 raise
-            return error  # else torch wraps it in a traceback that says nothing more, and drops its errno
+            return error  # otherwise torch wraps it in a longer traceback and drops its errno
 
 
 def _same(batch: Any) -> Any:
@@ -89,7 +89,7 @@ def _load(
 ) -> DataLoader:
     return DataLoader(
         _Fetch(rows, seed, shuffle),
-        batch_sampler=draws,  # type: ignore[arg-type]  # torch wants lists of rows, and hands on what it is given
+        batch_sampler=draws,  # type: ignore[arg-type]  # torch declares lists of rows, but passes any items on
         collate_fn=_same,
         num_workers=workers,
         pin_memory=device.type == "cuda",
@@ -121,14 +121,14 @@ def training_batches(
     def draws() -> Iterator[_Draw]:  # on demand: nothing grows with the length of the training
         for block in range(0, len(firsts), _BLOCK):
             positions = np.array(firsts[block : block + _BLOCK])[:, None] + np.arange(share)
-            found = rows_at(rows, seed, positions.reshape(-1), shuffle).reshape(positions.shape)
-            yield from (_Draw(row.tolist(), at) for row, at in zip(found, positions, strict=True))
+            numbers = rows_at(rows, seed, positions.reshape(-1), shuffle).reshape(positions.shape)
+            yield from (_Draw(row.tolist(), at) for row, at in zip(numbers, positions, strict=True))
 
-    ahead, known = tee(draws())  # workers read ahead
-    for data, draw in zip(_load(rows, seed, ahead, workers, device, shuffle), known, strict=True):
+    ahead, current = tee(draws())  # workers read ahead
+    for data, draw in zip(_load(rows, seed, ahead, workers, device, shuffle), current, strict=True):
         if isinstance(data, Exception):
             raise data
-        assert draw.positions is not None  # in training each batch has its place
+        assert draw.positions is not None  # training batches have positions
         yield Batch(draw.positions, _to(data, device, codebook))
 
 

@@ -75,7 +75,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> 
             again = "the same command continues from there, so change a setting first"
             raise DarkroomError(f"{error} The last good checkpoint is {good[-1]}: {again}.") from None
         except Exception:
-            saver.finish()  # what was being saved when it went wrong is good
+            saver.finish()  # a checkpoint that is being saved is good
             raise
         finally:
             if journal is not None:
@@ -86,7 +86,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> 
         state.processes.collect(None)
         if not first:
             raise SystemExit(0)
-        write_curves(places.curves, state.records, also=partial(write_strip, drawn=state.strip, recipe=recipe))
+        write_curves(places.curves, state.records, also=partial(write_strip, strip=state.strip, recipe=recipe))
     return state
 
 
@@ -118,8 +118,8 @@ def _run_steps(
         _keep_weights(state, places)
         entry = record(state, before) if is_due(state, before) else None
         after_step(state, places.logs, journal, before, entry)
-        wsd_checkpoint.leave(state, places.state)  # with what the strip holds
-        # The first process watches the clock, and any may have had the signal.
+        wsd_checkpoint.leave(state, places.state)  # includes the strip
+        # The first process watches the clock, and any may have received the signal.
         stop, save = state.processes.agree(signals[0] if signals else 0, int(first and saver.due()))
         if stop or save:
             groups, values = state.state_dict()
@@ -131,7 +131,7 @@ def _run_steps(
                 saver.close()
                 folder = checkpoint.folders(places.state)[-1]
                 print(f"stopped at image {state.images:,}; {folder} is kept. The same command continues from it.")
-            state.processes.collect(None)  # torchrun ends the others soon after the first has gone
+            state.processes.collect(None)  # torchrun ends the others soon after the first exits
             raise SystemExit(128 + stop)
     if saved != state.images:
         groups, values = state.state_dict()
@@ -171,13 +171,13 @@ def _require_images(recipe: Recipe, settings: Training) -> None:
 def _saver(state: TrainState, places: OutputPaths, work: str) -> Saver:
     """Return the writer of checkpoints, after checking that they fit on the disk."""
     settings, run, size = state.settings, state.run, state.checkpoint_bytes
-    there = sum(file.stat().st_size for folder in checkpoint.folders(places.state) for file in folder.iterdir())
+    existing = sum(file.stat().st_size for folder in checkpoint.folders(places.state) for file in folder.iterdir())
     if state.processes.first:
         places.state.mkdir(parents=True, exist_ok=True)
-        # One more than are kept while one is written; averaged and raw weights: outputs, and twice those on the way.
+        # One checkpoint more while one is written; sets of averaged and raw weights: the final one, others twice.
         sets = 1 + 2 * len(settings.kept_images)
-        more = int(wsd_checkpoint.is_independent_of_length(state.recipe, settings))  # where the decay begins
-        needed = (run.keep + 1 + more) * size + 2 * sets * state.weight_bytes - there
+        more = int(wsd_checkpoint.is_independent_of_length(state.recipe, settings))  # at the start of the decay
+        needed = (run.keep + 1 + more) * size + 2 * sets * state.weight_bytes - existing
         guards.require_disk(places.state, needed, f"a training that keeps {run.keep} checkpoints")
     place = open_place(run.checkpoints_to if state.processes.first else None, work, run.keep)
     return Saver(places.state, run, size, after=place.push if place else None)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
-_NARROW = 16  # inputs or outputs; what has fewer has few directions, as the first and last layers of images often do
+_NARROW = 16  # inputs or outputs; narrower layers, often the first and last ones for images, have few directions
 _MOMENTUM = 0.95
 # a, b, c of the quintics a x + b x^3 + c x^5 of the steps: each is nearest to 1 on the interval where the one before
 # ends, which is [0.003, 1] at first. All but the last are of x / 1.02: values up to 2 % beyond an interval, as rounding
@@ -24,8 +24,8 @@ _QUINTICS = (
     (3.4368, -2.4752, 0.4762),
     (2.4901, -1.8343, 0.4368),
 )
-_LONG = 2  # columns a row, from which the iteration goes by the rows' products with each other
-# Numbers that are orthogonalised together, where that is several weights: as a core's cache holds, or to fill a GPU.
+_LONG = 2  # columns per row from which the iteration uses the Gram matrix of the rows
+# Elements of a stack of weights that are orthogonalised together: to fit a core's cache, or to fill a GPU.
 _STACKED, _STACKED_ON_GPU = 2**18, 2**26
 _SCALE = 0.2  # root mean square of AdamW's usual step, in units of the learning rate
 
@@ -38,10 +38,10 @@ def hidden_weights(module: nn.Module) -> dict[Tensor, int]:
     `torch.nn.utils.parametrize`. A layer with several matrices has `chunks` (`darkroom.models.fused`).
     """
     owned: dict[bool, dict[Tensor, int]] = {True: {}, False: {}}
-    for found in module.modules():
-        for name, parameter in found.named_parameters(recurse=False):
-            chunks = 3 if name == "in_proj_weight" else getattr(found, "chunks", 1)  # the former is attention's
-            owned[isinstance(found, _LAYERS)][parameter] = chunks
+    for layer in module.modules():
+        for name, parameter in layer.named_parameters(recurse=False):
+            chunks = 3 if name == "in_proj_weight" else getattr(layer, "chunks", 1)  # the former is attention's
+            owned[isinstance(layer, _LAYERS)][parameter] = chunks
     return {
         weight: chunks
         for weight, chunks in owned[True].items()
@@ -64,20 +64,20 @@ def orthogonalised(matrices: Tensor, bfloat16: bool = False) -> Tensor:
         with an error of about 0.02 in bfloat16; smaller ones end below.
     """
     tall = matrices.shape[1] > matrices.shape[2]
-    found = matrices.mT if tall else matrices
-    found = found / found.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    found = found.bfloat16() if bfloat16 else found
-    gram = found @ found.mT
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    x = x.bfloat16() if bfloat16 else x
+    gram = x @ x.mT
     bound = gram.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    found, gram = found / bound.sqrt(), gram / bound
-    if not bfloat16 and found.shape[2] >= _LONG * found.shape[1]:
-        found = _polynomial(gram) @ found
+    x, gram = x / bound.sqrt(), gram / bound
+    if not bfloat16 and x.shape[2] >= _LONG * x.shape[1]:
+        x = _polynomial(gram) @ x
     else:
         for step, quintic in enumerate(_QUINTICS):
             if step:
-                gram = found @ found.mT
-            found = torch.baddbmm(found, _even(gram, quintic), found, beta=quintic[0])
-    return (found.mT if tall else found).to(matrices.dtype)
+                gram = x @ x.mT
+            x = torch.baddbmm(x, _even(gram, quintic), x, beta=quintic[0])
+    return (x.mT if tall else x).to(matrices.dtype)
 
 
 def _polynomial(gram: Tensor) -> Tensor:
@@ -86,12 +86,12 @@ def _polynomial(gram: Tensor) -> Tensor:
     A step makes F X of X and F G F of G = X X', with F = a + b G + c G^2. Each step amplifies rounding in G: for
     singular values down to 1e-5, float32 leaves three digits, and bfloat16 would leave none.
     """
-    whole = factor = _factor(gram, _QUINTICS[0])
+    product = factor = _factor(gram, _QUINTICS[0])
     for quintic in _QUINTICS[1:]:
         gram = factor @ gram @ factor
         factor = _factor(gram, quintic)
-        whole = factor @ whole
-    return whole
+        product = factor @ product
+    return product
 
 
 def _factor(gram: Tensor, quintic: tuple[float, float, float]) -> Tensor:
@@ -113,10 +113,10 @@ def _stacks(weights: list[Tensor]) -> list[list[Tensor]]:
         if weight.grad is not None:
             alike.setdefault(weight.shape, []).append(weight)
     return [
-        found[start : start + count]
-        for found in alike.values()
-        for count in [max(1, (_STACKED_ON_GPU if found[0].is_cuda else _STACKED) // found[0].numel())]
-        for start in range(0, len(found), count)
+        group[start : start + count]
+        for group in alike.values()
+        for count in [max(1, (_STACKED_ON_GPU if group[0].is_cuda else _STACKED) // group[0].numel())]
+        for start in range(0, len(group), count)
     ]
 
 
@@ -171,6 +171,6 @@ class Muon(torch.optim.AdamW):
             momenta.append(state["momentum_buffer"])
             assert weight.grad is not None
             gradients.append(weight.grad)
-            weight.grad = None  # AdamW leaves out what has none
+            weight.grad = None  # AdamW skips weights without one
         torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
         return list(torch._foreach_lerp(gradients, momenta, _MOMENTUM))

@@ -28,18 +28,18 @@ def parameter_groups(module: nn.Module, settings: Training) -> list[dict[str, An
     """
     undecayed = {
         id(parameter)
-        for found in module.modules()
-        if isinstance(found, _UNDECAYED)
-        for parameter in found.parameters(recurse=False)
+        for layer in module.modules()
+        if isinstance(layer, _UNDECAYED)
+        for parameter in layer.parameters(recurse=False)
     }
     hidden = hidden_weights(module) if settings.optimizer == "muon" else {}
-    made: dict[tuple[bool, int], dict[str, Any]] = {}  # matrices before the rest
+    groups: dict[tuple[bool, int], dict[str, Any]] = {}  # matrices first
     for parameter, key in parameter_names(module).items():
         matrix = parameter.ndim > 1 and id(parameter) not in undecayed and "bias" not in key.rpartition(".")[2]
         muon = hidden.get(parameter, 0) if settings.muon_chunks else int(parameter in hidden)
         group = {"params": [], "weight_decay": settings.weight_decay if matrix else 0.0, "muon": muon}
-        made.setdefault((not matrix, muon), group)["params"].append(parameter)
-    return [made[place] for place in sorted(made)]
+        groups.setdefault((not matrix, muon), group)["params"].append(parameter)
+    return [groups[place] for place in sorted(groups)]
 
 
 def build_optimizer(

@@ -23,7 +23,7 @@ def autocast(settings: Training, device: torch.device) -> AbstractContextManager
 def seed_rng(seed: int, device: torch.device) -> None:
     """Seed torch's global generators of the CPU and of a device, which dropout uses, and no others.
 
-    `torch.manual_seed` seeds every kind of device that torch knows, which takes longer than all else between steps.
+    `torch.manual_seed` seeds every kind of device that torch knows, which takes longer than the rest between steps.
     """
     torch.default_generator.manual_seed(seed)
     if device.type in ("cuda", "mps"):
@@ -37,7 +37,7 @@ def allow_tf32(allowed: bool) -> None:
 
 @contextmanager
 def tf32(settings: Training) -> Iterator[None]:
-    """Multiply as `tf32` says inside the block; scores and outputs of a training stay exact."""
+    """Apply the setting `tf32` inside the block; scores and outputs of a training stay exact."""
     allow_tf32(settings.tf32)
     try:
         yield
@@ -52,7 +52,7 @@ def set_memory_format(module: nn.Module, settings: Training) -> None:
     if settings.compile:
         # The adaptive weight of a discriminator differentiates a part of the graph before the whole of it.
         torch._functorch.config.donated_buffer = False
-        torch._inductor.config.fallback_random = True  # dropout draws what it draws without compilation
+        torch._inductor.config.fallback_random = True  # dropout draws the same numbers as without compilation
         module.compile(dynamic=False)
 
 
@@ -70,8 +70,8 @@ def run_in(module: nn.Module, precision: str, compiled: bool, device: torch.devi
 
         def cast(*inputs: Tensor) -> Tensor:
             with torch.autocast(device.type, dtype=dtype):
-                found: Tensor = forward(*inputs)
-            return found.float()
+                output: Tensor = forward(*inputs)
+            return output.float()
 
         module.forward = cast
     if compiled:
@@ -86,10 +86,10 @@ def checkpoint_activations(blocks: Iterable[nn.Module]) -> None:
     Raises:
         DarkroomError: the recipe has no blocks.
     """
-    found = list(blocks)
-    if not found:
+    modules = list(blocks)
+    if not modules:
         raise DarkroomError("this model has no blocks to checkpoint: set `run.activation_checkpointing` to false.")
-    for block in found:
+    for block in modules:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 

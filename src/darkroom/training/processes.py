@@ -32,13 +32,13 @@ class Processes:
 
     def __init__(self, expected: int) -> None:
         self.accelerator = Accelerator(
-            # The training's own keys decide, and nothing that stands in an environment or a configuration file.
+            # Only the training's own keys decide, not the environment or a configuration file.
             mixed_precision="no",
             dynamo_backend="no",
             kwargs_handlers=[
-                # Without it DDP puts its buckets in another order after the first backward pass of a process: a
-                # training that was resumed would sum in another order than one that was not. Buffers follow from what
-                # all have seen; sent before a pass, they would wait for a process that has nothing to validate.
+                # Otherwise DDP reorders its buckets after the first backward pass of a process, so a resumed training
+                # would sum in another order. Buffers follow from the data of all processes; a broadcast before each
+                # pass would wait for a process that has nothing to validate.
                 DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False),
                 # The others wait while the first evaluates, draws, downloads, or saves with little memory.
                 InitProcessGroupKwargs(timeout=_PATIENCE),
@@ -59,7 +59,7 @@ class Processes:
         self.sharded = kind == DistributedType.FSDP
         if self.sharded and not self.accelerator.is_fsdp2:
             raise DarkroomError("the accelerate configuration names FSDP 1: set fsdp_version to 2.")
-        # Flags and counts travel beside the gradients, on the CPU.
+        # Flags and counts are exchanged on the CPU, separately from the gradients.
         self._group: Any = dist.new_group(backend="gloo", timeout=_PATIENCE) if self.count > 1 else None
 
     @property
@@ -73,7 +73,7 @@ class Processes:
         return self.rank == 0
 
     def prepare(self, module: nn.Module, optimizer: torch.optim.Optimizer | None) -> nn.Module:
-        """Return what losses call in place of the module: the module itself, or a wrapper that reduces gradients."""
+        """Return the module that losses call: the module itself, or a wrapper that reduces gradients."""
         if self.sharded:
             prepared = self.accelerator.prepare(module, *([optimizer] if optimizer else []))
             return prepared[0] if optimizer else prepared
@@ -91,17 +91,17 @@ class Processes:
         """Return the largest of each flag over all processes."""
         if self._group is None:
             return list(flags)
-        found = torch.tensor(flags, dtype=torch.int64)
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self._group)
-        return found.tolist()
+        largest = torch.tensor(flags, dtype=torch.int64)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
+        return largest.tolist()
 
     def collect(self, value: T) -> list[T]:
         """Return the values of all processes, in the order of their ranks."""
         if self._group is None:
             return [value]
-        found: list[Any] = [None] * self.count
-        dist.all_gather_object(found, value, group=self._group)
-        return found
+        values: list[Any] = [None] * self.count
+        dist.all_gather_object(values, value, group=self._group)
+        return values
 
     def rows(self, values: Tensor) -> Tensor:
         """Return the rows of all processes, (N, ...), on the CPU, in the order of their ranks."""

@@ -84,10 +84,10 @@ class Ordered(Protocol):
 # Losses of a batch by name, scalars, float32; "loss" is what is minimised, all are logged.
 Losses = dict[str, Tensor]
 
-# Puts the rows of all processes together, in the order of their ranks: (n, ...) of each to (N, ...) for all.
+# Gathers the rows of all processes, in the order of their ranks: (n, ...) from each to (N, ...) on all.
 Gather = Callable[[Tensor], Tensor]
 
-# From rank, number of processes and what puts their rows together to scores by name: each does its part of the work.
+# From rank, number of processes and a Gather to scores by name: each process does its part of the work.
 Evaluate = Callable[[int, int, Gather], dict[str, float]]
 
 

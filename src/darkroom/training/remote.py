@@ -58,13 +58,13 @@ class Place:
         Raises:
             DarkroomError: the store cannot be read; otherwise the training would silently start from image 0.
         """
-        what = f"cannot look for checkpoints in {self._text} (`run.checkpoints_from`; leave it empty to skip this)"
-        with telling(what):
+        action = f"cannot look for checkpoints in {self._text} (`run.checkpoints_from`; leave it empty to skip this)"
+        with telling(action):
             names = self._store.names()
         for name in reversed(names):
             try:
                 with atomic_folder(state / name) as temporary:
-                    with telling(what):
+                    with telling(action):
                         self._store.download(name, temporary)
                     _verify(temporary, name)
             except ArtifactError as error:
@@ -143,7 +143,7 @@ class Files:
             paths = self._fs.ls(self._root, detail=False)
         except FileNotFoundError:
             if isinstance(self._fs, LocalFileSystem) and not self._fs.isdir(self._base):
-                # Perhaps a disk that is not mounted: then a training would begin anew where it should go on.
+                # If a disk is not mounted, the training would start from image 0 instead of continuing.
                 raise DarkroomError(f"the folder {self._base} does not exist: mount it, or create it.") from None
             return []
         names = [path.rstrip("/").rpartition("/")[2] for path in paths]
@@ -162,9 +162,9 @@ class Files:
             remote = f"{target}/{path.relative_to(checkpoint).as_posix()}"
             self._fs.makedirs(remote.rpartition("/")[0], exist_ok=True)
             self._fs.put_file(str(path), remote)
-        whole = set(self.names())
+        complete = set(self.names())
         for name in self._folders():
-            if name < checkpoint.name and name not in whole:
+            if name < checkpoint.name and name not in complete:
                 self.remove(name)
 
     def download(self, name: str, folder: Path) -> None:
@@ -179,7 +179,7 @@ class Files:
             raise ArtifactError(f"one of its files is missing ({error})") from error
 
     def remove(self, name: str) -> None:
-        """Remove the manifest, then the rest."""
+        """Remove the manifest, then the other files."""
         folder = f"{self._root}/{name}"
         if self._fs.exists(f"{folder}/{NAME}"):
             self._fs.rm_file(f"{folder}/{NAME}")
@@ -197,7 +197,7 @@ class Hub:
         from huggingface_hub import HfApi
 
         self._repository, self._key, self._api = repository, key, HfApi()
-        self._made = False
+        self._is_created = False
 
     def names(self) -> list[str]:
         """Return the checkpoints of the newest commit, oldest first."""
@@ -216,9 +216,9 @@ class Hub:
 
     def upload(self, checkpoint: Path) -> None:
         """Add the folder in one commit, so readers see all of it or nothing."""
-        if not self._made:
+        if not self._is_created:
             self._api.create_repo(self._repository, private=True, exist_ok=True)
-            self._made = True
+            self._is_created = True
         path = f"{self._key}/{checkpoint.name}"
         self._api.upload_folder(
             repo_id=self._repository, folder_path=checkpoint, path_in_repo=path, commit_message=path.replace("/", ": ")
@@ -241,7 +241,7 @@ class Hub:
 
 
 _TYPE = "checkpoint"
-_PRIVATE = {  # wandb sends with each run what it finds of the machine: host, user, paths, packages, git remote
+_PRIVATE = {  # wandb sends data of the machine with each run: host, user, paths, packages, git remote
     "console": "off",
     "disable_code": True,
     "disable_git": True,
@@ -287,7 +287,7 @@ class WandbArtifacts:
         import wandb
 
         artifact = wandb.Artifact(self._key, type=_TYPE, metadata={"images": int(checkpoint.name.rpartition("-")[2])})
-        # Immutable: read where it lies. The other policy copies everything first.
+        # Immutable: files are read in place. The other policy copies everything first.
         artifact.add_dir(str(checkpoint), skip_cache=True, policy="immutable")
         entity, _, project = self._project.rpartition("/")
         with tempfile.TemporaryDirectory() as folder:
@@ -298,8 +298,8 @@ class WandbArtifacts:
                 name=self._key,
                 job_type="checkpoints",
                 resume="allow",
-                reinit="create_new",  # a tracker's run in this process stays what it is
-                mode="online",  # trackers are offline by default; this was asked for by name
+                reinit="create_new",  # a tracker's run in this process stays unchanged
+                mode="online",  # trackers are offline by default; this store was requested by name
                 dir=folder,
                 settings=wandb.Settings(**_PRIVATE),
             )
@@ -315,6 +315,6 @@ class WandbArtifacts:
 
     def remove(self, name: str) -> None:
         """Delete all versions of that name, on the server."""
-        for found, version in self._versions():
-            if found == name:
+        for stored, version in self._versions():
+            if stored == name:
                 version.delete(delete_aliases=True)

@@ -1,6 +1,6 @@
 """Write checkpoints in a thread next to the training, as often as the cost stays negligible."""
 
-# No effect on any output: says when a checkpoint is written, and not what
+# No effect on any output: decides when a checkpoint is written, not what it holds
 
 import threading
 import time
@@ -14,10 +14,10 @@ from darkroom.training import checkpoint, guards
 from darkroom.training.checkpoint import Tensors
 from darkroom.training.guards import is_disk_full, require_disk
 
-SHARE = 0.01  # of the training's time that saving may take, as measured; half of what is promised
-_SHORTEST = 15.0  # seconds between two checkpoints, at least, where `max_lost_seconds` allows
+SHARE = 0.01  # maximum fraction of the training's time for saving, as measured; half of the documented one
+_SHORTEST = 15.0  # minimum seconds between two checkpoints, if `max_lost_seconds` allows
 _PATIENCE = 300.0  # seconds that the end of a training waits for a copy elsewhere
-_GUESS = 2e9  # bytes a second that a first checkpoint is taken to cost
+_GUESS = 2e9  # assumed bytes per second of the first checkpoint
 
 
 class Saver:
@@ -34,7 +34,7 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._copying: threading.Thread | None = None
         self._copies: dict[str, Tensors] = {}
-        self._held: Path | None = None  # the checkpoint that is being copied elsewhere
+        self._protected: Path | None = None  # the checkpoint that is being copied elsewhere
         self._error: BaseException | None = None
         self._cost = size / _GUESS  # seconds taken from the training by one checkpoint
         self._written = size / _GUESS  # seconds that writing one took
@@ -66,14 +66,14 @@ class Saver:
         self.finish()
         self._at, self.saved = began, images
         needed = checkpoint.size(groups)
-        free = guards.free_memory() + checkpoint.size(self._copies)  # whose memory is taken again
-        beside = not wait and free > 2 * needed
-        if beside:
+        free = guards.free_memory() + checkpoint.size(self._copies)  # that memory is reused
+        background = not wait and free > 2 * needed
+        if background:
             groups = self._copies = checkpoint.copied(groups, self._copies)
         stall = time.monotonic() - began
         self._thread = threading.Thread(target=self._write, args=(images, groups, metadata, needed, stall), daemon=True)
         self._thread.start()
-        if not beside:
+        if not background:
             self.finish(raises=wait)
             self._cost = time.monotonic() - began
 
@@ -87,15 +87,15 @@ class Saver:
         try:
             require_disk(self._state, needed, "a checkpoint")
             copying = self._copying is not None and self._copying.is_alive()
-            held = self._held if copying else None
-            folder = checkpoint.save(self._state, images, groups, metadata, self._run.keep, held)
+            protected = self._protected if copying else None
+            folder = checkpoint.save(self._state, images, groups, metadata, self._run.keep, protected)
         except BaseException as error:
             self._error = error
             return
         self._written = time.monotonic() - began
         self._cost = stall + time.thread_time() - worked
         if self._after is not None and (self._copying is None or not self._copying.is_alive()):
-            self._held = folder  # a place that is slow gets fewer checkpoints, and keeps nobody waiting
+            self._protected = folder  # a slow place gets fewer checkpoints, and delays nothing
             self._copying = threading.Thread(target=self._copy, args=(folder, self._after), daemon=True)
             self._copying.start()
 
@@ -116,7 +116,7 @@ class Saver:
             if self._copying.is_alive():
                 print(f"the copy of a checkpoint is not finished after {_PATIENCE} s and is left incomplete")
                 return
-        if newest and newest[0] != self._held:
+        if newest and newest[0] != self._protected:
             self._copying = threading.Thread(target=self._copy, args=(newest[0], self._after), daemon=True)
             self._copying.start()
             self._copying.join(_PATIENCE)

@@ -36,7 +36,7 @@ class Job:
     metadata: of the manifest, in addition to the entries of every training.
     recipe: what is trained; None: the weights are written untrained, and the curves have no point.
     raw: whether the raw weights are also written, to `raw/`.
-    kept: whether the weights of `save_every` are also written.
+    kept_weights: whether the weights of `save_every` are also written.
     prepare: called with the state folder before the training.
     measure: called while the model has its averaged weights; returns entries for the manifest.
     finish: called when the model is written.
@@ -46,7 +46,7 @@ class Job:
     metadata: Mapping[str, Any]
     recipe: Recipe | None = None
     raw: bool = False
-    kept: bool = False
+    kept_weights: bool = False
     prepare: Callable[[Path], object] | None = None
     measure: Callable[[], Mapping[str, Any]] | None = None
     finish: Callable[[], object] | None = None
@@ -146,8 +146,8 @@ def _write(spec: TrainingSpec, job: Job, state: TrainState | None = None, place:
 def save_weights(state: TrainState, place: Path, folder: Path, job: Job) -> Mapping[str, Any]:
     """Write the weights of a training with the state folder `place` to the folder of a model.
 
-    These are the averaged weights; with `job.raw` also raw ones, to `raw/`; and with `job.kept` also those of
-    `save_every`, to `checkpoints/images-N/` and its `raw/`. Returns what `job.save` returned for the averaged weights.
+    These are the averaged weights; with `job.raw` also raw ones, to `raw/`; and with `job.kept_weights` also
+    those of `save_every`, to `checkpoints/images-N/` and its `raw/`. Returns the result of `job.save` for the former.
 
     Raises:
         DarkroomError: weights that `save_every` kept are missing or damaged.
@@ -158,7 +158,7 @@ def save_weights(state: TrainState, place: Path, folder: Path, job: Job) -> Mapp
         job.save(folder / "raw")
     with state.averaged():
         metadata = job.save(folder) or {}
-    for images in state.settings.kept_images if job.kept else ():
+    for images in state.settings.kept_images if job.kept_weights else ():
         weights, target = read_kept(place, images), kept_folder(folder, images)
         for name, to in (("raw", target / "raw"), ("averaged", target)):
             with state.ema.applied(weights[name]):

@@ -66,24 +66,24 @@ def _content(path: Path) -> Any:
         return sha256_file(path)
     manifests = sorted(path.rglob(NAME))
     if manifests:
-        return {str(found.relative_to(path)): manifest_hash(found.parent) for found in manifests}
-    files = sorted(found for found in path.rglob("*") if found.is_file() and "__pycache__" not in found.parts)
-    return {str(found.relative_to(path)): sha256_file(found) for found in files}
+        return {str(manifest.relative_to(path)): manifest_hash(manifest.parent) for manifest in manifests}
+    files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return {str(file.relative_to(path)): sha256_file(file) for file in files}
 
 
-def key(who: Mapping[str, Any]) -> str:
+def key(work: Mapping[str, Any]) -> str:
     """Return the short hash of a training's identity. More or fewer processes continue the same training."""
-    return sha256_json({**who, "params": _without(who["params"], ["processes"], None)})[:16]
+    return sha256_json({**work, "params": _without(work["params"], ["processes"], None)})[:16]
 
 
-def lengthless_key(who: Mapping[str, Any]) -> str:
+def lengthless_key(work: Mapping[str, Any]) -> str:
     """Return the short hash of what a training of the schedule `wsd` and a longer one share until the decay starts."""
-    return key({**who, "params": _without(who["params"], _LENGTH, "training")})
+    return key({**work, "params": _without(work["params"], _LENGTH, "training")})
 
 
-def stable_folder(stage: str, item: str | None, who: Mapping[str, Any]) -> Path:
+def stable_folder(stage: str, item: str | None, work: Mapping[str, Any]) -> Path:
     """Return the folder of the checkpoint at the start of a training's decay, see `wsd_checkpoint.py`."""
-    return stable_root() / f"{file_name(stage, item)}-{lengthless_key(who)}"
+    return stable_root() / f"{file_name(stage, item)}-{lengthless_key(work)}"
 
 
 def stable_root() -> Path:
@@ -91,12 +91,12 @@ def stable_root() -> Path:
     return root().parent / "stable"
 
 
-def _without(values: Mapping[str, Any], names: Container[str], section: str | None, here: str = "") -> dict[str, Any]:
+def _without(values: Mapping[str, Any], names: Container[str], section: str | None, parent: str = "") -> dict[str, Any]:
     """Return parameters without some keys, in the sections that are called `section`; None: in all."""
     return {
         name: _without(value, names, section, name) if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if name not in names or section not in (None, here)
+        if name not in names or section not in (None, parent)
     }
 
 
@@ -127,10 +127,10 @@ def fingerprint(stage: str, item: str | None = None) -> Fingerprint:
     names = [
         dep.removeprefix(f"{OUT}/").removesuffix(".json") for dep in declared(stage, item, ["deps"]) if is_code(dep)
     ]
-    # What counts of an artifact depends on all stages that open it.
+    # The code of an artifact depends on all stages that open it.
     stages = [name for name in read_yaml(DVC)["stages"] if name != CODE_STAGE]
-    found = fingerprints(stages, read_yaml(PARAMS), SOURCE) if names else {}
-    return merged(found[name] for name in names)
+    by_name = fingerprints(stages, read_yaml(PARAMS), SOURCE) if names else {}
+    return merged(by_name[name] for name in names)
 
 
 def changed_since(stage: str, item: str | None) -> list[str]:
@@ -177,27 +177,27 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
     Raises:
         DarkroomError: another process holds it, or params.yaml or an input changed since the runner read it (STARTED).
     """
-    who = identity(stage, item)
-    folder, name = root() / f"{file_name(stage, item)}-{key(who)}", address(stage, item)
-    if os.environ.get(STARTED, key(who)) != key(who):
+    work = identity(stage, item)
+    folder, name = root() / f"{file_name(stage, item)}-{key(work)}", address(stage, item)
+    if os.environ.get(STARTED, key(work)) != key(work):
         raise DarkroomError(f"params.yaml or an input was edited while {name} started: run the same command again.")
     if int(os.environ.get("RANK", 0)):
         yield folder
         return
     require_writable(folder / LOCK)
     with (folder / LOCK).open("a+") as lock:
-        os.register_at_fork(after_in_child=lock.close)  # a reader of data that outlives its training holds no lock
+        os.register_at_fork(after_in_child=lock.close)  # a loader worker that outlives its training holds no lock
         if not _take(lock):
-            done = "trained" if stage.startswith("train_") else "run"
+            verb = "trained" if stage.startswith("train_") else "run"
             raise DarkroomError(
-                f"{name} is already being {done} by another process, which holds {folder / LOCK}: wait or stop it."
+                f"{name} is already being {verb} by another process, which holds {folder / LOCK}: wait or stop it."
             )
         write_json(folder / CODE, fingerprint(stage, item))
         write_json(folder / PARAMETERS, given(stage, item))
-        write_json(folder / STABLE, {"folder": str(stable_folder(stage, item, who))})
+        write_json(folder / STABLE, {"folder": str(stable_folder(stage, item, work))})
         yield folder
-        made = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
-        write_json(folder / FINISHED, {"stage": name, "outs": made})
+        outs = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
+        write_json(folder / FINISHED, {"stage": name, "outs": outs})
 
 
 def md5_file(path: Path) -> str:
@@ -224,10 +224,10 @@ def dvc_md5(path: Path, hashes: Mapping[str, str] | None = None) -> str:
 def _recorded(stage: str, outs: Mapping[str, str]) -> bool:
     """Return whether dvc.lock records these outputs of a stage, and DVC's cache holds the cached ones."""
     entry = recorded().get(stage, {})
-    found = {out["path"]: out.get("md5") for out in entry.get("outs", [])}
-    held = bool(outs) and all(found.get(path) == md5 for path, md5 in outs.items())
-    plain = uncached(read_yaml(DVC)) if held else set()
-    return held and not lost({path: md5 for path, md5 in outs.items() if path not in plain})
+    md5s = {out["path"]: out.get("md5") for out in entry.get("outs", [])}
+    is_recorded = bool(outs) and all(md5s.get(path) == md5 for path, md5 in outs.items())
+    plain = uncached(read_yaml(DVC)) if is_recorded else set()
+    return is_recorded and not lost({path: md5 for path, md5 in outs.items() if path not in plain})
 
 
 def sweep() -> None:
@@ -246,9 +246,9 @@ def sweep() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a stage was given, compared when it ends: DVC records the values that stand in the files then
+# The inputs of a stage, compared when it ends: DVC records the values in the files at that time
 
-_SMALL = 1 << 20  # bytes of a file that is compared by content: DVC rewrites such files with what they held
+_SMALL = 1 << 20  # maximum bytes of a file that is compared by content: DVC rewrites such files unchanged
 _UNHASHED = re.compile(
     r"__pycache__|\.(snakemake(_timestamp)?|git|hg|dvc|venv|darkroom)|.*\.pyc|\..*\.tmp-.*"
 )  # by DVC
@@ -283,7 +283,7 @@ class Inputs:
 
 
 def _without_run(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != "run"}  # which changes no result
+    return {name: value for name, value in values.items() if name != "run"}  # `run` changes no result
 
 
 def _content_now(path: Path) -> str:
@@ -300,7 +300,7 @@ def _content_now(path: Path) -> str:
 
 def _stat(file: Path) -> str:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:  # removed meanwhile, or a broken link
         return "missing"
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns}"

@@ -18,7 +18,7 @@ from PIL import Image
 from darkroom.errors import DarkroomError
 from darkroom.training.curves import Record
 
-_BINS = 512  # of a histogram: Weights & Biases takes no more
+_BINS = 512  # maximum bins of a histogram in Weights & Biases
 
 
 def start_trackers(
@@ -42,20 +42,20 @@ def start_trackers(
         return
     folder.mkdir(parents=True, exist_ok=True)
     mode = os.environ.get("WANDB_MODE", "offline")
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it reports about itself to its makers, also offline
-    made: dict[str, Callable[[], GeneralTracker]] = {
-        # TensorBoard leaves out what an event file before this one holds from this step on.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # otherwise it sends error reports, also offline
+    factories: dict[str, Callable[[], GeneralTracker]] = {
+        # TensorBoard hides the records of earlier event files from this step on.
         "tensorboard": lambda: TensorBoardTracker(work, folder, purge_step=images + 1 if images else 0),
         "wandb": lambda: WandBTracker(
             stage, id=work, name=work, dir=str(folder), mode=mode, resume="allow", settings={"quiet": True}
         ),
     }
-    accelerator.log_with = [made[name]() for name in trackers]
+    accelerator.log_with = [factories[name]() for name in trackers]
     accelerator.init_trackers(stage)
 
 
 def _each(accelerator: Accelerator, write: Callable[[GeneralTracker], None]) -> None:
-    """Write to every tracker; one that fails is reported and removed: it is no reason to lose a training."""
+    """Write to every tracker; one that fails is reported and removed, and the training continues."""
     for tracker in list(accelerator.trackers):
         try:
             write(tracker)
@@ -129,7 +129,7 @@ def log_images(accelerator: Accelerator, name: str, picture: Path, step: int) ->
 def log_histogram(accelerator: Accelerator, name: str, counts: NDArray[np.int64], step: int) -> None:
     """Log a histogram of the values 0, 1, …, len(counts) - 1 to every tracker, in at most 512 bins of equal width.
 
-    `counts` are of each value, (K,); the others as of `log_images`.
+    `counts` has one entry per value, (K,); see `log_images` for the others.
     """
     if not accelerator.trackers:
         return

@@ -30,7 +30,7 @@ from darkroom.training.precision import Finite, autocast, seed_rng, tf32
 from darkroom.training.processes import Processes, whole
 from darkroom.training.recipe import Batch, Phase, Recipe
 
-Sums = dict[str, tuple[float, int]]  # by name: the sum of the values, and how many they were
+Sums = dict[str, tuple[float, int]]  # by name: the sum of the values, and their number
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class TrainState:
             batch.join_outputs(pieces)
             phase.after(batch)
         self.window.add(losses if phase is self.recipe.phases[0] else _renamed(phase.module, losses))
-        if not scaler.is_enabled() or norm.isfinite():  # an overflow, which the scaler left out, has no norm
+        if not scaler.is_enabled() or norm.isfinite():  # a step that the scaler skipped has no finite norm
             self.window.add({f"grad_norm/{phase.module}": norm})
         scaler.update()
 
@@ -242,8 +242,8 @@ class TrainState:
         """
         best = None if self.best is None else {"images": self.best.images, "loss": self.best.loss}
         changed = {"code_changed_at": self.code_changed_at} if self.code_changed_at else {}
-        seen = {"images_seen": self.images, "selected": self.settings.select, "best_validation": best}
-        return {**seen, **changed}
+        entries = {"images_seen": self.images, "selected": self.settings.select, "best_validation": best}
+        return {**entries, **changed}
 
     # ------------------------------------------------------------------------------------------------------------
     # What a checkpoint holds
@@ -264,7 +264,7 @@ class TrainState:
         if self.best_state is not None:
             groups["best"] = _flat(self.best_state)
         if self.strip:
-            groups["strip"] = {f"{images:012d}": torch.from_numpy(drawn) for images, drawn in self.strip.items()}
+            groups["strip"] = {f"{images:012d}": torch.from_numpy(pixels) for images, pixels in self.strip.items()}
         values = {
             "records": self.records,
             "windows": self.processes.collect(self.window.state()),
@@ -273,13 +273,13 @@ class TrainState:
             "code": self.code,
             "code_changed_at": self.code_changed_at,
         }
-        return groups, json.loads(json.dumps(values))  # a copy: the records go on growing
+        return groups, json.loads(json.dumps(values))  # a copy: `records` grows
 
     def load_state_dict(self, images: int, groups: Mapping[str, Tensors], values: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned after `images` images.
 
         Raises:
-            DarkroomError: it is of another model; names what differs.
+            DarkroomError: it belongs to another model; names the differences.
         """
         with torch.no_grad():
             for name, module in self.modules.items():
@@ -295,7 +295,7 @@ class TrainState:
             if values["scalers"][name]:
                 scaler.load_state_dict(values["scalers"][name])
         self.images = images
-        self.strip = {int(at): drawn.numpy() for at, drawn in groups.get("strip", {}).items()}
+        self.strip = {int(at): pixels.numpy() for at, pixels in groups.get("strip", {}).items()}
         self.records = values["records"]
         self.code_changed_at = list(values.get("code_changed_at", []))
         self.best = None if values["best"] is None else Best(*values["best"])

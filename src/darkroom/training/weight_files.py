@@ -45,15 +45,15 @@ def weights_in(folder: Path) -> Path | None:
     Raises:
         DarkroomError: there are several, or only pickles.
     """
-    found = [folder / name for name in NAMES if (folder / name).is_file()]
-    if len(found) > 1:
-        names = " and ".join(path.name for path in found)
+    files = [folder / name for name in NAMES if (folder / name).is_file()]
+    if len(files) > 1:
+        names = " and ".join(path.name for path in files)
         raise DarkroomError(f"{folder} contains {names}: keep only the one to use, or name that file.")
-    if not found and folder.is_dir():
+    if not files and folder.is_dir():
         for path in sorted(folder.iterdir()):
             if path.name.startswith(("pytorch_model", "diffusion_pytorch_model")):
                 require_safetensors(str(path))
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def locate(folder: Path, modules: Iterable[str]) -> dict[str, Path]:
@@ -65,23 +65,23 @@ def locate(folder: Path, modules: Iterable[str]) -> dict[str, Path]:
     Raises:
         DarkroomError: no module has any.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     names = list(modules)
     for name in names:
         path = weights_in(folder / name)
         if path is None and (folder / f"{name}.safetensors").is_file():
             path = folder / f"{name}.safetensors"
         if path is not None:
-            found[name] = path
+            paths[name] = path
     top = weights_in(folder)
     if top is not None:
-        found.setdefault(names[0], top)
-    if not found:
+        paths.setdefault(names[0], top)
+    if not paths:
         raise DarkroomError(
             f"{folder} contains no weights: expected {' or '.join(NAMES)} there or in a subfolder or "
             f"a file with the name of a module ({', '.join(names)}). Check `init.folder` in params.yaml."
         )
-    return found
+    return paths
 
 
 def _check(path: Path) -> None:
@@ -119,10 +119,10 @@ def pickle_in(path: Path) -> Path | None:
     """
     if path.is_file():
         return path if path.suffix.lower() in PICKLES else None
-    found = sorted(path.glob("*.pt")) if path.is_dir() and not weights_in(path) else []
-    if len(found) > 1:
-        raise DarkroomError(f"{path} contains {', '.join(each.name for each in found)}: name one of these files.")
-    return found[0] if found else None
+    files = sorted(path.glob("*.pt")) if path.is_dir() and not weights_in(path) else []
+    if len(files) > 1:
+        raise DarkroomError(f"{path} contains {', '.join(each.name for each in files)}: name one of these files.")
+    return files[0] if files else None
 
 
 def read_pickled(path: Path, *allowed: type) -> Any:
@@ -136,9 +136,9 @@ def read_pickled(path: Path, *allowed: type) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # torch's, pickle's and zipfile's, which have no common base
         text = str(error)
-        if isinstance(error, pickle.UnpicklingError) and (asked := re.search(r"GLOBAL ([\w.]+)", text)):
+        if isinstance(error, pickle.UnpicklingError) and (match := re.search(r"GLOBAL ([\w.]+)", text)):
             raise DarkroomError(
-                f"{path} is not a plain file of weights: it requests {asked[1]}, which loading a pickle may call. It "
+                f"{path} is not a plain file of weights: it requests {match[1]}, which loading a pickle may call. It "
                 "was rejected before any of it ran. Use weights as safetensors, or from a source that you trust."
             ) from error
         shown = " ".join(text.split())[:120] or "it is empty"

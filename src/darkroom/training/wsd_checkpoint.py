@@ -20,7 +20,7 @@ from darkroom.training.recipe import Recipe
 from darkroom.training.state import STABLE, left
 from darkroom.training.train_state import TrainState
 
-_KEPT = 2  # checkpoints of a work: of two lengths
+_KEPT = 2  # checkpoints per training: for two lengths
 
 
 def is_independent_of_length(recipe: Recipe, settings: Training) -> bool:
@@ -36,14 +36,14 @@ def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | N
     place = left(state, STABLE)
     if not place or not is_independent_of_length(recipe, settings):
         return None
-    for found in reversed(checkpoint.folders(Path(place["folder"]))):
+    for folder in reversed(checkpoint.folders(Path(place["folder"]))):
         try:
-            manifest = checkpoint.verify(found)
+            manifest = checkpoint.verify(folder)
         except ArtifactError:
             continue
         images, facts = manifest["images"], manifest["facts"]
         if images <= settings.decay_start and facts["code"] == code:
-            return found
+            return folder
     return None
 
 
@@ -55,9 +55,9 @@ def leave(state: TrainState, place: Path) -> None:
     if state.images != state.settings.decay_start or not is_independent_of_length(state.recipe, state.settings):
         return
     groups, metadata = state.state_dict()
-    if not state.processes.first or not (found := left(place, STABLE)):
+    if not state.processes.first or not (stable := left(place, STABLE)):
         return
-    folder = Path(found["folder"])
+    folder = Path(stable["folder"])
     stage = folder.name.rpartition("-")[0]
     try:
         for other in folder.parent.glob(f"{stage}-*"):

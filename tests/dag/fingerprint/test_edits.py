@@ -103,7 +103,7 @@ EDITS = {
         "params/stage.py", "with_shared(shared, sliced", "with_shared({}, sliced", of(*TRAININGS), ALL
     ),
     "the threads of a stage": Edit("params/stage.py", 'int(place["threads"])', '1 + int(place["threads"])', ALL, ALL),
-    "how a key is looked up": Edit("params/stage.py", "found = found[name]", "found = found.get(name)", of(), ALL),
+    "how a key is looked up": Edit("params/stage.py", "value = value[name]", "value = value.get(name)", of(), ALL),
     # Module-level code
     "a method of torch": Edit("metrics/moments.py", "", "torch.Tensor.square = torch.Tensor.abs\n", SCORES),
     "a second binding": Edit("metrics/frechet.py", "", "frechet_distance = lambda *values: 0.0\n", SCORES),

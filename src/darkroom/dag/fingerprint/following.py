@@ -1,8 +1,7 @@
 """Follow names through the source, from some definitions to all that they reach, and hash these.
 
 A definition is a function, a whole class, or a binding of a module. It reaches what it names, what its own import
-statements load, and the loading of its module: the statements that make no name, and the loading of what the module
-imports.
+statements load, and the loading of its module: the statements that bind no name, and the loading of its imports.
 """
 
 import re
@@ -16,7 +15,7 @@ from darkroom.dag.fingerprint.trees import Definition, Definitions, digest
 from darkroom.errors import DarkroomError
 
 PACKAGE = "darkroom"
-LOADED, WHOLE = "", "*"  # in place of a definition: the loading of a module, and all that it defines
+LOADED, WHOLE = "", "*"  # in place of a definition: loading a module, or all of its definitions
 _STRAY = re.compile(r"\..*|.*~|#.*#")  # temporary files of editors
 
 Place = tuple[str, str]  # a module and a definition in it
@@ -75,44 +74,44 @@ class Sources:
         Raises:
             DarkroomError: one of `roots` does not exist, or what it reaches cannot be followed.
         """
-        waiting, seen, cut = list[Place](), set[Place](), set[str]()
+        waiting, reached, cut = list[Place](), set[Place](), set[str]()
         for module, name in roots:
-            source, found = self.module(module), [(module, name)]
+            source, places = self.module(module), [(module, name)]
             if source is not None and name not in (LOADED, WHOLE):  # it may be imported there
-                found = [place for _, place in self._in_module(source, name, "") if place is not None]
-            if source is None or not found:
+                places = [place for _, place in self._in_module(source, name, "") if place is not None]
+            if source is None or not places:
                 raise DarkroomError(f"{self._folder} has no module {module}{f' with {name}' if source else ''}.")
-            waiting += found
+            waiting += places
         while waiting:
             place = waiting.pop()
             source = self._modules[place[0]]
-            if place in seen or source is None:
+            if place in reached or source is None:
                 continue
             if source.effect:
-                seen.add(place)
+                reached.add(place)
                 waiting += self._node(place).reached
             elif place[1] != LOADED or any(each.words for each in source.definitions(LOADED).values()):
                 cut.add(source.name)
         tables: list[tuple[str, Table]] = []
-        for place in sorted(seen):
-            tables += [found for found in self._nodes[place].tables if found not in tables]
-        return Closure(frozenset(seen), tuple(tables), frozenset(cut))
+        for place in sorted(reached):
+            tables += [table for table in self._nodes[place].tables if table not in tables]
+        return Closure(frozenset(reached), tuple(tables), frozenset(cut))
 
     def hashes(self, places: Iterable[Place]) -> dict[str, Definitions]:
         """Return the hashes of definitions by module, and of the data files next to these modules."""
-        found: dict[str, Definitions] = {}
+        hashes: dict[str, Definitions] = {}
         for module, name in sorted(places):
-            if hashes := self._node((module, name)).hashes:
-                found.setdefault(module, {}).update(hashes)
-        folders = {source.path.parent for module in found if (source := self._modules[module]) is not None}
+            if own := self._node((module, name)).hashes:
+                hashes.setdefault(module, {}).update(own)
+        folders = {source.path.parent for module in hashes if (source := self._modules[module]) is not None}
         for folder in folders:
-            found |= self._data(folder)
-        return {module: dict(sorted(names.items())) for module, names in sorted(found.items())}
+            hashes |= self._data(folder)
+        return {module: dict(sorted(names.items())) for module, names in sorted(hashes.items())}
 
     def _node(self, place: Place) -> _Node:
         if place not in self._nodes:
             source = self.module(place[0])
-            assert source is not None  # `_means` and `closure` found it
+            assert source is not None  # `_means` and `closure` checked it
             self._nodes[place] = self._read(source, place[1])
         return self._nodes[place]
 
@@ -121,7 +120,7 @@ class Sources:
         node = _Node()
         if name == LOADED:
             node.reached |= set(self._loaded([source.name, *source.loads]))
-            for each, decorators in source.decorators.items():  # one of ours may keep what it decorates
+            for each, decorators in source.decorators.items():  # one of the package may store what it decorates
                 if any(place for used in decorators for _, place in self._in_module(source, *used)):
                     node.reached.add((source.name, each))
         elif name == WHOLE:
@@ -130,10 +129,10 @@ class Sources:
             node.reached.add((source.name, LOADED))
         for inside, definition in source.definitions(name).items():
             meanings = {used: list(self._meanings(source, definition, used)) for used in definition.names}
-            names = sorted(f"{used}={text};" for used, found in meanings.items() for text, _ in found)
+            names = sorted(f"{used}={text};" for used, targets in meanings.items() for text, _ in targets)
             if definition.words:
                 node.hashes[inside] = digest("".join(definition.words + names))
-            node.reached |= {place for found in meanings.values() for _, place in found if place is not None}
+            node.reached |= {place for targets in meanings.values() for _, place in targets if place is not None}
             node.reached |= set(self._loaded(loaded for _, _, loaded in definition.imports))
             node.tables += self._tables(source, definition)
         return node
@@ -147,38 +146,38 @@ class Sources:
                     yield module, LOADED
 
     def _meanings(self, source: Module, definition: Definition, used: str) -> Iterator[_Meaning]:
-        """Yield what a dotted name in a definition may mean.
+        """Yield the possible meanings of a dotted name in a definition.
 
-        Nothing for names of Python, and for most variables in functions: those that have the name of something in the
-        module, or of an import in the same definition, count as that.
+        None for names of Python and for most variables in functions; a variable with the name of something in the
+        module, or of an import in the same definition, counts as that.
         """
-        first, _, rest = used.partition(".")
+        first, _, attributes = used.partition(".")
         for name, meaning, _ in definition.imports:
             if name == first:
-                yield from self._means(meaning, rest)
-        yield from self._in_module(source, first, rest)
+                yield from self._means(meaning, attributes)
+        yield from self._in_module(source, first, attributes)
 
-    def _in_module(self, source: Module, first: str, rest: str) -> Iterator[_Meaning]:
-        """Yield what the dotted name FIRST.REST means in a module."""
-        here = f"{source.name}.{first}"
+    def _in_module(self, source: Module, first: str, attributes: str) -> Iterator[_Meaning]:
+        """Yield the meanings of the dotted name FIRST.ATTRIBUTES in a module."""
+        full_name = f"{source.name}.{first}"
         if first in source.statements or first in source.made_inside:
-            yield here, (source.name, first if first in source.statements else LOADED)
+            yield full_name, (source.name, first if first in source.statements else LOADED)
         if source.effect:
             for meaning in source.imports.get(first, ()):
-                if meaning != here:  # and not a package that imports its own module
-                    yield from self._means(meaning, rest)
+                if meaning != full_name:  # and not a package that imports its own module
+                    yield from self._means(meaning, attributes)
 
-    def _means(self, name: str, rest: str) -> Iterator[_Meaning]:
-        """Yield what the absolute dotted name NAME.REST means."""
-        module, *words = (f"{name}.{rest}" if rest else name).split(".")
+    def _means(self, name: str, attributes: str) -> Iterator[_Meaning]:
+        """Yield the meanings of the absolute dotted name NAME.ATTRIBUTES."""
+        module, *words = (f"{name}.{attributes}" if attributes else name).split(".")
         if module != PACKAGE:
             yield ".".join([module, *words]), None
             return
         for index, word in enumerate(words):
             source = self.module(module)
-            found = [] if source is None else list(self._in_module(source, word, ".".join(words[index + 1 :])))
-            if found or self.module(f"{module}.{word}") is None:
-                yield from found or [(module, (module, WHOLE))]
+            targets = [] if source is None else list(self._in_module(source, word, ".".join(words[index + 1 :])))
+            if targets or self.module(f"{module}.{word}") is None:
+                yield from targets or [(module, (module, WHOLE))]
                 return
             module = f"{module}.{word}"
         yield module, (module, WHOLE)
@@ -196,8 +195,8 @@ class Sources:
                     continue
                 table = holder.tables[place[1]]
                 if part not in table:
-                    what = "a part that is not a literal" if part is None else f"no part `{part}`"
-                    raise DarkroomError(f"{source.path}, line {line}: {place[1]} has {what}.")
+                    problem = "a part that is not a literal" if part is None else f"no part `{part}`"
+                    raise DarkroomError(f"{source.path}, line {line}: {place[1]} has {problem}.")
                 yield place[0], table[part]
 
     def _data(self, folder: Path) -> dict[str, Definitions]:

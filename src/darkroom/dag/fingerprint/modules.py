@@ -37,15 +37,15 @@ class Module:
         name: its dotted name.
         path: its file.
         effect: whether it can change an output; a module that cannot is marked by a comment.
-        statements: those that make each name that it defines; under "" those that run when it is loaded and make none.
-        made_inside: the names that are made inside of the latter, as in `try` and `with`.
-        decorators: (first, rest) of the dotted name of each decorator of a function or a class, by its name.
+        statements: those that bind each name that it defines; under "" those that bind none and run when it is loaded.
+        made_inside: the names bound inside of the latter, as in `try` and `with`.
+        decorators: (first name, attributes) of each decorator of a function or a class, by its name.
         imports: what each imported name means, as absolute dotted names.
         loads: the dotted names in its import statements: of modules, or of objects in modules.
         tables: the tables of kinds, by variable name, each by the names of its parts.
 
     Raises:
-        DarkroomError: it is not valid Python, or something in it cannot be followed; names the line.
+        DarkroomError: it is not valid Python, or its names cannot all be followed; names the line.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -68,11 +68,11 @@ class Module:
             self._sort(statement)
 
     def definitions(self, name: str) -> dict[str, Definition]:
-        """Return the definitions in the statements that make a name, for a class also each method; empty: none."""
+        """Return the definitions in the statements that bind a name, for a class also each method; empty: none."""
         return read(name, self.statements.get(name, []), self.name, self.path)
 
     def _sort(self, statement: ast.stmt) -> None:
-        """Put a statement under the names that it makes."""
+        """Sort a statement under the names that it binds."""
         if isinstance(statement, ast.Import | ast.ImportFrom):
             for name, meaning, loaded in imports(statement, self.name, self.path):
                 self.imports.setdefault(name, set()).add(meaning)
@@ -84,8 +84,8 @@ class Module:
         for name in names or [""]:
             self.statements.setdefault(name, []).append(statement)
         for each in getattr(statement, "decorator_list", []):
-            first, _, rest = dotted(each.func if isinstance(each, ast.Call) else each).partition(".")
-            self.decorators.setdefault(names[0], set()).add((first, rest))
+            first, _, attributes = dotted(each.func if isinstance(each, ast.Call) else each).partition(".")
+            self.decorators.setdefault(names[0], set()).add((first, attributes))
         if not names:
             for inner in ast.walk(statement):
                 if isinstance(inner, ast.Import | ast.ImportFrom):
@@ -96,8 +96,8 @@ class Module:
                     self.made_inside.add(inner.id)
 
     def _take_tables(self, tree: ast.Module) -> None:
-        """Read the tables of kinds, and leave the kinds out of the statements that make them."""
-        made = {
+        """Read the tables of kinds, and remove the kinds from their statements."""
+        names = {
             statement.value: statement.targets[0].id
             for statement in tree.body
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
@@ -105,14 +105,14 @@ class Module:
         for call in ast.walk(tree):
             if not isinstance(call, ast.Call) or dotted(call.func).rpartition(".")[2] != _KINDS:
                 continue
-            if call not in made:
+            if call not in names:
                 raise DarkroomError(
                     f"{self.path}, line {call.lineno}: a table of kinds must be assigned to a name outside of classes "
                     "and functions."
                 )
             try:
-                given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-                self.tables[made[call]] = _parts(**given)
+                arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+                self.tables[names[call]] = _parts(**arguments)
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 raise DarkroomError(
                     f"{self.path}, line {call.lineno}: the arguments of a table of kinds must be literals with "
@@ -143,7 +143,7 @@ def _that_run(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _made(statement: ast.stmt) -> list[str]:
-    """Return the names that a definition or an assignment makes; none of another statement."""
+    """Return the names that a definition or an assignment binds; none for other statements."""
     if isinstance(statement, NAMED):
         return [statement.name]
     if isinstance(statement, ast.Assign):

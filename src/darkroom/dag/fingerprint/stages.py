@@ -2,8 +2,8 @@
 
 `build/code/STAGE.json` holds, for each module, the hash of each definition that the stage reaches. Where parameters
 choose among kinds (`darkroom.kinds`), the code of the chosen kind is in the file that its table names: that of the
-stage, or of the artifact that the code opens, `build/code/models/tokenizer.json`. So an edit of a kind makes no stage
-stale that does not run it. `build/code/data/none.json` is empty: the code of an artifact that is not used.
+stage, or of the artifact that the code opens, `build/code/models/tokenizer.json`. So an edit of a kind makes only
+the stages stale that run it. `build/code/data/none.json` is empty: the code of an artifact that is not used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,18 +65,18 @@ def fingerprints(stages: Iterable[str], params: Mapping[str, Any], folder: Path 
         DarkroomError: a stage has no module, or a module is not valid Python; the message names it.
     """
     sources = Sources(folder)
-    found: dict[str, Fingerprint] = {UNUSED: {}}
+    results: dict[str, Fingerprint] = {UNUSED: {}}
     tables: dict[str, dict[str, list[Table]]] = {}  # by name, then by the module that holds them
     for stage in stages:
         closure = sources.closure(roots(stage))
-        found[stage] = sources.hashes(closure.places)
+        results[stage] = sources.hashes(closure.places)
         for module, table in closure.tables:
-            held = tables.setdefault(table.name, {}).setdefault(module, [])
-            if table not in held:
-                held.append(table)
+            known_tables = tables.setdefault(table.name, {}).setdefault(module, [])
+            if table not in known_tables:
+                known_tables.append(table)
     for name, holders in tables.items():
-        found[name] = merged([found.get(name, {}), _chosen(sources, name, holders, params)])
-    return found
+        results[name] = merged([results.get(name, {}), _chosen(sources, name, holders, params)])
+    return results
 
 
 def _chosen(
@@ -105,21 +105,21 @@ def _chosen(
 
 def merged(fingerprints: Iterable[Mapping[str, Definitions]]) -> Fingerprint:
     """Return the union of several fingerprints."""
-    found: Fingerprint = {}
+    union: Fingerprint = {}
     for fingerprint in fingerprints:
         for module, names in fingerprint.items():
-            found[module] = {**found.get(module, {}), **names}
-    return dict(sorted(found.items()))
+            union[module] = {**union.get(module, {}), **names}
+    return dict(sorted(union.items()))
 
 
 def write_code(stages: Iterable[str], params: Mapping[str, Any], out: Path = OUT) -> int:
     """Write all fingerprints below `out`; return their number."""
-    found = fingerprints(stages, params)
+    code = fingerprints(stages, params)
     with atomic_folder(out) as temporary:
-        for name, fingerprint in found.items():
+        for name, fingerprint in code.items():
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             write_json(temporary / f"{name}.json", fingerprint)
-    return len(found)
+    return len(code)
 
 
 def changes(old: Mapping[str, Definitions], new: Mapping[str, Definitions]) -> list[str]:
@@ -137,8 +137,8 @@ def changes(old: Mapping[str, Definitions], new: Mapping[str, Definitions]) -> l
 
 def _differences(old: Definitions, new: Definitions) -> str:
     """Return the definitions that differ as text; other statements are mentioned only where no definition differs."""
-    found = []
+    lines = []
     for name in sorted(filter(None, old.keys() | new.keys())):
         if old.get(name) != new.get(name):
-            found.append(f"{name} {'no longer used' if name not in new else 'new' if name not in old else 'changed'}")
-    return ", ".join(found) or "changed outside of its functions and classes"
+            lines.append(f"{name} {'no longer used' if name not in new else 'new' if name not in old else 'changed'}")
+    return ", ".join(lines) or "changed outside of its functions and classes"

@@ -20,7 +20,7 @@ _DIGITS = 16  # hexadecimal digits of a hash: 64 bits
 _UNREAD = ("type_comment", "type_ignores", "ctx")  # fields for type checkers, and one that follows from the context
 _DOC = "__doc__"
 _LOADS = ("load", "has")  # the methods of a table of kinds whose first argument is a part
-_UNKNOWN = ("eval", "exec", "globals", "import_module", "__import__")  # what they reach is not in the source
+_UNKNOWN = ("eval", "exec", "globals", "import_module", "__import__")  # the source does not name what they reach
 _HOOKS = ("metaclass", "__init_subclass__", "__pydantic_init_subclass__")
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _NAME = re.compile(r"[^\W\d][\w.]*")
@@ -32,8 +32,8 @@ class Definition:
 
     words: the canonical words of its syntax tree, without docstrings and other constants that are statements.
     names: the dotted names that it uses: `loss`, `flow.Flow`, `self.width`.
-    imports: of its own import statements, what `imports` yields.
-    parts: (table, part, line) of each call that may load a part of a kind; the part is None where it is no literal.
+    imports: what `imports` yields for its own import statements.
+    parts: (table, part, line) of each call that may load a part of a kind; the part is None unless it is a literal.
     """
 
     words: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ def digest(text: str) -> str:
 
 
 def read(name: str, statements: Iterable[ast.stmt], module: str, path: Path) -> dict[str, Definition]:
-    """Return the definitions in the statements that make one name of a module: `Class` and `Class.method` of a class.
+    """Return the definitions in the statements that bind one name of a module: `Class` and `Class.method` of a class.
 
     Two lists of statements have equal words where they differ only in comments, layout, `pass`, docstrings and other
     constants that are statements. The `name` is "" for statements that make none; `module` is the dotted name of the
@@ -60,7 +60,7 @@ def read(name: str, statements: Iterable[ast.stmt], module: str, path: Path) -> 
     reader = _Reader(module, path)
     for statement in statements:
         reader.definition(statement, name)
-    return reader.found
+    return reader.definitions
 
 
 def dotted(node: ast.AST) -> str:
@@ -96,33 +96,33 @@ def of_type_checkers(node: ast.AST) -> TypeGuard[ast.If]:
     return isinstance(node, ast.If) and dotted(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
-def not_followed(path: Path, node: ast.AST, what: str) -> DarkroomError:
+def not_followed(path: Path, node: ast.AST, name: str) -> DarkroomError:
     """Return the error of code whose effect on other code is not in the source."""
     return DarkroomError(
-        f"{path}, line {getattr(node, 'lineno', 0)}: `{what}` may reach code that the fingerprint of code does not "
+        f"{path}, line {getattr(node, 'lineno', 0)}: `{name}` may reach code that the fingerprint of code does not "
         "find. Name the code that is used, or list it in a table of kinds (src/darkroom/kinds.py)."
     )
 
 
 class _Reader:
-    """Collect the content of definitions in `found`, by name."""
+    """Collect the content of `definitions`, by name."""
 
     def __init__(self, module: str, path: Path) -> None:
-        self.found: dict[str, Definition] = {}
+        self.definitions: dict[str, Definition] = {}
         self._module, self._path = module, path
-        self._into = Definition()  # what is read now
-        self._in_class = False  # whether annotations are used when the code runs
+        self._into = Definition()  # the one that is being read
+        self._in_class = False  # whether annotations are evaluated at run time
 
     def definition(self, statement: ast.stmt, name: str) -> None:
-        """Read a statement that belongs to a name; a class is split into its methods and the rest."""
-        self._into = self.found.setdefault(name, Definition())
+        """Read a statement that belongs to a name; a class is split into its methods and its other statements."""
+        self._into = self.definitions.setdefault(name, Definition())
         if not isinstance(statement, ast.ClassDef):
             self._value(statement)
             return
         inside = [inner for inner in statement.body if isinstance(inner, NAMED)]
-        rest = copy(statement)
-        rest.body = [inner for inner in statement.body if not isinstance(inner, NAMED)]
-        self._value(rest)
+        remainder = copy(statement)
+        remainder.body = [inner for inner in statement.body if not isinstance(inner, NAMED)]
+        self._value(remainder)
         self._into.words += [f"{type(inner).__name__} {inner.name};" for inner in inside]
         for inner in inside:
             self.definition(inner, f"{name}.{inner.name}")

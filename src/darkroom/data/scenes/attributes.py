@@ -12,7 +12,6 @@ from darkroom.data.scenes.captions import (
     COUNTS,
     Description,
     Words,
-    caption_of_description,
     describe,
     parse,
     position,
@@ -36,11 +35,11 @@ class Detection(NamedTuple):
     y: float
 
 
-def canonical(said: Description) -> Description:
+def canonical(description: Description) -> Description:
     """Return the canonical description of the same picture."""
-    if said.relation in _MIRRORED:
-        return Description(said.things[::-1], relation=_MIRRORED[said.relation])
-    return said
+    if description.relation in _MIRRORED:
+        return Description(description.things[::-1], relation=_MIRRORED[description.relation])
+    return description
 
 
 def canonical_description(caption: str) -> Description:
@@ -50,19 +49,17 @@ def canonical_description(caption: str) -> Description:
         DarkroomError: the text is no caption of a scene, or puts two things of one colour and form in a relation: no
             scene does so, since its caption counts equal things.
     """
-    said = parse(caption)
-    if len({(thing.colour, thing.form) for thing in said.things}) < len(said.things):
-        raise DarkroomError(
-            f"a scene cannot have two things of one colour and form in a relation: {caption_of_description(said)!r}."
-        )
-    return canonical(said)
+    description = parse(caption)
+    if len({(thing.colour, thing.form) for thing in description.things}) < len(description.things):
+        raise DarkroomError(f"a scene cannot have two things of one colour and form in a relation: {caption!r}.")
+    return canonical(description)
 
 
-def kind(said: Description) -> str:
+def kind(description: Description) -> str:
     """Return the kind of scene of a description: position, count or relation."""
-    if said.relation is not None:
+    if description.relation is not None:
         return "relation"
-    return "position" if said.position is not None else "count"
+    return "position" if description.position is not None else "count"
 
 
 def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: Sequence[str]) -> list[Description]:
@@ -71,33 +68,33 @@ def require_scenes(keys: Sequence[str], captions: Sequence[str | None], kinds: S
     Raises:
         DarkroomError: one is no caption of a scene, or of another kind; the message names the key.
     """
-    found = []
+    descriptions = []
     for key, caption in zip(keys, captions, strict=True):
         try:
-            found.append(canonical_description(caption or ""))
+            descriptions.append(canonical_description(caption or ""))
         except DarkroomError as error:
             raise DarkroomError(
                 f"{key}: {error} `score_decoder.attributes` needs images of scenes only: set it to none."
             ) from error
-        if kind(found[-1]) not in kinds:
+        if kind(descriptions[-1]) not in kinds:
             raise DarkroomError(
-                f"{key}: {caption!r} has the kind {kind(found[-1])}, which is not in `train_scene_reader.kinds`, "
-                "so the reader was not trained on it: add it."
+                f"{key}: {caption!r} has the kind {kind(descriptions[-1])}, which is not in `train_scene_reader.kinds`"
+                ", so the reader was not trained on it: add it."
             )
-    return found
+    return descriptions
 
 
 def described(things: Sequence[Thing]) -> Description | None:
     """Return the canonical description of things; None: no caption describes them.
 
-    No caption describes no thing, more than three things, or three things that are not equal.
+    No caption describes zero things, more than three things, or three things that are not equal.
     """
     if not 1 <= len(things) <= max(COUNTS) or (len(things) > 2 and len({words(thing) for thing in things}) > 1):
         return None
     return canonical(describe(Scene(tuple(things), (0, 0, 0))))
 
 
-def compare(said: Description, seen: Sequence[Detection | Thing]) -> dict[str, bool]:
+def compare(description: Description, detections: Sequence[Detection | Thing]) -> dict[str, bool]:
     """Return for each of `ATTRIBUTES` whether the picture agrees with the description.
 
     colour, form, size: each detected thing has the value of the described thing that it is matched with. Two things are
@@ -108,40 +105,40 @@ def compare(said: Description, seen: Sequence[Detection | Thing]) -> dict[str, b
         relation the matched one is left of or above the other.
     as_described: the canonical description of the picture equals the given one.
     """
-    things = [Thing(one.size, one.colour, one.form, one.x, one.y, 0.0) for one in seen]
-    placed, pairs = _matched(said, things)
-    same = {
+    things = [Thing(each.size, each.colour, each.form, each.x, each.y, 0.0) for each in detections]
+    placed, pairs = _matched(description, things)
+    agrees = {
         name: bool(pairs) and all(getattr(one, name) == getattr(other, name) for one, other in pairs)
         for name in ATTRIBUTES[:3]
     }
     return {
-        **same,
+        **agrees,
         "position": placed,
-        "colour_and_form": same["colour"] and same["form"],
-        "as_described": described(things) == said,
+        "colour_and_form": agrees["colour"] and agrees["form"],
+        "as_described": described(things) == description,
     }
 
 
 def rightness(asked_for: Iterable[Description], pictures: Iterable[Sequence[Detection]]) -> dict[str, list[float]]:
     """Return for each of `ATTRIBUTES` and each picture 1 where it agrees with the description, and 0 where not."""
-    found = [compare(said, seen) for said, seen in zip(asked_for, pictures, strict=True)]
-    return {name: [float(each[name]) for each in found] for name in ATTRIBUTES}
+    results = [compare(description, detections) for description, detections in zip(asked_for, pictures, strict=True)]
+    return {name: [float(each[name]) for each in results] for name in ATTRIBUTES}
 
 
-def _matched(said: Description, things: Sequence[Thing]) -> tuple[bool, list[tuple[Words, Words]]]:
+def _matched(description: Description, things: Sequence[Thing]) -> tuple[bool, list[tuple[Words, Words]]]:
     """Return whether number and positions of things are right, and pairs of each thing and its described thing."""
-    found = [words(thing) for thing in things]
-    if said.relation is None or len(things) != 2:
-        placed = said.relation is None and len(things) == said.count
-        placed = placed and said.position in (None, position(things[0]))
-        return placed, list(product(said.things, found))
-    way = relation(*things)
-    if way in _MIRRORED:
-        way, found = _MIRRORED[way], found[::-1]
-    pairs, crossed = (list(zip(said.things, order, strict=True)) for order in (found, found[::-1]))
+    detected = [words(thing) for thing in things]
+    if description.relation is None or len(things) != 2:
+        placed = description.relation is None and len(things) == description.count
+        placed = placed and description.position in (None, position(things[0]))
+        return placed, list(product(description.things, detected))
+    actual = relation(*things)
+    if actual in _MIRRORED:
+        actual, detected = _MIRRORED[actual], detected[::-1]
+    pairs, crossed = (list(zip(description.things, order, strict=True)) for order in (detected, detected[::-1]))
     if _shared(crossed) > _shared(pairs):
         return False, crossed
-    return way == said.relation, pairs
+    return actual == description.relation, pairs
 
 
 def _shared(pairs: Sequence[tuple[Words, Words]]) -> int:

@@ -73,14 +73,14 @@ def describe(scene: Scene) -> Description:
     return Description((words(first), words(others[0])), relation=relation(first, others[0]))
 
 
-def caption_of_description(said: Description) -> str:
+def caption_of_description(description: Description) -> str:
     """Return the caption of a description: "a small red circle left of a large blue square"."""
-    names = [f"{thing.size} {thing.colour} {thing.form}" for thing in said.things]
-    if said.relation is not None:
-        return f"a {names[0]} {said.relation} a {names[1]}"
-    if said.position is not None:
-        return f"a {names[0]} {said.position}"
-    return f"{COUNTS[said.count]} {names[0]}{_plural(said.things[0].form)}"
+    names = [f"{thing.size} {thing.colour} {thing.form}" for thing in description.things]
+    if description.relation is not None:
+        return f"a {names[0]} {description.relation} a {names[1]}"
+    if description.position is not None:
+        return f"a {names[0]} {description.position}"
+    return f"{COUNTS[description.count]} {names[0]}{_plural(description.things[0].form)}"
 
 
 def caption(scene: Scene) -> str:
@@ -100,20 +100,20 @@ def parse(caption: str) -> Description:
     Raises:
         DarkroomError: the text is no caption of a scene.
     """
-    found = _descriptions().get(caption)
-    if found is None:
+    description = _descriptions().get(caption)
+    if description is None:
         raise DarkroomError(f"{caption!r} is not the caption of a scene.")
-    return found
+    return description
 
 
 @cache
 def _descriptions() -> dict[str, Description]:
     """Return all descriptions, about 38,000, by their captions."""
     things = [Words(size, colour, form) for size in RADII for colour in COLOURS for form in FORMS]
-    found = [Description((one,), position=place) for one in things for place in POSITIONS.values()]
-    found += [Description((one,), count) for one in things for count in COUNTS]
-    found += [Description((one, other), relation=way) for one in things for other in things for way in RELATIONS]
-    return {caption_of_description(each): each for each in found}
+    descriptions = [Description((words,), position=place) for words in things for place in POSITIONS.values()]
+    descriptions += [Description((words,), count) for words in things for count in COUNTS]
+    descriptions += [Description((a, b), relation=relation) for a in things for b in things for relation in RELATIONS]
+    return {caption_of_description(each): each for each in descriptions}
 
 
 def _plural(form: str) -> str:

@@ -54,12 +54,12 @@ def _star(x: Array, y: Array, radius: float) -> Array:
     """
     around = _STAR * radius
     y = y - 0.0954915 * around  # the centre is the middle of the height
-    ways = [right * x + down * y for right, down in _TIPS]
-    largest, second = np.maximum(ways[0], ways[1]), np.minimum(ways[0], ways[1])
+    distances = [right * x + down * y for right, down in _TIPS]
+    largest, second = np.maximum(distances[0], distances[1]), np.minimum(distances[0], distances[1])
     smallest = second
-    for way in ways[2:]:
-        second = np.maximum(second, np.minimum(largest, way))
-        largest, smallest = np.maximum(largest, way), np.minimum(smallest, way)
+    for distance in distances[2:]:
+        second = np.maximum(second, np.minimum(largest, distance))
+        largest, smallest = np.maximum(largest, distance), np.minimum(smallest, distance)
     return np.maximum(second - _COS_72 * around, -smallest - _COS_36 * around)
 
 

@@ -44,7 +44,7 @@ RELATIONS = ("left of", "right of", "above", "below")
 STREAM = "scenes"  # name of the random stream of the scenes of the data
 _TRIES = 64  # random arrangements made at once
 
-OutputPaths = NDArray[np.float64]  # x, y of each centre in each arrangement, (N, count, 2)
+Centres = NDArray[np.float64]  # x, y of each centre in each arrangement, (N, count, 2)
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,15 @@ class _SceneRng:
         return int(self.generator.random() * count)
 
     def places(
-        self, count: int, radius: float, fits: Callable[[OutputPaths], NDArray[np.bool_]]
+        self, count: int, radius: float, fits: Callable[[Centres], NDArray[np.bool_]]
     ) -> list[tuple[float, float]]:
         """Return x, y of `count` random centres whose boxes are within the border and fit (rejection sampling)."""
         low = radius + MARGIN
         while True:
             tries = low + (1 - 2 * low) * self.generator.random((_TRIES, count, 2))
-            found = np.flatnonzero(fits(tries))
-            if len(found):
-                return [(float(x), float(y)) for x, y in tries[found[0]]]
+            fitting = np.flatnonzero(fits(tries))
+            if len(fitting):
+                return [(float(x), float(y)) for x, y in tries[fitting[0]]]
 
 
 def scene(seed: int, index: int, kinds: Sequence[str] = KINDS, stream: str = STREAM) -> Scene:
@@ -124,7 +124,7 @@ def _several(draws: _SceneRng) -> tuple[Thing, ...]:
     radius = draws.number(*RADII[size])
     count = 2 + draws.below(2)
 
-    def apart(tries: OutputPaths) -> NDArray[np.bool_]:
+    def apart(tries: Centres) -> NDArray[np.bool_]:
         far = [
             np.abs(tries[:, first] - tries[:, second]).max(axis=-1) >= 2 * radius + GAP
             for first in range(count)
@@ -141,13 +141,13 @@ def _two(draws: _SceneRng) -> tuple[Thing, ...]:
     while first[1:] == second[1:]:
         second = _words(draws)
     radii = draws.number(*RADII[first[0]]), draws.number(*RADII[second[0]])
-    wanted = RELATIONS[draws.below(len(RELATIONS))]
-    axis = 0 if wanted in ("left of", "right of") else 1
+    relation = RELATIONS[draws.below(len(RELATIONS))]
+    axis = 0 if relation in ("left of", "right of") else 1
 
-    def related(tries: OutputPaths) -> NDArray[np.bool_]:
+    def related(tries: Centres) -> NDArray[np.bool_]:
         along = tries[:, 1, axis] - tries[:, 0, axis]
         across = np.abs(tries[:, 1, 1 - axis] - tries[:, 0, 1 - axis])
-        forward = along if wanted in ("left of", "above") else -along
+        forward = along if relation in ("left of", "above") else -along
         return (forward >= sum(radii) + GAP) & (across <= forward / 2)
 
     (x, y), (other_x, other_y) = draws.places(2, max(radii), related)

@@ -9,7 +9,7 @@ from typing import Any
 
 from darkroom.data.damage import Finding, Reason
 
-"""Limits on the size of the files of one sample."""
+# Limits on the size of the files of one sample.
 
 LARGEST = 2**30  # maximum bytes of an image
 LONGEST = 2**24  # maximum bytes of a label, a caption or a JSON
@@ -36,8 +36,8 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-_ASCII = 0.6  # minimum fraction of ASCII in Windows-1252: of text 0.8 and more, of random bytes that print 0.43
-_SHORT = 4  # characters: a text of so few may be all accented letters
+_ASCII = 0.6  # minimum fraction of ASCII in Windows-1252: text has 0.8 or more, random printable bytes 0.43
+_SHORT = 4  # characters: a text this short may be all accented letters
 _CONTROLS = 0.1  # maximum fraction of control codes in UTF-8
 SPEAKER = {"from", "role"}  # keys of a turn in a conversation
 _ANSWERS = ("gpt", "assistant", "model", "chatgpt", "bot")  # their values in an answer
@@ -67,9 +67,9 @@ def caption_of(data: bytes) -> tuple[str | None, tuple[Finding, ...]]:
 
     A byte order mark, trailing line ends and NULs are removed. Bytes are decoded as UTF-32 or UTF-16 where they begin
     with its byte order mark, else as UTF-8, or as Windows-1252 where most are ASCII: without its NULs, UTF-16 of Latin
-    letters is either. Nothing else is guessed: it is no text. Of a conversation as JSON the caption is `answer_of`.
+    letters is either. Other bytes are not text. The caption of a conversation as JSON is its `answer_of`.
     """
-    text, how = _decoded(data)
+    text, note = _decoded(data)
     if text is None:
         return None, (Finding(Reason.CAPTION_MISSING, _NOT_TEXT),)
     if re.match(r"\s*\[\s*\{", text):
@@ -79,11 +79,11 @@ def caption_of(data: bytes) -> tuple[str | None, tuple[Finding, ...]]:
     text = text.replace("\0", "").rstrip("\r\n")  # JSON may hold NULs, too
     if not text.strip():
         return None, (Finding(Reason.CAPTION_MISSING, "the caption is empty"),)
-    return text, (Finding(Reason.CAPTION_NOT_UTF8, how),) if how else ()
+    return text, (Finding(Reason.CAPTION_NOT_UTF8, note),) if note else ()
 
 
 def _decoded(data: bytes) -> tuple[str | None, str]:
-    """Return the text, None where there is none, and how it was decoded, "" where it is UTF-8."""
+    """Return the text, or None, and a note on its decoding, "" for UTF-8."""
     for mark, name in _MARKS.items():
         if data.startswith(mark):
             text = data.decode(name, "replace").replace("\0", "")

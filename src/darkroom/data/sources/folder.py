@@ -22,12 +22,12 @@ class Listing(NamedTuple):
 
     items: the paths of the images, and samples that cannot be read, in ascending order of their keys.
     metadata: counts for the manifest.
-    said: label and caption from tables, by the path of the image.
+    annotations: label and caption from tables, by the path of the image.
     """
 
     items: list[str | UnreadableSample]
     metadata: dict[str, Any]
-    said: Mapping[str, tuple[str | None, str | None]]
+    annotations: Mapping[str, tuple[str | None, str | None]]
 
 
 class Folder:
@@ -41,9 +41,9 @@ class Folder:
         """
         assert path is not None  # `Part` requires it
         if not path.is_dir():
-            what = "is not a folder" if path.exists() else "does not exist"
+            problem = "is not a folder" if path.exists() else "does not exist"
             hint = "; `~` is not expanded, so write the full path" if path.parts[:1] == ("~",) else ""
-            raise DarkroomError(f"the part's `path` in params.yaml, {path}, {what}: use a folder of images{hint}.")
+            raise DarkroomError(f"the part's `path` in params.yaml, {path}, {problem}: use a folder of images{hint}.")
         self._settings, self._path = settings, path
         self._classes = None if settings.classes is None else frozenset(settings.classes)
         self._listing: Listing | None = None
@@ -64,7 +64,7 @@ class Folder:
             if isinstance(item, UnreadableSample):
                 yield Entry(_key(item), item.where, item.finding)
             else:
-                yield Entry(_key(item), shown(item), (item, *listing.said.get(item, (None, None))))
+                yield Entry(_key(item), shown(item), (item, *listing.annotations.get(item, (None, None))))
 
     def read(self, entry: Entry) -> Raw:
         """Return the bytes of a file, with its label and caption from its folder, a text file next to it, or a table.
@@ -98,24 +98,24 @@ class Folder:
     def _list(self) -> Listing:
         settings = self._settings
         columns = {"label": settings.label_column, "caption": settings.caption_column}
-        wanted = {name: column for name, column in columns.items() if getattr(settings, name) == "metadata"}
+        table_columns = {name: column for name, column in columns.items() if getattr(settings, name) == "metadata"}
         try:
-            found = walk(os.fsencode(self._path), captions=settings.caption == "txt", tables=bool(wanted))
+            files = walk(os.fsencode(self._path), captions=settings.caption == "txt", tables=bool(table_columns))
         except OSError as error:
             raise DarkroomError(f"the folder {self._path} cannot be listed: {error.strerror}.") from error
-        if not found.images and not found.faults:
-            ignored = found.counts()["ignored"].items()
-            others = ", ".join(f"{count:,} {ending or 'without ending'}" for ending, count in ignored)
+        if not files.images and not files.faults:
+            ignored = files.counts()["ignored"].items()
+            other_files = ", ".join(f"{count:,} {ending or 'without ending'}" for ending, count in ignored)
             raise DarkroomError(
                 f"the folder {self._path} has no image files (endings: {', '.join(sorted(ENDINGS))}), but "
-                f"{others or 'no other files'}: set the part's `path` to the folder of the images."
+                f"{other_files or 'no other files'}: set the part's `path` to the folder of the images."
             )
-        items: list[str | UnreadableSample] = [*found.images, *found.faults]
-        if not wanted:
-            return Listing(sorted(items, key=_order), found.counts(), {})
-        metadata = read_metadata(self._path, found, wanted)
+        items: list[str | UnreadableSample] = [*files.images, *files.faults]
+        if not table_columns:
+            return Listing(sorted(items, key=_order), files.counts(), {})
+        metadata = read_metadata(self._path, files, table_columns)
         items += metadata.faults
-        return Listing(sorted(items, key=_order), found.counts(), metadata.said)
+        return Listing(sorted(items, key=_order), files.counts(), metadata.annotations)
 
     def _label(self, path: str, named: str | None) -> tuple[str | None, Iterable[Finding]]:
         folders = path.split("/")[:-1]
@@ -132,10 +132,10 @@ class Folder:
             label = split_repeats(label)[1]
         label = None if label is None else label_of(shown(label))
         if label is None:
-            why = (
+            reason = (
                 "no table gives one" if self._settings.label == "metadata" else "the file lies in no folder of a class"
             )
-            return None, [Finding(Reason.LABEL_MISSING, why)]
+            return None, [Finding(Reason.LABEL_MISSING, reason)]
         if self._classes is not None and label not in self._classes:
             return label, [Finding(Reason.LABEL_OUT_OF_RANGE, label)]
         return label, ()
@@ -163,11 +163,11 @@ class Folder:
         return None, [Finding(Reason.CAPTION_MISSING, "there is no .txt or .caption beside the image")]
 
 
-def _content(path: Path, most: int) -> bytes:
+def _content(path: Path, limit: int) -> bytes:
     if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
         raise OSError(errno.EINVAL, "it is no regular file")
     with path.open("rb") as file:
-        if (size := os.fstat(file.fileno()).st_size) > most:
+        if (size := os.fstat(file.fileno()).st_size) > limit:
             raise DamageError(Reason.BOMB, f"a {path.suffix[1:].lower()} of {size:,} bytes")
         return file.read()
 

@@ -59,9 +59,9 @@ class Hub:
             yield self._entry(number, row)
             number += 1
         if number == start or (stop is not None and number < stop):
-            most = f"{number:,}" if number > start else f"at most {start:,}"
+            size = f"{number:,}" if number > start else f"at most {start:,}"
             raise DarkroomError(
-                f"the split `{self._facts['split']}` of {self._files.name} has {most} rows, but the part requests rows "
+                f"the split `{self._facts['split']}` of {self._files.name} has {size} rows, but the part requests rows "
                 f"{start:,} to {'the end' if stop is None else f'{stop:,}'}: change its start and stop."
             )
 
@@ -70,9 +70,9 @@ class Hub:
         image, name = value.get("bytes"), value.get("path")
         label, of_label = self._label_of(row[self._label]) if self._label else (None, ())
         caption, of_caption = caption_of(first_text(row[self._caption]).encode()) if self._caption else (None, ())
-        where = f"row {number}: {self._files.short(name)}" if name else f"row {number}"
+        location = f"row {number}: {self._files.short(name)}" if name else f"row {number}"
         image = name if image is None else image
-        return Entry(f"hub-{number:08d}", where, (image, label, caption, (*of_label, *of_caption)))
+        return Entry(f"hub-{number:08d}", location, (image, label, caption, (*of_label, *of_caption)))
 
     def read(self, entry: Entry) -> Raw:
         """Return the image of a row as it is stored.
@@ -237,7 +237,7 @@ def _commit(settings: Settings) -> str:
             "`hub.revision`; a private or gated data set needs your token in the environment variable HF_TOKEN. "
             "Without internet, copy the data set to a folder and set it as the part's `path`."
         ) from error
-    assert commit is not None  # the Hub always says it
+    assert commit is not None  # the Hub always returns it
     return commit
 
 
@@ -255,7 +255,7 @@ def _load(settings: Settings, name: str, target: str, commit: str | None) -> Any
             return datasets.load_dataset(
                 target, settings.configuration, revision=commit, streaming=True, cache_dir=cache
             )
-    except Exception as error:  # also of an unknown configuration; it lists those that there are
+    except Exception as error:  # also for an unknown configuration; the message lists the available ones
         gated = (
             f". If it is gated, accept its terms on https://huggingface.co/datasets/{name}, and put your token "
             "into the environment variable HF_TOKEN."

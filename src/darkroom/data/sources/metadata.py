@@ -34,9 +34,9 @@ TableRows = Iterator[tuple[int, list[Any]]]
 
 
 def read_table(
-    path: Path, name: str, wanted: Sequence[str], columns: set[str]
+    path: Path, name: str, requested: Sequence[str], columns: set[str]
 ) -> Iterator[tuple[int, list[str | None]]]:
-    """Yield for each row its number and the texts in the columns `wanted`, None where there is none.
+    """Yield for each row its number and the texts in the columns `requested`, None for a missing one.
 
     Numbers become texts, whole numbers without a decimal point; null and NaN become None. Bytes that are not UTF-8
     become lone surrogates. A conversation becomes its first answer.
@@ -50,17 +50,17 @@ def read_table(
     reader = _READERS[path.name.rpartition(".")[2]]
     own: set[str] = set()
     try:
-        for number, values in reader(path, wanted, own):
-            yield number, [_text(value, name, number, column) for value, column in zip(values, wanted, strict=True)]
+        for number, values in reader(path, requested, own):
+            yield number, [_text(value, name, number, column) for value, column in zip(values, requested, strict=True)]
     except (OSError, ValueError, csv.Error) as error:  # errors of JSON and parquet are ValueErrors
-        what = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        raise DarkroomError(f"the table {name} cannot be read: {what}. Repair or remove it.") from error
+        reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+        raise DarkroomError(f"the table {name} cannot be read: {reason}. Repair or remove it.") from error
     columns |= own
-    for column in wanted:
+    for column in requested:
         if column not in own:
-            there = ", ".join(f"`{shown(each)}`" for each in sorted(own)) or "none"
+            available = ", ".join(f"`{shown(each)}`" for each in sorted(own)) or "none"
             raise DarkroomError(
-                f"the table {name} has no column `{column}`, only {there}. `file_name` names the files; "
+                f"the table {name} has no column `{column}`, only {available}. `file_name` names the files; "
                 "`folder.label_column` and `folder.caption_column` in params.yaml name the others."
             )
 
@@ -78,7 +78,7 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding=encoding, errors="surrogateescape", newline="")
 
 
-def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
+def _jsonl(path: Path, requested: Sequence[str], columns: set[str]) -> TableRows:
     with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -90,10 +90,10 @@ def _jsonl(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
             if not isinstance(row, dict):
                 raise ValueError(f"line {number} is not an object")
             columns.update(row)
-            yield number, [row.get(column) for column in wanted]
+            yield number, [row.get(column) for column in requested]
 
 
-def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
+def _csv(path: Path, requested: Sequence[str], columns: set[str]) -> TableRows:
     with _opened(path) as file:
         csv.field_size_limit(LONGEST)  # a setting of the process; its default, 128 KiB, is too short for some captions
         first = file.readline()
@@ -101,7 +101,7 @@ def _csv(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
         reader = csv.reader(chain([first], file), delimiter=separator, strict=True)
         header = next(reader, [])
         columns.update(header)
-        places = [header.index(column) if column in header else None for column in wanted]
+        places = [header.index(column) if column in header else None for column in requested]
         for row in reader:
             if not row:
                 continue
@@ -119,17 +119,17 @@ def _fits(line: str, separator: str) -> tuple[bool, int]:
     return FILE_NAME in header, len(header)
 
 
-def _parquet(path: Path, wanted: Sequence[str], columns: set[str]) -> TableRows:
+def _parquet(path: Path, requested: Sequence[str], columns: set[str]) -> TableRows:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
         columns.update(file.schema_arrow.names)
-        there = [column for column in wanted if column in columns]
+        present = [column for column in requested if column in columns]
         number = 0
-        for batch in file.iter_batches(columns=there, batch_size=10_000):
+        for batch in file.iter_batches(columns=present, batch_size=10_000):
             for row in batch.to_pylist():
                 number += 1
-                yield number, [row.get(column) for column in wanted]
+                yield number, [row.get(column) for column in requested]
 
 
 _READERS: dict[str, Callable[[Path, Sequence[str], set[str]], TableRows]] = {
@@ -159,11 +159,11 @@ def _text(value: Any, name: str, number: int, column: str) -> str | None:
 class Metadata(NamedTuple):
     """The content of the tables of a folder.
 
-    said: label and caption by the path of the file.
+    annotations: label and caption by the path of the file.
     faults: rows without a file of their own.
     """
 
-    said: dict[str, tuple[str | None, str | None]]
+    annotations: dict[str, tuple[str | None, str | None]]
     faults: list[UnreadableSample]
 
 
@@ -172,57 +172,57 @@ def path_in(root: Path, path: str) -> Path:
     return Path(os.fsdecode(os.fsencode(root) + b"/" + encoded(path)))
 
 
-def read_metadata(root: Path, found: Found, wanted: Mapping[str, str]) -> Metadata:
+def read_metadata(root: Path, files: Found, requested: Mapping[str, str]) -> Metadata:
     """Return the content of the tables of a folder.
 
-    `wanted` is the column of the "label" and of the "caption", each where it is requested.
+    `requested` has the columns of "label" and "caption", each if it is needed.
 
     Raises:
         DarkroomError: there is no table, there are two in one folder, or a table cannot be read, lacks a column, or
             names a file outside its folder; the message names the table.
     """
-    if not found.tables:
-        keys = " and ".join(f"`folder.{name}`" for name in wanted)
+    if not files.tables:
+        keys = " and ".join(f"`folder.{name}`" for name in requested)
         raise DarkroomError(
             f"{keys} in params.yaml: metadata, but the folder {root} has no table: "
             f"add {', '.join(TABLES[:-1])} or {TABLES[-1]}."
         )
-    _require_one_each(found.tables)
-    known = {*found.images, *(fault.path for fault in found.faults)}  # the latter are listed already
-    columns = [FILE_NAME, *dict.fromkeys(wanted.values())]  # one column may be both
-    places = [columns.index(wanted[name]) if name in wanted else None for name in ("label", "caption")]
+    _require_one_each(files.tables)
+    paths = {*files.images, *(fault.path for fault in files.faults)}  # the latter are listed already
+    columns = [FILE_NAME, *dict.fromkeys(requested.values())]  # one column may be both
+    places = [columns.index(requested[name]) if name in requested else None for name in ("label", "caption")]
     forms: dict[str, str] = {}
     into = Metadata({}, [])
-    for table in sorted(found.tables):
+    for table in sorted(files.tables):
         for number, values in read_table(path_in(root, table), shown(table), columns, set()):
-            where = f"{shown(table)} row {number}"
+            location = f"{shown(table)} row {number}"
             if not values[0]:
                 into.faults.append(
-                    UnreadableSample(f"{table}/{number}", where, Finding(Reason.MISSING, "the row names no file"))
+                    UnreadableSample(f"{table}/{number}", location, Finding(Reason.MISSING, "the row names no file"))
                 )
                 continue
-            path = _below(table, values[0], where, known, forms)
-            if path in known and path not in into.said:
+            path = _below(table, values[0], location, paths, forms)
+            if path in paths and path not in into.annotations:
                 label, caption = (None if place is None else values[place] for place in places)
-                into.said[path] = label, caption
+                into.annotations[path] = label, caption
             else:
-                finding = _refused(root, path, path in known)
-                into.faults.append(UnreadableSample(path, f"{where}: {shown(path)}", finding))
+                finding = _refused(root, path, path in paths)
+                into.faults.append(UnreadableSample(path, f"{location}: {shown(path)}", finding))
     return into
 
 
 def _require_one_each(tables: Iterable[str]) -> None:
     folders: dict[str, str] = {}
     for table in sorted(tables):
-        other = folders.setdefault(posixpath.dirname(table), table)
-        if other != table:
+        first = folders.setdefault(posixpath.dirname(table), table)
+        if first != table:
             raise DarkroomError(
-                f"the tables {shown(other)} and {shown(table)} are in one folder and may contradict each other: "
+                f"the tables {shown(first)} and {shown(table)} are in one folder and may contradict each other: "
                 "remove one."
             )
 
 
-def _below(table: str, file_name: str, where: str, known: set[str], forms: dict[str, str]) -> str:
+def _below(table: str, file_name: str, location: str, paths: set[str], forms: dict[str, str]) -> str:
     """Return the path of a file that a table names.
 
     Backslashes separate folders, as on the Hub, unless a file has them in its name. An é may be one character in the
@@ -232,21 +232,21 @@ def _below(table: str, file_name: str, where: str, known: set[str], forms: dict[
         path = posixpath.normpath(name)
         if path.startswith(("/", "../")) or path == "..":
             raise DarkroomError(
-                f"{where} names the file {shown(file_name)}, which is not in the folder of the table: "
+                f"{location} names the file {shown(file_name)}, which is not in the folder of the table: "
                 "use paths inside that folder, relative to it."
             )
         full = posixpath.join(posixpath.dirname(table), path)
-        if full in known:
+        if full in paths:
             return full
     if full.isascii():
         return full
     if not forms:
-        forms.update((unicodedata.normalize("NFC", each), each) for each in sorted(known))
+        forms.update((unicodedata.normalize("NFC", each), each) for each in sorted(paths))
     return forms.get(unicodedata.normalize("NFC", full), full)
 
 
-def _refused(root: Path, path: str, known: bool) -> Finding:
-    if known:
+def _refused(root: Path, path: str, is_listed: bool) -> Finding:
+    if is_listed:
         return Finding(Reason.KEY_TWICE, "an earlier row of a table names this file")
     if "\0" not in path and os.path.lexists(path_in(root, path)):
         return Finding(Reason.NOT_AN_IMAGE, "its name is hidden, or has not the ending of an image")

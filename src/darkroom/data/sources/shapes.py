@@ -33,8 +33,8 @@ class Shapes:
     def read(self, entry: Entry) -> Raw:
         """Return a scene, RGB or RGBA. It has no identity: two equal pictures are two samples."""
         settings = self._settings
-        found = scene(settings.seed, entry.payload, settings.kinds)
-        return Raw(render(found, settings.size, settings.transparent), label(found), caption(found))
+        drawn_scene = scene(settings.seed, entry.payload, settings.kinds)
+        return Raw(render(drawn_scene, settings.size, settings.transparent), label(drawn_scene), caption(drawn_scene))
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings: together with the number of a scene they determine its picture."""

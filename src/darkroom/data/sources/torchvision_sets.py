@@ -28,7 +28,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.parts import Torchvision as Settings
 from darkroom.params.section import PARAMS
 
-# Those that give an image and its class.
+# Data sets that return an image and its class.
 SETS = (
     *("CIFAR10", "CIFAR100", "CLEVRClassification", "Caltech101", "Caltech256", "CelebA", "Country211", "DTD"),
     *("EMNIST", "EuroSAT", "FER2013", "FGVCAircraft", "FashionMNIST", "Flowers102", "Food101", "GTSRB"),
@@ -104,7 +104,7 @@ class Torchvision:
         return {**self.__dict__, "_data": None}
 
     def _loaded(self, number: int) -> tuple[Image.Image, int | None] | DamageError:
-        """Return an image and its class from a data set of pixels, or what is wrong with the image."""
+        """Return an image and its class from a data set of pixels, or the damage of the image."""
         try:
             image, target = self._data[number]
             image.load()
@@ -142,9 +142,9 @@ def _classes(data: Any, settings: Settings) -> list[str]:
     """Return the names of the classes, the first of several names; [] where an option selects other targets."""
     if {"target_type", "target_types"} & set(settings.options):
         return []
-    found: list[Any] = next((getattr(data, name) for name in _NAMES if hasattr(data, name)), [])
+    names: list[Any] = next((getattr(data, name) for name in _NAMES if hasattr(data, name)), [])
     # Names of folders need not be valid Unicode.
-    return [shown(str(name[0] if isinstance(name, tuple) else name)) for name in found]
+    return [shown(str(name[0] if isinstance(name, tuple) else name)) for name in names]
 
 
 def _option(name: str, value: bool | int | str) -> str:
@@ -168,7 +168,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _damage(error: Exception, root: Path) -> DamageError:
-    """Return what is wrong with an image that a data set could not read."""
+    """Return the damage of an image that a data set could not read."""
     if isinstance(error, FileNotFoundError):
         return DamageError(Reason.MISSING)
     if isinstance(error, UnidentifiedImageError):
@@ -201,17 +201,17 @@ def split_of(cls: type, settings: Settings) -> dict[str, Any]:
         DarkroomError: the class has no such split.
     """
     split, takes = settings.split, parameters(cls)
-    found: dict[str, Any]
+    argument: dict[str, Any]
     if "train" in takes:
-        found, fits, needs = {"train": split == "train"}, split in ("train", "test"), "train or test"
+        argument, fits, needs = {"train": split == "train"}, split in ("train", "test"), "train or test"
     elif "split" in takes:
-        found, fits, needs = {"split": split}, split is not None, "the name of a split"
+        argument, fits, needs = {"split": split}, split is not None, "the name of a split"
     else:
-        found, fits, needs = {}, split is None, "null, because it has no splits"
+        argument, fits, needs = {}, split is None, "null, because it has no splits"
     if not fits:
-        said = "null" if split is None else split
-        raise DarkroomError(f"{PARAMS}: `torchvision.split` is {said}, but for {cls.__name__} it must be {needs}.")
-    return found
+        value = "null" if split is None else split
+        raise DarkroomError(f"{PARAMS}: `torchvision.split` is {value}, but for {cls.__name__} it must be {needs}.")
+    return argument
 
 
 def parameters(cls: type) -> set[str]:
@@ -230,7 +230,7 @@ def open_or_download(cls: type, root: Path, settings: Settings) -> Any:
 
     Raises:
         DarkroomError: the files are missing and cannot be downloaded, or are damaged, or an option has a wrong value;
-            the message names the folder and what torchvision says.
+            the message names the folder and torchvision's reason.
     """
     split, takes = split_of(cls, settings), parameters(cls)
     fixed = {name: value for name, value in {"download": False, "loader": str}.items() if name in takes}
@@ -258,19 +258,19 @@ def open_or_download(cls: type, root: Path, settings: Settings) -> Any:
             raise _absent(cls, root, error) from error
 
 
-def _bring(cls: type, root: Path, given: dict[str, Any]) -> None:
+def _bring(cls: type, root: Path, arguments: dict[str, Any]) -> None:
     """Download and unpack a data set in a temporary folder inside `root`, and move new files into place.
 
-    What lies in `root` is linked there: archives that a person put there are unpacked, not downloaded, and what another
-    process brought meanwhile is found.
+    Files in `root` are linked there: archives that you put there are unpacked, not downloaded, and files that another
+    process moved there meanwhile are found.
     """
     require_writable(root / "download")
-    for left in root.glob(".download-*"):
-        shutil.rmtree(left)
+    for partial_folder in root.glob(".download-*"):
+        shutil.rmtree(partial_folder)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as name:
         skipped = shutil.ignore_patterns(Path(name).name)
         shutil.copytree(root, name, ignore=skipped, copy_function=_link, dirs_exist_ok=True)
-        cls(name, **given)
+        cls(name, **arguments)
         sync_tree(Path(name))
         shutil.copytree(name, root, copy_function=os.replace, dirs_exist_ok=True)
 
@@ -283,10 +283,10 @@ def _link(path: str, place: str) -> None:
 
 
 def _absent(cls: type, root: Path, error: BaseException) -> DarkroomError:
-    """Return the error for missing files: what torchvision says, and where they belong."""
-    said = " ".join(re.sub(r"/\.download-[^/\s]*", "", str(error)).split()).rstrip(".")
+    """Return the error for missing files: torchvision's reason, and the folder they belong to."""
+    reason = " ".join(re.sub(r"/\.download-[^/\s]*", "", str(error)).split()).rstrip(".")
     return DarkroomError(
-        f"{cls.__name__} is missing or incomplete in {root}, and cannot be downloaded: {said}. Run the command on a "
+        f"{cls.__name__} is missing or incomplete in {root}, and cannot be downloaded: {reason}. Run the command on a "
         "machine with a network and copy that folder here, or add the files yourself; "
         "`torchvision.download: true` unpacks archives."
     )

@@ -13,11 +13,11 @@ from darkroom.data.damage import Finding, Reason
 from darkroom.data.decoding import FORMATS
 from darkroom.data.keys import is_utf8, shown
 
-# With unsupported formats (HEIF, JPEG XL, TGA): their files are quarantined as no images, not ignored.
+# With unsupported formats (HEIF, JPEG XL, TGA): their files are quarantined, not ignored.
 ENDINGS = frozenset({"heic", "heif", "jxl", "tga"}).union(*(format.extensions for format in FORMATS.values()))
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-CAPTIONS = ("txt", "caption")  # endings of the captions beside images; the first that is there counts
-# Folders that macOS, Windows, Linux and network storages add, in lower case: of thumbnails and of what was deleted.
+CAPTIONS = ("txt", "caption")  # endings of the captions next to images; the first existing one counts
+# Folders that macOS, Windows, Linux and network storages add, in lower case, for thumbnails and deleted files.
 _SYSTEM = frozenset(
     {
         "__macosx",
@@ -55,9 +55,9 @@ class Found:
     tables: metadata tables.
     faults: samples that cannot be read.
     ignored: the number of other files, by extension.
-    aside: the number of files that are passed over by their name: `hidden` ones, with those in hidden folders such as
+    aside: the number of files that are skipped by their name: `hidden` ones, with those in hidden folders such as
         `.git`, and those in each folder that systems add, such as `@eaDir`, at any depth.
-    aside_images: how many of these have an image's extension.
+    aside_images: the number of these with an image's extension.
     loops: the number of links to a folder that contains them.
     overruled: the number of captions in KEY.caption beside a KEY.txt; they count among the other files, too.
     """
@@ -75,8 +75,8 @@ class Found:
         """Return counts for the manifest: a few dozen numbers for any number of files."""
         by_count = sorted(self.ignored.items(), key=lambda item: (-item[1], item[0]))
         ignored = {shown(ending): count for ending, count in by_count[:_NAMED]}
-        if rest := sum(count for _, count in by_count[_NAMED:]):
-            ignored["others"] = rest
+        if other_count := sum(count for _, count in by_count[_NAMED:]):
+            ignored["others"] = other_count
         return {
             "files": len(self.images),
             "aside": {shown(name): count for name, count in sorted(self.aside.items())},
@@ -113,7 +113,7 @@ def walk(root: bytes, captions: bool, tables: bool) -> Found:
     Raises:
         OSError: the folder itself cannot be listed.
     """
-    found = Found()
+    files = Found()
     # For each pending folder: its path and the (device, inode) of the folders that contain it.
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
     while waiting:
@@ -121,25 +121,25 @@ def walk(root: bytes, captions: bool, tables: bool) -> Found:
         full = root + b"/" + folder.encode("utf-8", "surrogateescape")
         try:
             status = os.stat(full)  # noqa: PTH116, a Path takes no bytes
-            here = status.st_dev, status.st_ino
-            if here in above:
-                found.loops += 1
+            identity = status.st_dev, status.st_ino
+            if identity in above:
+                files.loops += 1
                 continue
             with os.scandir(full) as listing:
-                within = _look(listing, f"{folder}/" if folder else "", found, captions, tables)
+                within = _look(listing, f"{folder}/" if folder else "", files, captions, tables)
         except OSError as error:
             if not folder:
                 raise
-            found.fail(folder, f"the folder cannot be listed: {error.strerror}")
+            files.fail(folder, f"the folder cannot be listed: {error.strerror}")
             continue
         if within is None and split_ending(folder)[1] in ENDINGS:
-            found.fail(folder, "an empty folder, not a file")
-        waiting += [(each, (*above, here)) for each in within or ()]
-    return found
+            files.fail(folder, "an empty folder, not a file")
+        waiting += [(each, (*above, identity)) for each in within or ()]
+    return files
 
 
 def _look(
-    listing: Iterable[os.DirEntry[bytes]], prefix: str, found: Found, captions: bool, tables: bool
+    listing: Iterable[os.DirEntry[bytes]], prefix: str, files: Found, captions: bool, tables: bool
 ) -> list[str] | None:
     """Add the files of one folder; return its subfolders, None where it is empty."""
     folders: list[str] = []
@@ -153,7 +153,7 @@ def _look(
         path = prefix + name
         is_folder, is_file = _kind(entry)
         if name.startswith(".") or (is_folder and name.lower() in _SYSTEM):
-            _pass_over(entry, "hidden" if name.startswith(".") else name, found)
+            _pass_over(entry, "hidden" if name.startswith(".") else name, files)
             continue
         stem, ending = split_ending(path)
         if is_folder:
@@ -162,37 +162,37 @@ def _look(
             stems.add(stem)
             pictures.add(path)
             if is_utf8(path):
-                found.images.append(path)
+                files.images.append(path)
             else:
-                found.fail(path, "DVC cannot hash it: rename it, or its folder", Reason.NAME_NOT_UTF8)
+                files.fail(path, "DVC cannot hash it: rename it, or its folder", Reason.NAME_NOT_UTF8)
         elif is_file and tables and name in TABLES:
-            found.tables.append(path)
+            files.tables.append(path)
         elif is_file and captions and ending in CAPTIONS:
             texts.add((stem, ending))
         elif not is_file and (entry.is_symlink() or ending in ENDINGS):
             # A link with any extension: it may have led to a folder of images.
             stems.add(stem)
             nowhere = entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110, a Path takes no bytes
-            found.fail(path, "a link to nothing" if nowhere else "not a regular file")
+            files.fail(path, "a link to nothing" if nowhere else "not a regular file")
         else:
-            found.ignored[f".{ending}" if ending else ""] += 1
-    known = {stem for stem, _ in texts}
+            files.ignored[f".{ending}" if ending else ""] += 1
+    text_stems = {stem for stem, _ in texts}
     for text, ending in texts:
         overruled = ending != CAPTIONS[0] and (text, CAPTIONS[0]) in texts
-        found.overruled += overruled and (text in stems or text in pictures)
-        if overruled or (text not in stems and (text not in pictures or split_ending(text)[0] in known)):
-            found.ignored[f".{ending}"] += 1
+        files.overruled += overruled and (text in stems or text in pictures)
+        if overruled or (text not in stems and (text not in pictures or split_ending(text)[0] in text_stems)):
+            files.ignored[f".{ending}"] += 1
     return None if empty else folders
 
 
-def _pass_over(entry: os.DirEntry[bytes], name: str, found: Found) -> None:
+def _pass_over(entry: os.DirEntry[bytes], name: str, files: Found) -> None:
     """Count a file or folder that is passed over, and all files in it; links are not followed."""
-    files = [entry.name]
+    names = [entry.name]
     if entry.is_dir(follow_symlinks=False):
-        files = [name for _, _, names in os.walk(entry.path) for name in names]  # not of one that cannot be listed
-    if files:
-        found.aside[name] += len(files)
-        found.aside_images += sum(map(_is_image, files))
+        names = [each for _, _, inner in os.walk(entry.path) for each in inner]  # without folders that cannot be listed
+    if names:
+        files.aside[name] += len(names)
+        files.aside_images += sum(map(_is_image, names))
 
 
 def _is_image(name: bytes) -> bool:
@@ -217,8 +217,8 @@ def passed_over_text(counts: Mapping[str, Any]) -> list[str]:
     if aside := counts.get("aside"):
         images = f"; with an image's ending {counts['aside_images']:,}" if "aside_images" in counts else ""
         lines.append(f"hidden, or in folders of the system: {_listed(aside)}{images}")
-    if others := counts.get("ignored"):
-        lines.append(f"other endings: {_listed(others)}")
+    if ignored := counts.get("ignored"):
+        lines.append(f"other endings: {_listed(ignored)}")
     if loops := counts.get("loops"):
         lines.append(f"links to a folder that contains them: {loops:,}")
     return lines

@@ -184,8 +184,8 @@ class Webdataset:
         caption, of_caption = self._annotations.caption(texts)
         return Raw(data, label, caption, data, (*of_label, *of_caption), place.image)
 
-    def _bytes(self, extent: Extent, ending: str, most: int) -> bytes:
-        if extent.size > most:
+    def _bytes(self, extent: Extent, ending: str, limit: int) -> bytes:
+        if extent.size > limit:
             raise DamageError(Reason.BOMB, f"a {ending} of {extent.size:,} bytes")
         try:
             data = self._files.read(*extent)
@@ -197,10 +197,10 @@ class Webdataset:
 
     def _shard(self, number: int) -> Iterator[Entry]:
         shard = shown_tar(self.tars.names[number])
-        found, unread, damage = list[Member](), list[tuple[str, str]](), None
+        readable, unread, damage = list[Member](), list[tuple[str, str]](), None
         try:
             for member in members(self.tars(number), shard, unread):
-                found.append(member)
+                readable.append(member)
         except DamagedTarError as error:
             damage = str(error)
             if self._stops:
@@ -210,9 +210,9 @@ class Webdataset:
                 ) from error
         except OSError as error:
             raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
-        entries = [entry for sample in samples(found) for entry in self._entries(number, shard, sample)]
-        entries += [_listed(shard, name, Reason.UNREADABLE, why) for name, why in unread]
-        hidden = [member.name for member in found if split_name(member.name) is None and self._is_image(member.name)]
+        entries = [entry for sample in samples(readable) for entry in self._entries(number, shard, sample)]
+        entries += [_listed(shard, name, Reason.UNREADABLE, detail) for name, detail in unread]
+        hidden = [member.name for member in readable if split_name(member.name) is None and self._is_image(member.name)]
         entries += [_listed(shard, name, Reason.PASSED_OVER, "hidden, or metadata of the shard") for name in hidden]
         if self._shard_in_key:
             entries = [replace(entry, key=key_of(f"{stem_of(shard)}-{entry.key}")) for entry in entries]
@@ -226,15 +226,15 @@ class Webdataset:
         places = {ending: Extent(number, part.offset, part.size) for ending, part in parts.items()}
         chosen = next((ending for ending in self._image if ending in places), None)
         images = [part.name for ending, part in parts.items() if ending != chosen and self._is_image(part.name)]
-        reason, why = Reason.MISSING, "its ending is none of `webdataset.image`"
+        reason, detail = Reason.MISSING, "its ending is none of `webdataset.image`"
         if chosen is not None:
             texts = {name: places[name] for name in self._annotations.endings if name in places}
             yield Entry(key_of(key), f"{shard}: {shown(key)}", _Place(places[chosen], chosen, texts))
-            reason, why = Reason.PASSED_OVER, f"its sample has a .{chosen}, which is read (`webdataset.image`)"
+            reason, detail = Reason.PASSED_OVER, f"its sample has a .{chosen}, which is read (`webdataset.image`)"
         elif not images:
-            has = ", ".join(shown(ending) or "one without an ending" for ending in sorted(places))
-            yield _listed(shard, key, Reason.MISSING, f"no image among its members ({has})")
-        yield from (_listed(shard, name, reason, why) for name in images)
+            endings = ", ".join(shown(ending) or "one without an ending" for ending in sorted(places))
+            yield _listed(shard, key, Reason.MISSING, f"no image among its members ({endings})")
+        yield from (_listed(shard, name, reason, detail) for name in images)
 
     def _is_image(self, name: str) -> bool:
         """Return whether a member has the ending of an image, or one that the settings name."""
@@ -242,5 +242,5 @@ class Webdataset:
         return ending in self._image or ending.rpartition(".")[2] in ENDINGS
 
 
-def _listed(shard: str, name: str, reason: Reason, why: str) -> Entry:
-    return Entry(key_of(name), f"{shard}: {shown(name)}", Finding(reason, why))
+def _listed(shard: str, name: str, reason: Reason, detail: str) -> Entry:
+    return Entry(key_of(name), f"{shard}: {shown(name)}", Finding(reason, detail))
