@@ -1,4 +1,4 @@
-# One DAG, two engines: dvc.yaml says what a stage reads and writes and what is stale, Snakemake runs that in parallel.
+# One DAG, two engines: dvc.yaml declares the stages, DVC knows which are stale, Snakemake runs these in parallel.
 import os
 import sys
 import time
@@ -39,7 +39,7 @@ rule all:
 rule stale:
     output:
         temp(touch(MARKER)),
-    priority: len(stages.names)  # all before any stage, so that the stages' own priorities choose among all that may begin
+    priority: len(stages.names)  # before all stages, so that the priorities of stages decide among all that are ready
     localrule: True
 
 

@@ -69,26 +69,26 @@ def ours(comparison: Comparison, **changes: Any) -> Iterator[Step]:
 
 def tuned(comparison: Comparison) -> dict[str, Any]:
     """Return the settings that `darkroom tune` takes."""
-    from darkroom.tools.tune.search import Found, Tuned, search
+    from darkroom.tools.tune.search import Result, Tuned, search
     from darkroom.tools.tune.trial import Enough, Trial
 
     with tempfile.TemporaryDirectory() as folder:
 
-        def attempt(changes: Any) -> Found:
+        def attempt(changes: Any) -> Result:
             trial = Trial(None if changes is None else Path(folder) / "exact.pt")
             try:
                 with places() as (run, folders):
                     training = comparison.training.model_copy(update=dict(changes or {}))
                     trial.train(comparison.recipe(), training, run, folders)
             except Enough:
-                assert trial.found is not None
-                return trial.found
+                assert trial.result is not None
+                return trial.result
             except Exception as error:  # as `attempt` of darkroom.tools.tune.trial does
-                return Found(why=f"{type(error).__name__}: {error}".splitlines()[0])
+                return Result(why=f"{type(error).__name__}: {error}".splitlines()[0])
 
         found = Tuned("", list(search(attempt, THREADS, KEYS)))
     for each in found.tried:
-        print(each.label, f"{each.found.seconds:.3f} s", f"{each.found.departure:.3f}", each.verdict, sep="; ")
+        print(each.label, f"{each.result.seconds:.3f} s", f"{each.result.departure:.3f}", each.verdict, sep="; ")
     return dict(found.changes)
 
 

@@ -37,8 +37,8 @@ def main(folder: Path, archive: Path | None) -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         archive = archive or fetched(Path(scratch))
-        if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != SHA256:
-            sys.exit(f"{archive} is not {PACKAGE}: its SHA-256 is {found}, but must be {SHA256}.")
+        if (digest := hashlib.sha256(archive.read_bytes()).hexdigest()) != SHA256:
+            sys.exit(f"{archive} is not {PACKAGE}: its SHA-256 is {digest}, but must be {SHA256}.")
         folder.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive) as tar:
             for member in tar:

@@ -169,7 +169,7 @@ def _edge(way: list[Node], left: dict[Node, float], right: dict[Node, float], mi
 
 
 def _box(graph: Graph, stage: str, left: float, right: float, middle: float) -> str:
-    """Draw one stage: its box, its name, and `@part` or the like where it runs once for each entry of a key."""
+    """Draw one stage: its box, its name, and `@part` or similar if it runs once for each entry of a key."""
     centre = _px((left + right) / 2)
     each = graph.spread.get(stage)
     boxes = [

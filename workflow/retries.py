@@ -40,7 +40,7 @@ def refused(name: str) -> bool:
     return "\nerror: " in f"\n{text}" and not text.rstrip().endswith(CONTINUES)
 
 
-def starts_again(stage: str, item: str | None, attempt: int, limit: int | None, seen: Checkpoints) -> bool:
+def starts_again(stage: str, item: str | None, attempt: int, limit: int | None, history: Checkpoints) -> bool:
     """Return whether a job that has just failed starts again.
 
     Args:
@@ -48,7 +48,7 @@ def starts_again(stage: str, item: str | None, attempt: int, limit: int | None, 
         item: its part or U-Net; None: it runs once.
         attempt: which attempt failed, the first is 1.
         limit: `--retries`; None: not set.
-        seen: checkpoints after each attempt, by job and attempt; this one is added.
+        history: checkpoints after each attempt, by job and attempt; this one is added.
     """
     name = file_name(stage, item)
     if stage == "ingest":
@@ -57,22 +57,22 @@ def starts_again(stage: str, item: str | None, attempt: int, limit: int | None, 
         return False
     if limit is not None:
         return attempt <= limit
-    now = seen[address(stage, item), attempt] = checkpoints(name)
-    return stage in TRAININGS + SHARED and bool(now) and now != seen.get((address(stage, item), attempt - 1))
+    now = history[address(stage, item), attempt] = checkpoints(name)
+    return stage in TRAININGS + SHARED and bool(now) and now != history.get((address(stage, item), attempt - 1))
 
 
 def limit_of(retries: int, command: Sequence[str]) -> int | None:
-    """Return `--retries`, None where it is not set; Snakemake has 0 for both, and only the command tells them apart."""
+    """Return `--retries`, None if it is not set; Snakemake has 0 in both cases, so the command decides."""
     return retries if retries or any(word.startswith(OPTIONS) for word in command) else None
 
 
 def decide() -> None:
     """Let Snakemake's scheduler ask `starts_again` when a job has failed."""
-    seen: Checkpoints = {}
+    history: Checkpoints = {}
 
     def restart_times(job: Job) -> int:
         item = next(iter(job.wildcards), None)
         limit = limit_of(job.rule.restart_times, sys.argv)
-        return job.attempt * starts_again(job.rule.name, item, job.attempt, limit, seen)
+        return job.attempt * starts_again(job.rule.name, item, job.attempt, limit, history)
 
     Job.restart_times = property(restart_times)

@@ -46,23 +46,23 @@ def printed(command: str, until: str | None = None) -> str:
         command.split(), stdin=end, stdout=end, stderr=end, env=environment, start_new_session=True
     )
     os.close(end)
-    seen, deadline = b"", time.monotonic() + SECONDS
+    output, deadline = b"", time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         try:
-            seen += os.read(terminal, 65536)
+            output += os.read(terminal, 65536)
         except OSError:  # all of its processes have ended
             break
-        if until is not None and seen.decode(errors="replace").count(until) >= 10:
+        if until is not None and output.decode(errors="replace").count(until) >= 10:
             os.killpg(process.pid, signal.SIGINT)
             until = None
     process.wait()
-    return seen.decode(errors="replace")
+    return output.decode(errors="replace")
 
 
 def lines_of(text: str) -> str:
-    """Return what remains on the screen: a line that was drawn again is there once."""
-    kept = (re.split(r"\r(?:\x1b\[K)?", line.rstrip("\r"))[-1] for line in text.split("\n"))
-    return "\n".join(kept).strip("\n")
+    """Return the final content of the screen: a line that was drawn again appears once."""
+    lines = (re.split(r"\r(?:\x1b\[K)?", line.rstrip("\r"))[-1] for line in text.split("\n"))
+    return "\n".join(lines).strip("\n")
 
 
 def main() -> None:

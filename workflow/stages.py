@@ -85,8 +85,8 @@ class Stages:
     def outputs(self, name: str) -> list[str]:
         """Return the outputs of a stage; `{item}` stands for the part or U-Net of one that runs for each."""
         names = {**self._params, "key": "{item}"}
-        found = paths(stage_entry(self._dvc, name), OUTPUTS, names)
-        return [path if Path(path).suffix else directory(path) for path in found]
+        declared = paths(stage_entry(self._dvc, name), OUTPUTS, names)
+        return [path if Path(path).suffix else directory(path) for path in declared]
 
     def file_name(self, name: str) -> str:
         """Return the prefix of the names of a stage's logs; `{item}` stands for the part or U-Net."""
@@ -100,8 +100,8 @@ class Stages:
             if stage not in self._stages:
                 raise WorkflowError(f"{stage} is not a stage of {DVC} with the entries of {PARAMS}.")
             mark = str if stage in self.stale else ancient
-            found = [mark(out) for dep in self._stages[stage].deps for out in self._made(dep)]
-            return found + [MARKER.format(stage=stage)] * (stage in self.roots)
+            marked = [mark(out) for dep in self._stages[stage].deps for out in self._overlapping(dep)]
+            return marked + [MARKER.format(stage=stage)] * (stage in self.roots)
 
         return files
 
@@ -135,7 +135,7 @@ class Stages:
         on_cpu = device == "cpu" or (device == "auto" and shutil.which("nvidia-smi") is None)
         return 0 if on_cpu or not STAGES[name].networks else processes(self._params[name])
 
-    def _made(self, dep: str) -> list[str]:
+    def _overlapping(self, dep: str) -> list[str]:
         """Return the outputs that overlap with a dependency."""
         return [out for out in self.all if related(dep, out)]
 
@@ -159,8 +159,8 @@ def _trainings_ahead(graph: nx.DiGraph) -> dict[str, int]:
 
     graph: its edges lead from a stage to what it needs.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name in nx.topological_sort(graph):
         own = name.partition("@")[0] in TRAININGS
-        found[name] = own + max((found[each] for each in graph.predecessors(name)), default=0)
-    return found
+        counts[name] = own + max((counts[each] for each in graph.predecessors(name)), default=0)
+    return counts

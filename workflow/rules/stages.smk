@@ -1,4 +1,4 @@
-# One rule for each stage of dvc.yaml: what they share stands here once, what is a stage's own in the tables.
+# One rule for each stage of dvc.yaml; what differs between stages is in the table.
 
 REPORTED = {  # what `snakemake --report` shows: the category of a stage, and its caption in workflow/report
     "catalog": ("Data", "catalog"),

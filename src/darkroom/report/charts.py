@@ -67,7 +67,7 @@ def _px(value: float) -> str:
 
 
 def _vertical(values: Sequence[float], height: float, log: bool) -> Axis:
-    """Return the vertical axis: where `log` allows it, logarithmic for values that differ by more than ten times."""
+    """Return the vertical axis: logarithmic if `log` allows it and the values differ by more than a factor of ten."""
     low, high = min(values), max(values)
     if high - low < 1e-6 * max(abs(low), abs(high)):  # constant: ticks would only differ in digits that are not shown
         high = low
@@ -105,7 +105,7 @@ def line_chart(
     names: Mapping[str, str] | None = None,
     dots: Collection[str] = ("val",),
 ) -> Markup:
-    """Return lines over images seen; of a series with a single point, or among `dots`, the points as dots.
+    """Return lines over images seen; points of a series in `dots`, or with a single point, are drawn as dots.
 
     Args:
         series: class to points (images seen, value); those without a point are not drawn.
@@ -114,12 +114,12 @@ def line_chart(
         width: px.
         height: px.
         x_ticks: the approximate number of ticks of the horizontal axis.
-        log: whether the vertical axis may be logarithmic: it is where positive values differ by more than ten times.
+        log: whether the vertical axis may be logarithmic; it is if positive values differ by more than a factor of ten.
         names: the names of classes in the key; by default the class itself.
         dots: classes whose points are also drawn as dots.
 
     Returns:
-        SVG, or an empty text where no series has a point.
+        SVG, or an empty text if no series has a point.
     """
     drawn = {name: points for name, points in series.items() if points}
     if not drawn:

@@ -20,7 +20,7 @@ _SPACES = {
 
 @dataclass(frozen=True)
 class Line:
-    """A number of the samples, and the same of held-out images."""
+    """A score of the samples, and the same score of held-out images."""
 
     score: Score
     run: str
@@ -70,16 +70,16 @@ def read_nearest(name: str) -> Nearest:
     facts = typed(NearestFacts, read_manifest(folder, "nearest"), folder)
     return Nearest(
         facts,
-        columns=facts.columns if len(facts.columns) > 1 else [],  # of one class, images stand in rows
+        columns=facts.columns if len(facts.columns) > 1 else [],  # images of a single class fill rows
         real=read_png(folder / "real.png") if "real.png" in facts.files else None,
         neighbours=read_png(folder / "neighbours.png") if facts.neighbours else None,
         rows=["generated", "nearest in features", "nearest in pixels"] * facts.neighbours,
-        pictures={how: read_png(folder / f"{space}.png") for space, how in _SPACES.items()} if facts.images else {},
+        pictures={text: read_png(folder / f"{space}.png") for space, text in _SPACES.items()} if facts.images else {},
     )
 
 
 def _written(name: str, scores: Mapping[str, float], images: int) -> str:
-    """Return a number of `scores` of `n` images as text: a fraction with its interval, others with their errors."""
+    """Return a score of a number of images as text: a fraction with its interval, others with their errors."""
     if name not in scores:
         return ""
     if name.startswith("copies_"):
@@ -87,5 +87,5 @@ def _written(name: str, scores: Mapping[str, float], images: int) -> str:
         return f"{percent(scores[name])} ({fixed(100 * low, 1)} to {fixed(100 * high, 1)})"
     if name.startswith("ct_"):
         return fixed(scores[name], 1)
-    found = number(scores[name], scores.get(f"{name}_se"))
-    return f"{found.text} ± {found.se_text}" if found.se_text else found.text
+    formatted = number(scores[name], scores.get(f"{name}_se"))
+    return f"{formatted.text} ± {formatted.se_text}" if formatted.se_text else formatted.text

@@ -13,7 +13,7 @@ from darkroom.artifacts.manifest import ArtifactError
 
 CURVES, TABLES = Path("curves"), Path("plots/metrics")
 BANDS = ("0_25", "25_50", "50_75", "75_100")  # ranges of the diffusion time, in percent
-# The scores of evaluation during training: of what generates, of CLIP, and of the prior.
+# The scores during training: of generators, of CLIP, and of the prior.
 SCORES = (
     *("fd", "fd_debiased", "label_accuracy"),
     *("zero_shot_accuracy", "image_to_text_r1", "text_to_image_r1"),
@@ -39,7 +39,7 @@ class Training:
     """The curves of one training; quantities that were not logged have no points.
 
     bands: the validation loss by ranges of the diffusion time.
-    scores: those of evaluation during training.
+    scores: the scores during training.
     judge: the curve of the model's quality on images that are not trained on; `judged` are its points.
     epoch: how often each training image was seen, on average.
     """
@@ -55,8 +55,8 @@ class Training:
     epoch: Curve
 
 
-# What judges a training, by what it trains; the validation loss judges the others. That of noisy images says little of
-# images, and that of classifiers and CLIP rises where they are too sure, right or wrong.
+# The curve that judges a training, by model; for others, the validation loss. The loss of noisy images says little of
+# images, and the loss of classifiers and CLIP rises when they are overconfident.
 _JUDGES = {
     "generator": "eval/fd_debiased",
     "decoder": "eval/fd_debiased",
@@ -72,13 +72,13 @@ def read_training(folder: Path) -> Training:
     """Return the curves of the training that wrote `folder`, named after it: clip, or decoder/base.
 
     Raises:
-        ArtifactError: the folder is missing, or a table is not one of numbers; names file and line.
+        ArtifactError: the folder is missing, or a table has other values than numbers; names file and line.
     """
     name = folder.relative_to(CURVES).as_posix()
     judge = _JUDGES.get(name.partition("/")[0], "val/loss")
     judged = read_curve(folder, judge)
     if any(value <= 0 for _, value in judged.points) and judge == "val/loss":
-        judge = "val/reconstruction"  # the loss is that of a density
+        judge = "val/reconstruction"  # the loss includes a density
         judged = read_curve(folder, judge)
     return Training(
         name=name,
@@ -94,10 +94,10 @@ def read_training(folder: Path) -> Training:
 
 
 def read_curve(folder: Path, name: str) -> Curve:
-    """Return a curve of the training that wrote `folder`; without a point where the quantity was never logged.
+    """Return a curve of the training that wrote `folder`; it has no points if the quantity was never logged.
 
     Raises:
-        ArtifactError: the folder is missing, or the table is not one of numbers; names file and line.
+        ArtifactError: the folder is missing, or the table has other values than numbers; names file and line.
     """
     if not folder.is_dir():
         raise ArtifactError(f"{folder} is missing: run the stage that makes it (`dvc repro`).")
@@ -125,7 +125,7 @@ def read_curve(folder: Path, name: str) -> Curve:
     return Curve(tuple(points), left_out)
 
 
-# What judges a training as a person reads it, less being better: of a score that rises to 1, what it lacks.
+# The names of these curves in sentences. Lower is better: a score that rises to 1 is subtracted from 1.
 TITLES = {
     "val/loss": "The validation loss",
     "val/reconstruction": "The reconstruction loss of the validation images",
@@ -136,7 +136,7 @@ TITLES = {
 }
 _RISING = ("val/accuracy", "eval/image_to_text_r1", "eval/cosine")
 _RISE = 0.02  # of the judged score above its lowest: less is noise
-_LAST = 3  # scores at the end that must all lie above the lowest, and in a curve that says something
+_LAST = 3  # scores at the end that must all lie above the lowest; shorter curves are not judged
 
 
 @dataclass(frozen=True)
@@ -150,19 +150,19 @@ class Finding:
 def findings(training: Training) -> tuple[Finding, ...]:
     """Return notes on how often images were seen, and whether the training ended too early or too late.
 
-    It ended too late where its score was lowest before the last three scores, and these are all at least 2 % above the
-    lowest. For a generator or a decoder that is not scored while it trains, the score is the validation loss.
+    It ended too late if its score was lowest before the last three scores, and these are all at least 2 % above the
+    lowest. For a generator or a decoder that is not scored in training, the score is the validation loss.
     """
     if not training.train.points:
         return ()
-    found = []
+    notes = []
     if training.epoch.points:
         images, epochs = training.epoch.points[-1]
-        found.append(Finding(f"{images:,.0f} images seen, each of the training images {epochs:.3g} times."))
+        notes.append(Finding(f"{images:,.0f} images seen, each of the training images {epochs:.3g} times."))
     judge, curve = (training.judge, training.judged) if training.judged.points else ("val/loss", training.val)
-    points = [(seen, 1 - value if judge in _RISING else value) for seen, value in curve.points]
+    points = [(image, 1 - value if judge in _RISING else value) for image, value in curve.points]
     if len(points) < _LAST:
-        return tuple(found)
+        return tuple(notes)
     group, _, unet = training.name.partition("/")
     section, title = f"train_{group}.unets.{unet}" if unet else f"train_{group}", TITLES[judge]
     (best, lowest), (end, last) = min(points, key=lambda point: point[1]), points[-1]
@@ -170,8 +170,8 @@ def findings(training: Training) -> tuple[Finding, ...]:
     if rise > _RISE * abs(lowest):
         text = f"{title} was lowest at image {best:,.0f} and has risen since, to {last:.3g} from {lowest:.3g}: "
         advice = f"fewer `images` of `{section}`, or more or augmented data, would help."
-        found.append(Finding(f"{text}{advice}", warning=True))
+        notes.append(Finding(f"{text}{advice}", warning=True))
     elif best == end:
-        half = next(value for seen, value in points if 2 * seen >= end)
-        found.append(Finding(f"{title} still fell at the end, to {last:.3g} from {half:.3g} at half of the images."))
-    return tuple(found)
+        half = next(value for image, value in points if 2 * image >= end)
+        notes.append(Finding(f"{title} still fell at the end, to {last:.3g} from {half:.3g} at half of the images."))
+    return tuple(notes)

@@ -1,4 +1,4 @@
-"""Sampled images with their scores: of the tokenizer by itself, from embeddings and from captions; and the prior."""
+"""Read sampled images and their scores: of the tokenizer, from embeddings, and from captions; also of the prior."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from darkroom.report.scores import Row, Scored, read_scored, value_of
 
 PRIOR, SAMPLES = Path("models/prior"), Path("samples")
 GRID = "grid.png"
-# Optional pictures beside the grid.
+# Optional pictures next to the grid.
 FURTHER = ("variations", "interpolations", "inpainted")
 
 
@@ -29,7 +29,7 @@ class Conditioned:
 
 
 def read_conditioned(name: str, scores: str = "") -> Conditioned | None:
-    """Return the content of samples/NAME, metrics/SCORES.json and cards/SCORES.json; None where no image was sampled.
+    """Return the content of samples/NAME, metrics/SCORES.json and cards/SCORES.json; None if no image was sampled.
 
     scores: the name of the metrics file and its card; "": NAME.
 
@@ -54,7 +54,7 @@ class PriorScored:
 
 
 def read_prior() -> PriorScored | None:
-    """Return the scores in the manifest of the prior; None where no prior was trained.
+    """Return the scores in the manifest of the prior; None if no prior was trained.
 
     Raises:
         ArtifactError: the manifest is missing or damaged.
@@ -62,9 +62,9 @@ def read_prior() -> PriorScored | None:
     metadata = typed(PriorFacts, read_manifest(PRIOR, "prior"), PRIOR)
     if not metadata.trained or not metadata.scores:
         return None
-    found = dict(metadata.scores)
-    split, images = typed(str, found.pop("split", None), PRIOR), typed(int, found.pop("images", None), PRIOR)
-    scores = typed(Scores, found, PRIOR)
+    entries = dict(metadata.scores)
+    split, images = typed(str, entries.pop("split", None), PRIOR), typed(int, entries.pop("images", None), PRIOR)
+    scores = typed(Scores, entries, PRIOR)
     return PriorScored(split, images, scores)
 
 

@@ -19,36 +19,36 @@ class Headline:
     sentence: str
 
 
-def _share(title: str, made: Scored, score: str, says: str, more: str = "") -> Headline:
-    fraction, n = made.scores[score], made.card.n_fake
+def _fraction(title: str, scored: Scored, score: str, says: str, more: str = "") -> Headline:
+    fraction, n = scored.scores[score], scored.card.n_fake
     low, high = wilson(fraction, n)
     sentence = f"of {n:,} {says} (95% interval {fixed(100 * low, 1)} to {percent(high)}).{more}"
     return Headline(title, Number(fraction, percent(fraction)), sentence)
 
 
-def _label_accuracy(title: str, made: Scored, says: str) -> Headline:
-    """Return a label accuracy, with those of held-out real images of the same classes and of a constant answer."""
-    real, more = made.card.baselines.label_accuracy, ""
+def _label_accuracy(title: str, scored: Scored, says: str) -> Headline:
+    """Return a label accuracy, next to that of held-out real images of the same classes and of a constant answer."""
+    real, more = scored.card.baselines.label_accuracy, ""
     if real is not None and real.held_out is not None:
         more = (
             f" Of held-out real images it recognises {percent(real.held_out)}; a constant answer would be right for "
             f"{percent(real.constant)}."
         )
-    return _share(title, made, "label_accuracy", says, more)
+    return _fraction(title, scored, "label_accuracy", says, more)
 
 
-def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline | None:
-    """Return the distance of an extractor: from held-out images where they suffice, which does not reward copies."""
-    reference, baselines = inputs.reference, made.card.baselines
+def _distance(inputs: Inputs, scored: Scored, extractor: str, of: str) -> Headline | None:
+    """Return the distance of an extractor: from held-out images if there are enough, so copies are not rewarded."""
+    reference, baselines = inputs.reference, scored.card.baselines
     name = debiased(extractor)
     held_out = name.replace("_debiased", "_held_out_debiased")
-    if unseen := held_out in made.scores:
+    if unseen := held_out in scored.scores:
         name, splits, floor = held_out, (reference.held_out, reference.split), baselines.train.get(extractor, {})
         of_real = score_names(extractor, held_out_names(floor))
     else:
         splits, floor = (reference.split, reference.held_out), baselines.held_out.get(extractor, {})
         of_real = score_names(extractor, floor)
-    run, real = value_of(name, made.scores), value_of(name, of_real)
+    run, real = value_of(name, scored.scores), value_of(name, of_real)
     if run is None:
         return None
     sentence = (
@@ -58,8 +58,8 @@ def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline
     if real is not None:
         as_many = f" {floor['n']:,.0f} real images of the {splits[1]} split, of the same classes, score"
         sentence += f"{as_many} {real.text} ± {real.se_text}."
-    there = reference.extractors[extractor]
-    needed, count = ENOUGH * there.dim, there.held_out["n"]
+    facts = reference.extractors[extractor]
+    needed, count = ENOUGH * facts.dim, facts.held_out["n"]
     if not unseen and count < needed:
         sentence += (
             f" The {reference.held_out} split ({count:,.0f} images; {needed:,} are needed) is too small "
@@ -71,23 +71,23 @@ def _distance(inputs: Inputs, made: Scored, extractor: str, of: str) -> Headline
 def headlines(inputs: Inputs) -> Iterator[Headline]:
     """Yield the headline numbers: label accuracy, a distance for each extractor, conditions, reconstructions.
 
-    The first two are of the generator; without one, of the images that the tokenizer generated, if there are any.
+    The first two are of the generator; without a generator, of the images that the tokenizer generated, if any.
     """
-    labelled = len(inputs.catalog.classes) > 1  # where there is one class, every answer is right
-    made, of = inputs.generator, ""
-    if made is None and inputs.own is not None:
-        made, of = inputs.own.scored, ", of the tokenizer's own images"
-    if made is not None:
-        if labelled and "label_accuracy" in made.scores:
+    labelled = len(inputs.catalog.classes) > 1  # with one class, every answer is right
+    scored, of = inputs.generator, ""
+    if scored is None and inputs.own is not None:
+        scored, of = inputs.own.scored, ", of the tokenizer's own images"
+    if scored is not None:
+        if labelled and "label_accuracy" in scored.scores:
             says = "generated images are classified as the requested class, by a classifier trained on real images"
-            yield _label_accuracy(f"Label accuracy{of}", made, says)
-        yield from filter(None, (_distance(inputs, made, name, of) for name in inputs.reference.extractors))
+            yield _label_accuracy(f"Label accuracy{of}", scored, says)
+        yield from filter(None, (_distance(inputs, scored, name, of) for name in inputs.reference.extractors))
     embedded = inputs.decoder is None or inputs.decoder.samples.condition == "image"
     conditioned = {"embeddings" if embedded else "smaller images": inputs.decoder, "captions": inputs.text}
     for of, each in conditioned.items():
         if each is not None and "colour_and_form" in each.scored.scores:
             says = f"images made of {of} show things of the right colour and form, to a network that reads such images"
-            yield _share(f"Colour and form, of {of}", each.scored, "colour_and_form", says)
+            yield _fraction(f"Colour and form, of {of}", each.scored, "colour_and_form", says)
         elif each is not None and labelled and "label_accuracy" in each.scored.scores:
             says = f"images made of {of} are classified as the class of the original image, by the same classifier"
             yield _label_accuracy(f"Label accuracy, of {of}", each.scored, says)

@@ -1,4 +1,4 @@
-"""Reads the inputs of the page."""
+"""Read the inputs of the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ PICTURES = Path("samples/catalog")
 DAG, GRID = Path("docs/dag.svg"), "grid.png"
 TRAININGS = ("teacher", "tokenizer", "extractor", "generator", "clip")
 GENERATED = ("generator", "tokenizer", "decoder", "text")
-FURTHER = ("prior", "scene_reader", "classifier", "distilled")  # behind the U-Nets
+FURTHER = ("prior", "scene_reader", "classifier", "distilled")  # after the U-Nets
 
 
 @dataclass(frozen=True)
 class Inputs:
     """All inputs of the page; optional ones are None.
 
-    generator, sample_grid: None where there is no generator; `samples` gives the reason.
+    generator, sample_grid: None if there is no generator; `samples` gives the reason.
     own: images that the tokenizer generated.
     decoder, text: images sampled from embeddings, and from captions.
     nearest: for each set of generated images, the nearest training images, by the name of its folder.

@@ -1,4 +1,4 @@
-"""Types of the artifact metadata that the page reads: another structure is refused before the page is made."""
+"""Types of the artifact metadata that the page reads; a file with another structure is an error."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ class Floor(Metadata):
 
 
 class Reference(Metadata):
-    """data/reference: splits of the real images, the noise floor by extractor, the worth of the evaluator of labels."""
+    """data/reference: splits of the real images, the noise floor by extractor, and the accuracy of the evaluator."""
 
     split: str
     held_out: str
@@ -52,9 +52,9 @@ class Reference(Metadata):
 
 
 class Samples(Metadata):
-    """samples/NAME: classes, images of all and of each class, condition, sampler settings, files beside shards.
+    """samples/NAME: classes, images in all and by class, condition, sampler settings, files next to the shards.
 
-    split: of the originals, where images are sampled from embeddings or captions.
+    split: the split of the originals, if images are sampled from embeddings or captions.
     reason: why there are no images.
     """
 
@@ -69,11 +69,11 @@ class Samples(Metadata):
 
 
 class NearestFacts(Metadata):
-    """samples/nearest/NAME: how many images of each set, scores of the samples and of held-out ones.
+    """samples/nearest/NAME: images of each set, scores of the samples and of held-out images.
 
     held_out: `split` and `images` of the real images that no training saw.
-    columns: the classes of the columns of the pictures of real images beside samples.
-    originals: the split of the real images, where they are those of the samples' captions; they stand in no column.
+    columns: the classes of the columns in pictures of real images and samples.
+    originals: the split of the real images, if they are those of the samples' captions; they have no columns.
     neighbours: rows of samples above their neighbours.
     """
 
@@ -115,7 +115,7 @@ class Protocol(Metadata):
 
 
 class LabelBaselines(Metadata):
-    """Baselines of a label accuracy: those of held-out real images of the same classes, and of a constant answer."""
+    """The label accuracy of held-out real images of the same classes, and of a constant answer."""
 
     constant: float
     held_out: float | None = None
@@ -126,10 +126,10 @@ class LabelBaselines(Metadata):
 class Baselines(Metadata):
     """Baselines, which do not depend on the model.
 
-    held_out: the noise floor by extractor: what held-out real images of the same number and classes score, and `n`.
-    train: where held-out images are a reference too, what as many training images score against them.
-    label_accuracy: theirs, and that of a constant answer.
-    diversity: that of held-out real images, and `n`, their pairs.
+    held_out: the noise floor by extractor: scores of held-out real images of the same number and classes, and `n`.
+    train: scores of as many training images against held-out images, if these are also a reference.
+    label_accuracy: that of held-out real images, and of a constant answer.
+    diversity: that of held-out real images, and `n`, the number of their pairs.
     scene_reader: scores of `originals` and `renders`.
     clip_unrelated: scores of unrelated pairs.
     """

@@ -28,8 +28,8 @@ from darkroom.report.scores import ClipScored, Row, Scored, rows, value_of
 from darkroom.report.trainings import drawn
 from darkroom.terminal.numbers import bytes_of, counted
 
-# The others train nothing where no score or loss needs them, or where published weights are used; of the kind `none`
-# the generator does not, either.
+# The others are not trained if no score or loss needs them, or if published weights are used. A generator of the kind
+# `none` is not trained either.
 ALWAYS = {"tokenizer", "extractor", "generator"}
 _SPLITS = ("train", "val", "test")
 _COPIES = {
@@ -77,41 +77,41 @@ def groups(inputs: Inputs) -> Iterator[Group]:
         yield from generated(inputs, each.scored, title)
     card = inputs.tokenizer.card
     title = f"Reconstructions of the {card.split} split"
-    found = inputs.tokenizer.scores
+    scores = inputs.tokenizer.scores
     codes = {
         "Codes of the train split": "codes of train",
         f"Codes of the {card.split} split": "codes scored",
         "What the codes cost": "cost of codes",
     }
-    of_images = set(found) - set(table.of_group(*codes.values()))
-    yield Group(title, (f"n = {card.n_fake:,}", "", ""), rows(found, of_images))
+    of_images = set(scores) - set(table.of_group(*codes.values()))
+    yield Group(title, (f"n = {card.n_fake:,}", "", ""), rows(scores, of_images))
     for title, group in codes.items():
-        if used := rows(found, table.of_group(group)):
+        if used := rows(scores, table.of_group(group)):
             yield Group(title, ("", "", ""), used, f"{inputs.reconstructions.codes:,} in the codebook")
     yield from clip_group(inputs)
 
 
 def clip_group(inputs: Inputs) -> Iterator[Group]:
-    """Yield the groups of CLIP's scores and of the prior's, where there are some."""
+    """Yield the groups of CLIP's scores and of the prior's, if any."""
     clip = inputs.clip
-    if clip is not None and (found := rows(clip.scores, table.of_group("clip"))):
+    if clip is not None and (score_rows := rows(clip.scores, table.of_group("clip"))):
         aside, split = (
             f"{clip.card.protocol['captions']:,} captions that differ",
             clip.card.protocol["reference"]["split"],
         )
         if constant := clip.card.baselines.get("zero_shot_accuracy"):
             aside += f", a constant answer gets {number(constant['constant']).text}"
-        yield Group(f"CLIP on the {split} split", (f"n = {clip.card.protocol['images']:,}", "", ""), found, aside)
-    if inputs.prior is not None and (found := rows(inputs.prior.scores, table.of_group("prior"))):
-        yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), found)
+        yield Group(f"CLIP on the {split} split", (f"n = {clip.card.protocol['images']:,}", "", ""), score_rows, aside)
+    if inputs.prior is not None and (score_rows := rows(inputs.prior.scores, table.of_group("prior"))):
+        yield Group(f"Prior on the {inputs.prior.split} split", (f"n = {inputs.prior.images:,}", "", ""), score_rows)
 
 
 def pair_groups(inputs: Inputs) -> list[Group]:
-    """Return the groups of the table that compares images with their originals and captions; none without any."""
-    found = [(title, each, list(pair_rows(each.scored))) for title, each in conditioned_images(inputs)]
+    """Return the groups of the table that compares images with their originals and captions."""
+    candidates = [(title, each, list(pair_rows(each.scored))) for title, each in conditioned_images(inputs)]
     return [
         Group(f"{title}, {each.samples.split} split", (f"n = {each.samples.images:,}",), rows)
-        for title, each, rows in found
+        for title, each, rows in candidates
         if rows
     ]
 
@@ -126,46 +126,46 @@ def _notes(inputs: Inputs) -> list[str]:
     )
 
 
-def generated(inputs: Inputs, made: Scored, title: str) -> Iterator[Group]:
+def generated(inputs: Inputs, scored: Scored, title: str) -> Iterator[Group]:
     """Yield the groups of generated images: one for each extractor, one for each group of metrics."""
-    scores, n = made.scores, f"n = {made.card.n_fake:,}"
+    scores, n = scored.scores, f"n = {scored.card.n_fake:,}"
     for extractor, floor in inputs.reference.extractors.items():
-        unseen = made.card.baselines.held_out.get(extractor, {})
+        unseen = scored.card.baselines.held_out.get(extractor, {})
         of_halves = score_names(extractor, floor.halves)
         names = {*of_halves, *ALONE.get(extractor, ())}
-        found = rows(scores, names, score_names(extractor, unseen), of_halves)
+        feature_rows = rows(scores, names, score_names(extractor, unseen), of_halves)
         name = _EXTRACTORS[extractor]
         aside = f"{floor.dim:,} features, {floor.n:,} images in the reference"
         # The two halves are the even and the odd rows of the stored features.
         of_unseen = f"n = {unseen['n']:,.0f}" if unseen else "too few"
         counts = (n, of_unseen, f"n = {floor.kid_n // 2:,} and {(floor.kid_n + 1) // 2:,}")
-        yield Group(f"{title}, {name}", counts, found, aside)
-        if trained := made.card.baselines.train.get(extractor):
+        yield Group(f"{title}, {name}", counts, feature_rows, aside)
+        if trained := scored.card.baselines.train.get(extractor):
             real = score_names(extractor, held_out_names(trained))
             against = rows(scores, real, real)
             split = inputs.reference.held_out
             aside = f"as reference, which no training saw; beside it images of the {inputs.reference.split} split"
             yield Group(f"{title}, {name}, the {split} split", (n, f"n = {trained['n']:,.0f}", ""), against, aside)
     measured_of = [score for metric in table.SAMPLE_METRICS for score in metric.scores]
-    if measured := [_with_real(row, made) for row in rows(scores, table.of_group("diversity"))]:
-        taken = made.card.protocol.diversity
+    if measured := [_with_real(row, scored) for row in rows(scores, table.of_group("diversity"))]:
+        taken = scored.card.protocol.diversity
         of_pairs = (f"{taken['pairs']:,} pairs", f"{taken['pairs_held_out']:,} pairs", "") if taken else ("", "", "")
         yield Group(f"{title}, diversity", of_pairs, measured, "images of one class")
     for group in dict.fromkeys(score.group for score in (*measured_of, *table.BITS)):
-        if measured := [_with_real(row, made) for row in rows(scores, table.of_group(group))]:
-            constant = made.card.baselines.label_accuracy if group == "labels" else None
+        if measured := [_with_real(row, scored) for row in rows(scores, table.of_group(group))]:
+            constant = scored.card.baselines.label_accuracy if group == "labels" else None
             aside = f"a constant answer gets {number(constant.constant).text}" if constant else ""
-            real = made.card.baselines.held_out.get("in_domain", {}) if group == "manifold" else {}
+            real = scored.card.baselines.held_out.get("in_domain", {}) if group == "manifold" else {}
             yield Group(f"{title}, {group}", (n, f"n = {real['n']:,.0f}" if real else "", ""), measured, aside)
 
 
-def _with_real(row: Row, made: Scored) -> Row:
-    """Return a row with the score of held-out real images of the same classes, where that is known."""
-    floor = made.card.baselines.held_out.get("in_domain", {})
-    for known in (floor, made.card.baselines.diversity):
+def _with_real(row: Row, scored: Scored) -> Row:
+    """Return a row with the score of held-out real images of the same classes, if known."""
+    floor = scored.card.baselines.held_out.get("in_domain", {})
+    for known in (floor, scored.card.baselines.diversity):
         if row.name in known:
             return replace(row, beside=(value_of(row.name, known), row.beside[1]))
-    real = made.card.baselines.label_accuracy
+    real = scored.card.baselines.label_accuracy
     if real is None or real.held_out is None:
         return row
     if row.name == "label_accuracy":
@@ -175,8 +175,8 @@ def _with_real(row: Row, made: Scored) -> Row:
     return row
 
 
-# Of samples that were not asked to be of a class: what they were made of.
-_ASKED = {
+# The origin of samples without a class, by their condition.
+_ORIGINS = {
     "none": "Made of nothing but noise",
     "image": "Each made of the embedding of the image that the caption below belongs to",
     "text": "Each made of the caption below it",
@@ -186,21 +186,21 @@ _ASKED = {
 
 
 def _columns(samples: Samples) -> list[str]:
-    found = [name for name in samples.classes if samples.counts.get(name)]
-    return found[:10] if len(found) > 1 else []
+    names = [name for name in samples.classes if samples.counts.get(name)]
+    return names[:10] if len(names) > 1 else []
 
 
 def _grids(inputs: Inputs) -> dict[str, Any]:
-    """Return what the template says of grids of samples: classes of their columns, images shown, what was asked for."""
+    """Return the template's values for grids of samples: classes of the columns, images shown, origin of samples."""
     samples, own = inputs.samples, inputs.own
     columns = _columns(samples) if samples.condition == "class" else []
-    there = ", ".join(name for name in samples.classes if samples.counts.get(name))
-    # Of each class in the grid there are as many images as it has, or a column.
+    present = ", ".join(name for name in samples.classes if samples.counts.get(name))
+    # The grid shows all images of a class, or as many as fit in a column.
     rows = inputs.sample_grid.rows(len(columns)) if inputs.sample_grid and columns else 0
     return {
         "in_grid": columns,
         "shown": sum(min(rows, samples.counts[name]) for name in columns),
-        "asked": _ASKED.get(samples.condition, "" if columns else f"All of the class {there}"),
+        "origin": _ORIGINS.get(samples.condition, "" if columns else f"All of the class {present}"),
         "own_columns": _columns(own.samples) if own else [],
         "triples": inputs.reconstruction_grid.grid(3 * inputs.reconstructions.images),
     }
@@ -253,7 +253,7 @@ def render(title: str, inputs: Inputs) -> str:
         title=title,
         inputs=inputs,
         headlines=headlines(inputs),
-        copies={_COPIES[name]: found for name, found in inputs.nearest.items() if found.facts.images},
+        copies={_COPIES[name]: nearest for name, nearest in inputs.nearest.items() if nearest.facts.images},
         conditioned=dict(conditioned_images(inputs)),
         evaluator=evaluator,
         never=[name for name, of in evaluator["by_class"].items() if not of["accuracy"]],

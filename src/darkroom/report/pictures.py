@@ -37,7 +37,7 @@ class Picture:
         return round((self.width - _PADDING) * rows / (self.height - _PADDING))
 
     def grid(self, images: int) -> tuple[int, int] | None:
-        """Return (columns, rows) of a full grid of `images` square images; None where the grid is not full."""
+        """Return (columns, rows) of a full grid of `images` square images; None if the grid is not full."""
         rows = round(math.sqrt(images * (self.height - _PADDING) / (self.width - _PADDING)))
         if not rows or images % rows:
             return None
@@ -82,7 +82,7 @@ def read_svg(path: Path) -> Markup:
 class _StripFacts(Metadata):
     """strip.json: images seen at each row, whether a row of originals stands above, whether column i is of class i.
 
-    captions: of the columns, where they are of texts.
+    captions: captions of the columns, if they are images of texts.
     """
 
     images: list[int]
@@ -93,7 +93,7 @@ class _StripFacts(Metadata):
 
 @dataclass(frozen=True)
 class Strip:
-    """The strip of a training, with the names of its rows, and of its columns where these are classes or texts."""
+    """The strip of a training, with the names of its rows, and of its columns if these are classes or texts."""
 
     picture: Picture
     rows: list[str]
@@ -101,7 +101,7 @@ class Strip:
 
 
 def read_strip(folder: Path, classes: Sequence[str]) -> Strip | None:
-    """Return the strip of the training that wrote `folder`; None where it drew none.
+    """Return the strip of the training that wrote `folder`; None if there is none.
 
     Raises:
         ArtifactError: a file is missing or damaged; the message names it.

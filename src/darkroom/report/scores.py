@@ -28,7 +28,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """The values in the table."""
+        """The title in the table."""
         return title(self.name)
 
     @property
@@ -54,12 +54,12 @@ def title(name: str) -> str:
 
 
 def error_of(name: str) -> str:
-    """Return the name of a score's standard error: one for a distance with its bias and without."""
+    """Return the name of a score's standard error; a distance and its debiased version share one."""
     return f"{name.removesuffix('_debiased')}_se"
 
 
 def too_few(name: str, scores: Mapping[str, float]) -> str:
-    """Return the replacement of a standard error that too few images do not give; "": it exists, or never does."""
+    """Return the text for a standard error that too few images do not allow; "": it exists, or the score has none."""
     known = known_scores().get(name.removesuffix("_debiased"))
     if COUNT not in scores or known is None or not known.error or error_of(name) in scores:
         return ""
@@ -67,7 +67,7 @@ def too_few(name: str, scores: Mapping[str, float]) -> str:
 
 
 def value_of(name: str, scores: Mapping[str, float] | None) -> Number | None:
-    """Return a score with its error, where it was given."""
+    """Return a score with its error; None if it is missing."""
     if scores is None or name not in scores:
         return None
     return replace(number(scores[name], scores.get(error_of(name))), few=too_few(name, scores))
@@ -81,12 +81,12 @@ def rows(
 ) -> list[Row]:
     """Return rows of the scores of a run, in the order of the table of scores.
 
-    They include those of unseen real images and of two halves of the reference, where these are known.
+    They include those of unseen real images and of two halves of the reference, if known.
     """
     return [
-        Row(name, found, (value_of(name, unseen), value_of(name, halves)))
+        Row(name, run, (value_of(name, unseen), value_of(name, halves)))
         for name in known_scores()
-        if name in names and (found := value_of(name, scores))
+        if name in names and (run := value_of(name, scores))
     ]
 
 
@@ -120,7 +120,7 @@ class ClipScored:
 
 
 def read_clip() -> ClipScored | None:
-    """Return metrics/clip.json and cards/clip.json; None where there is no CLIP, of which both are empty.
+    """Return metrics/clip.json and cards/clip.json; None if there is no CLIP, so both are empty.
 
     Raises:
         ArtifactError: one is missing or damaged.

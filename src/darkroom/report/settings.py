@@ -7,14 +7,14 @@ from darkroom.params.section import NO_FILE, Section
 
 
 class Report(Section):
-    """What stands on the page."""
+    """The report page."""
 
     title: str | None = None
-    """Heading of the page; null: Darkroom on the data, by the names of parts, or of sources that read no file."""
+    """Heading of the page; null: "Darkroom on" the names of the parts, or of sources that read no file."""
 
 
 class Params(Section):
-    """What dvc.yaml gives to `report`."""
+    """The parameters of `report`, as dvc.yaml lists them."""
 
     run: Run
     parts: Parts

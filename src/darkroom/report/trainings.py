@@ -39,7 +39,7 @@ _FRACTIONS = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """The charts of one training, empty where nothing was logged, and the values in its captions."""
+    """The charts of one training, empty if nothing was logged, and the values in its captions."""
 
     title: str
     loss: Markup
@@ -86,7 +86,7 @@ def drawn(training: Training) -> Drawn:
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
         left_out=sum(curve.left_out for curve in curves),
-        findings=tuple((_with_keys(found.text), found.warning) for found in findings(training)),
+        findings=tuple((_with_keys(finding.text), finding.warning) for finding in findings(training)),
     )
 
 
@@ -96,7 +96,7 @@ def _with_keys(sentence: str) -> Markup:
 
 
 def _scores(training: Training, styles: Mapping[str, tuple[str, str]]) -> Markup:
-    """Return a chart of the logged ones among some scores."""
+    """Return a chart of the scores in `styles` that were logged."""
     names = {style: name for score, (style, name) in styles.items() if training.scores[score].points}
     return line_chart(
         {style: training.scores[score].points for score, (style, _) in styles.items() if training.scores[score].points},

@@ -36,16 +36,16 @@ from darkroom.terminal.terminal import with_progress
 
 TRAIN = "train"
 _PAIRS = 8  # closest pairs in each picture
-_COLUMNS = ("set", "key", *(f"{space}_{what}" for space in SPACES for what in ("d1", "d2", "nearest")))
+_COLUMNS = ("set", "key", *(f"{space}_{column}" for space in SPACES for column in ("d1", "d2", "nearest")))
 
 
 @dataclass(frozen=True)
 class Copies:
     """Search the training images for the samples in `folder`, and write the closest pairs.
 
-    folder: of the samples.
-    manifest: of the samples.
-    settings: of the stage that scores them.
+    folder: the samples' folder.
+    manifest: the samples' manifest.
+    settings: settings of the scoring stage.
     held_out: the split of unseen real images.
     """
 
@@ -57,24 +57,24 @@ class Copies:
 
     def measure(self, samples: Samples, reference: object) -> Measurement:
         """Write `samples/nearest/NAME/` and return the scores of `MEMORISATION`; none if `copies.images` is 0."""
-        made, classes = ImageShards.open_folder(self.folder, "samples"), load_catalog().classes
-        train, columns = self._split(TRAIN), columns_of(made.labels, classes)
+        generated, classes = ImageShards.open_folder(self.folder, "samples"), load_catalog().classes
+        train, columns = self._split(TRAIN), columns_of(generated.labels, classes)
         with atomic_folder(NEAREST / self.folder.name) as out:
             facts: dict[str, Any] = {"images": 0, "reason": "`copies.images` is 0"}
-            found, split = Measurement(), None
+            measurement, split = Measurement(), None
             if self.manifest.get("condition") in TEXTS:
                 split = self.manifest["sampler"].get("split")
             if self.settings.copies.images:
-                sets = {"generated": made, self.held_out: self._split(self.held_out)}
+                sets = {"generated": generated, self.held_out: self._split(self.held_out)}
                 panel = self._panel(samples, sets, train, classes)
-                facts, found = self._write_pairs(out, panel, sets, train, columns)
-            if split and draw_originals(out / REAL, made, self._split(split)):
+                facts, measurement = self._write_pairs(out, panel, sets, train, columns)
+            if split and draw_originals(out / REAL, generated, self._split(split)):
                 facts["originals"] = split
             else:
                 draw_real(out / REAL, train, columns)
             facts |= {"samples": manifest_hash(self.folder), "columns": columns}
             write_manifest(out, "nearest", **facts, files=file_hashes(out))
-        return found
+        return measurement
 
     def _split(self, name: str) -> ImageShards:
         return ImageShards.open_parts(list(load_catalog().parts), name)
@@ -88,23 +88,23 @@ class Copies:
         self, samples: Samples, sets: Mapping[str, ImageShards], train: ImageShards, classes: Sequence[str]
     ) -> Panel:
         batch, device = self.settings.batch, samples.device or torch.device("cpu")
-        made, unseen = sets.values()
+        generated, unseen = sets.values()
         network = samples.classifier.to(device).eval()
 
         def features(images: Tensor) -> Tensor:
             return torch.cat(list(batched(network.features, [images], batch, device)))
 
         def alike(images: ImageShards, others: ImageShards, rows: Sequence[int]) -> list[int]:
-            """Return drawn rows of real images with the classes of others; any where those are not there."""
-            wanted = class_numbers([others.labels[row] for row in rows], classes)
+            """Return drawn rows of real images with the classes of others; of any class if too few have them."""
+            numbers = class_numbers([others.labels[row] for row in rows], classes)
             distribution = self.manifest.get("distribution", FREQUENCY)
-            chosen, _ = alike_rows(class_numbers(images.labels, classes), wanted, distribution)
-            return chosen if len(chosen) > 1 else drawn(len(images), len(wanted))
+            chosen, _ = alike_rows(class_numbers(images.labels, classes), numbers, distribution)
+            return chosen if len(chosen) > 1 else drawn(len(images), len(numbers))
 
-        rows = drawn(len(made), self.settings.copies.images)
-        held_out = alike(unseen, made, rows)
+        rows = drawn(len(generated), self.settings.copies.images)
+        held_out = alike(unseen, generated, rows)
         return memorisation(
-            (made, rows),
+            (generated, rows),
             (unseen, held_out),
             train,
             alike(train, unseen, held_out),
@@ -138,9 +138,9 @@ class Copies:
             "floor": panel.floor,
             "nearer": panel.nearer,
         }
-        shares = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
+        fractions = ", ".join(f"{panel.scores[f'copies_{space}']:.1%} in {space}" for space in SPACES)
         floor = ", ".join(f"{panel.floor[f'copies_{space}']:.1%}" for space in SPACES)
-        print(f"copies of training images: {shares}; of held-out images: {floor}")
+        print(f"copies of training images: {fractions}; of held-out images: {floor}")
         left_out = "fd_gap and kid_gap are left out: the samples were made of held-out images"
         notes = [left_out] if self._of_held_out else []
         counts = {"n": n, "n_held_out": n_held_out, "n_train": len(train)}
@@ -148,7 +148,7 @@ class Copies:
 
 
 def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> str:
-    """Return the distances of all images that were looked for, a line each, in the order of their keys."""
+    """Return the distances of all compared images, one line each, sorted by key."""
     lines = ["\t".join(_COLUMNS)]
     for name, (images, near) in sets.items():
         cells = [[name] * len(near.rows), images.keys_of(near.rows)]
@@ -161,7 +161,7 @@ def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> 
 
 
 def _draw(path: Path, space: str, sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> None:
-    """Draw the closest pairs: a row of generated images, their nearest training images, and both of held-out ones."""
+    """Draw the closest pairs: rows of generated images and their nearest training images, then of held-out images."""
     count = min(_PAIRS, *(len(near.rows) for _, near in sets.values()))
     rows = []
     for images, near in sets.values():
@@ -180,15 +180,15 @@ _SHOWN = ("features", "pixels")  # spaces in which neighbours are shown
 def columns_of(labels: Sequence[str | None], classes: Sequence[str]) -> list[str]:
     """Return the classes of the columns: the first ten, in the order of `classes`, that `labels` holds.
 
-    Images of one class stand in no column, but in rows.
+    Images of a single class fill rows instead.
     """
-    there = set(labels)
-    return [name for name in dict.fromkeys(classes) if name in there][:_WIDE]
+    present = set(labels)
+    return [name for name in dict.fromkeys(classes) if name in present][:_WIDE]
 
 
 def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
-    """Draw real images at random: five of each class, or as many rows of one class or of any."""
-    rows = shown_rows(train)  # of all that are remote, a few shards are fetched
+    """Draw random real images: five of each class in `columns`, or five rows if there are fewer than two classes."""
+    rows = shown_rows(train)  # a few shards of remote images are fetched
     labels = np.array(train.labels, dtype=object)[rows]
     if len(columns) > 1:
         chosen = [_taken(rows[labels == name], _REAL_ROWS) for name in columns]
@@ -200,12 +200,12 @@ def draw_real(path: Path, train: ImageShards, columns: Sequence[str]) -> None:
     save_png(path, contact_sheet(_images(train, places), width))
 
 
-def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
-    """Draw the real images that the captions of the first samples are of, in the places of these; return whether.
+def draw_originals(path: Path, generated: ImageShards, images: ImageShards) -> bool:
+    """Draw the real images with the captions of the first samples, in the same places; return whether they exist.
 
-    `images` are those of the split of the captions.
+    `images` are those of the split that the captions come from.
     """
-    captions = [caption or "" for caption in made.captions[:CAPTIONED]]
+    captions = [caption or "" for caption in generated.captions[:CAPTIONED]]
     rows = originals(captions, images)
     if rows is None:
         return False
@@ -214,9 +214,9 @@ def draw_originals(path: Path, made: ImageShards, images: ImageShards) -> bool:
 
 
 def originals(captions: Sequence[str], images: ImageShards) -> list[int] | None:
-    """Return the row of an image for each caption; of one that several images have, the next one each time.
+    """Return the row of an image for each caption; images with the same caption take turns.
 
-    None: a caption (in place of a missing one, a key) is of no image, or the images are remote.
+    None if a caption (or a key, which replaces a missing caption) belongs to no image, or if the images are remote.
     """
     if images.remote:
         return None
@@ -233,32 +233,32 @@ def _taken(rows: NDArray[np.int64], count: int) -> list[int]:
     return [int(rows[at]) for at in drawn(len(rows), count)]
 
 
-def draw_neighbours(path: Path, made: ImageShards, near: Near, train: ImageShards, columns: Sequence[str]) -> int:
-    """Draw the first generated images that were looked for, and below each its nearest training image in each space.
+def draw_neighbours(path: Path, generated: ImageShards, near: Near, train: ImageShards, columns: Sequence[str]) -> int:
+    """Draw the first compared samples, and below each its nearest training image in each space.
 
     Returns:
         the number of rows of generated images, at most three.
     """
     order = sorted(range(len(near.rows)), key=near.rows.__getitem__)  # places in `near.rows`
     if len(columns) > 1:
-        labels = made.labels
+        labels = generated.labels
         by_class = [[at for at in order if labels[near.rows[at]] == name][:_MADE_ROWS] for name in columns]
     else:
         by_class = [order[column : _WIDE * _MADE_ROWS : _WIDE] for column in range(min(_WIDE, len(order)))]
     sheets = []
     for places in zip_longest(*by_class):
-        sheets.append(_images(made, [None if at is None else near.rows[at] for at in places]))
+        sheets.append(_images(generated, [None if at is None else near.rows[at] for at in places]))
         for space in _SHOWN:
-            found = near.found[space].row
-            sheets.append(_images(train, [None if at is None else int(found[at]) for at in places]))
+            neighbours = near.found[space].row
+            sheets.append(_images(train, [None if at is None else int(neighbours[at]) for at in places]))
     save_png(path, contact_sheet(np.concatenate(sheets), len(by_class)))
     return len(sheets) // (1 + len(_SHOWN))
 
 
 def _images(shards: ImageShards, rows: Sequence[int | None]) -> NDArray[np.uint8]:
     """Return the images of rows, uint8 (N, C, H, W); opaque white for missing ones."""
-    found = np.full((len(rows), *shards.image_shape), 255, dtype=np.uint8)
-    there = [place for place, row in enumerate(rows) if row is not None]
-    if there:
-        found[there] = shards.__getitems__([row for row in rows if row is not None])
-    return found
+    pixels = np.full((len(rows), *shards.image_shape), 255, dtype=np.uint8)
+    places = [place for place, row in enumerate(rows) if row is not None]
+    if places:
+        pixels[places] = shards.__getitems__([row for row in rows if row is not None])
+    return pixels

@@ -22,10 +22,10 @@ from darkroom.models.decoder.cascade import Cascade, Decoder
 from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.decoder.settings import Decoding
 
-_GROUPS, _ROWS = 4, 8  # of the grid: pairs in a row, and rows
-TOLD: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")
+_GROUPS, _ROWS = 4, 8  # pairs in a row of the grid, and rows
+CONDITIONS: tuple[Literal["image"], Literal["encoding"]] = ("image", "encoding")
 
-# From rows to their image embeddings (N, D) and text encodings (N, L, W), as far as the decoder is told them.
+# From rows to image embeddings (N, D) and text encodings (N, L, W), or None where the decoder does not read them.
 Condition = Callable[[Sequence[int]], tuple[Tensor | None, Tensor | None]]
 
 
@@ -38,10 +38,10 @@ def open_decoder(section: Decoding, names: list[str], seed: int, device: torch.d
 
 def sampler_of(decoder: Decoder, section: Decoding, leaving_out: set[str]) -> dict[str, Any]:
     """Return the manifest's entry on how the decoder samples: the section, with the U-Nets in use."""
-    said = section.model_dump(exclude=leaving_out)
+    settings = section.model_dump(exclude=leaving_out)
     drawing = {stage.name for stage in decoder.cascade.stages}
-    said["unets"] = {name: values for name, values in said["unets"].items() if name in drawing}
-    return said
+    settings["unets"] = {name: values for name, values in settings["unets"].items() if name in drawing}
+    return settings
 
 
 def conditioned_by(decoder: Decoder, parts: list[str], split: str, images: ImageShards) -> Condition:
@@ -50,22 +50,22 @@ def conditioned_by(decoder: Decoder, parts: list[str], split: str, images: Image
     Raises:
         ArtifactError: they come from another CLIP than the decoder's, or have other lengths.
     """
-    names = [name for name in TOLD if decoder.cascade.conditioned_on(name)]
+    names = [name for name in CONDITIONS if decoder.cascade.conditioned_on(name)]
     if not names:
         return lambda rows: (None, None)
     stored = EmbeddingShards.open_parts(parts, split)
     require_same_images(stored, images)
     decoder.cascade.require_clip(stored.clip, "data/embeddings", stored.normalised)
 
-    def told(rows: Sequence[int]) -> tuple[Tensor | None, Tensor | None]:
-        found = stored.__getitems__(rows, names)
-        image, text = (torch.from_numpy(found[name]).float() if name in found else None for name in TOLD)
+    def read(rows: Sequence[int]) -> tuple[Tensor | None, Tensor | None]:
+        arrays = stored.__getitems__(rows, names)
+        image, text = (torch.from_numpy(arrays[name]).float() if name in arrays else None for name in CONDITIONS)
         return image, text
 
-    return told
+    return read
 
 
-def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Condition) -> Iterator[Tensor]:
+def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], read: Condition) -> Iterator[Tensor]:
     """Yield decoded images of some rows in batches, uint8 (n, C, H, W).
 
     Conditions are read one batch at a time, so memory does not grow with the number of images.
@@ -73,15 +73,15 @@ def decoded(decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Co
     for start in range(0, len(rows), decoder.batch):
         batch = rows[start : start + decoder.batch]
         low = decoder.low(torch.from_numpy(images.__getitems__(batch))) if decoder.cascade.low_size else None
-        yield from decoder.images(SampleRequest(batch, *told(batch), low=low))
+        yield from decoder.images(SampleRequest(batch, *read(batch), low=low))
 
 
 def samples(
-    batches: Iterable[Tensor], images: ImageShards, rows: list[int], kept: dict[int, NDArray[np.uint8]]
+    batches: Iterable[Tensor], images: ImageShards, rows: list[int], examples: dict[int, NDArray[np.uint8]]
 ) -> Iterator[Sample]:
     """Yield decoded images as samples with the key, label and caption of their originals.
 
-    The images that `write_pairs` shows are stored in `kept` by row.
+    The images that `write_pairs` shows are stored in `examples` by row.
     """
     keys, labels, captions = images.keys, images.labels, images.captions
     shown = {rows[at] for at in evenly_spaced(_GROUPS * _ROWS, len(rows))}
@@ -90,7 +90,7 @@ def samples(
         for image in batch.numpy():
             row = rows[number]
             if row in shown:
-                kept[row] = image.copy()
+                examples[row] = image.copy()
             yield Sample(key=keys[row], image=to_pil(image), label=labels[row], caption=captions[row])
             number += 1
         print(f"{number:,} images")
@@ -101,21 +101,21 @@ def write_decoded(
     decoder: Decoder,
     images: ImageShards,
     rows: list[int],
-    told: Condition,
+    read: Condition,
     shard_size: int,
     pictures: Callable[[Path], None] = lambda folder: None,
     **metadata: Any,
 ) -> None:
     """Write decoded images of some rows as shards of PNG, with a grid of pairs and a manifest.
 
-    `rows` are rows of the originals, `images`, and `told` reads their conditions; `pictures` writes additional pictures
+    `rows` are rows of the originals, `images`, and `read` reads their conditions; `pictures` writes additional pictures
     into the folder, and `metadata` are additional entries of the manifest.
     """
-    kept: dict[int, NDArray[np.uint8]] = {}
+    examples: dict[int, NDArray[np.uint8]] = {}
     with atomic_folder(out) as folder:
-        made = samples(decoded(decoder, images, rows, told), images, rows, kept)
-        shards = write_shards(folder, made, shard_size, "png")
-        write_pairs(folder / "grid.png", images, kept)
+        decoded_samples = samples(decoded(decoder, images, rows, read), images, rows, examples)
+        shards = write_shards(folder, decoded_samples, shard_size, "png")
+        write_pairs(folder / "grid.png", images, examples)
         pictures(folder)
         write_manifest(
             folder,
@@ -132,9 +132,9 @@ def write_decoded(
         )
 
 
-def write_pairs(path: Path, images: ImageShards, kept: Mapping[int, NDArray[np.uint8]]) -> None:
+def write_pairs(path: Path, images: ImageShards, examples: Mapping[int, NDArray[np.uint8]]) -> None:
     """Write a grid of originals next to their decoded images, with captions below."""
     captions = images.captions
-    groups = [np.stack([images[row], made]) for row, made in kept.items()]
-    words = [captions[row] or images.keys_of([row])[0] for row in kept]
+    groups = [np.stack([images[row], image]) for row, image in examples.items()]
+    words = [captions[row] or images.keys_of([row])[0] for row in examples]
     save_png(path, captioned_grid(groups, words, _GROUPS))

@@ -2,8 +2,8 @@
 
 Mean of d(xᵢ, xⱼ) over pairs i ≠ j of one class, drawn by a seed; each image is in at most one pair, so pairs are
 independent. Source: Zhu et al., "Toward multimodal image-to-image translation", 2017, arXiv 1711.11586; d is LPIPS.
-Neither higher nor lower is better by itself, but far below real images a model repeats itself, and far above them its
-images are spoiled, for noise differs too.
+Neither higher nor lower is better by itself: far below real images, a model repeats itself; far above them, its images
+are noisy.
 """
 
 from collections import Counter
@@ -43,37 +43,37 @@ def pairs(labels: Labels, most: int, seed: int = SEED) -> Pairs:
     """
     mixed = generator(seed, "diversity").permutation(len(labels))
     waiting: dict[str | None, int] = {}
-    found: list[tuple[int, int]] = []
+    matches: list[tuple[int, int]] = []
     for image in mixed.tolist():
-        if len(found) == most:
+        if len(matches) == most:
             break
         other = waiting.pop(labels[image], None)
         if other is None:
             waiting[labels[image]] = image
         else:
-            found.append((other, image))
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+            matches.append((other, image))
+    return np.array(matches, dtype=np.int64).reshape(-1, 2)
 
 
-def alike_pairs(labels: Labels, wanted: Labels, seed: int = SEED) -> tuple[Pairs, Tensor]:
+def alike_pairs(labels: Labels, targets: Labels, seed: int = SEED) -> tuple[Pairs, Tensor]:
     """Draw pairs of real images with the classes of other pairs, and return them with weights.
 
     Takes the class of each real image, (H,), and of each of the other pairs, (P,).
 
     Returns:
-        pairs (M, 2), for each class as many as in `wanted` or as available; weights (M,) float64 of sum 1: each class
-        has its weight in `wanted`, and classes without a pair are left out.
+        pairs (M, 2), for each class as many as in `targets` or as available; weights (M,) float64 of sum 1: each class
+        has its weight in `targets`, and classes without a pair are left out.
     """
-    asked, taken = Counter(wanted), Counter[str | None]()
-    kept = []
+    quotas, taken = Counter(targets), Counter[str | None]()
+    chosen = []
     for pair in pairs(labels, len(labels), seed):
         name = labels[pair[0]]
-        if taken[name] < asked[name]:
+        if taken[name] < quotas[name]:
             taken[name] += 1
-            kept.append(pair)
-    found = np.array(kept, dtype=np.int64).reshape(-1, 2)
-    weights = torch.tensor([asked[name] / taken[name] for name in classes_of(labels, found)], dtype=torch.float64)
-    return found, weights / weights.sum()
+            chosen.append(pair)
+    matches = np.array(chosen, dtype=np.int64).reshape(-1, 2)
+    weights = torch.tensor([quotas[name] / taken[name] for name in classes_of(labels, matches)], dtype=torch.float64)
+    return matches, weights / weights.sum()
 
 
 def classes_of(labels: Labels, chosen: Pairs) -> list[str | None]:
@@ -95,13 +95,13 @@ class Vgg16(NamedTuple):
 class Diversity:
     """Measure how much samples of one class differ, and held-out images of the same classes.
 
-    made: the samples.
-    settings: of the stage that scores them; with 0 `diversity.pairs` there is no score.
+    images: the samples.
+    settings: settings of the scoring stage; if `diversity.pairs` is 0, there is no score.
     lpips: weights for LPIPS; None: without LPIPS.
     held_out: the split of unseen real images.
     """
 
-    made: ImageShards
+    images: ImageShards
     settings: ScoreGenerator
     lpips: Vgg16 | None
     held_out: str
@@ -111,8 +111,8 @@ class Diversity:
         """Return `diversity` and `lpips_diversity` with their errors, and those of real images as a baseline."""
         if not (most := self.settings.diversity.pairs):
             return Measurement()
-        made, real = self.made, ImageShards.open_parts(list(load_catalog().parts), self.held_out)
-        labels, of_real = _labels(made, real)
+        generated, real = self.images, ImageShards.open_parts(list(load_catalog().parts), self.held_out)
+        labels, of_real = _labels(generated, real)
         chosen = pairs(labels, most)
         if not len(chosen):
             return Measurement(notes=[f"{OWN} is left out: no two samples are of one class"])
@@ -121,11 +121,11 @@ class Diversity:
         measures = {OWN: in_domain_measure(samples.classifier, device)}
         protocol: dict[str, Any] = {"diversity": {"pairs": len(chosen), "pairs_held_out": len(others), "seed": SEED}}
         if self.lpips is not None:
-            lpips = perceptual_measure(self.lpips.weights, made.image_shape, self.lpips.key, device)
+            lpips = perceptual_measure(self.lpips.weights, generated.image_shape, self.lpips.key, device)
             measures[LPIPS], protocol["lpips"] = lpips
         scores: dict[str, float] = {}
         baseline: dict[str, float] = {"n": len(others)}
-        # Classes of the samples of which no two held-out images are.
+        # Classes of the samples with fewer than two held-out images.
         without = set(classes) - set(classes_of(of_real, others))
         notes = []
         if without:
@@ -134,17 +134,17 @@ class Diversity:
                 "that of real images, if any, is of the other classes"
             )
         for name, measure in measures.items():
-            scores |= mean_and_error(name, distances_of(measure, made, chosen, name).tolist())
+            scores |= mean_and_error(name, distances_of(measure, generated, chosen, name).tolist())
             if len(others):
                 baseline |= weighted_mean_and_error(name, distances_of(measure, real, others, f"{name}, real"), weights)
         return Measurement(scores, protocol, notes, {"diversity": baseline} if len(others) else {})
 
 
-def _labels(made: ImageShards, real: ImageShards) -> tuple[Labels, Labels]:
-    """Return the classes of both; where a sample was asked to be of no class, none for all: any two are a pair."""
-    labels = made.labels
+def _labels(generated: ImageShards, real: ImageShards) -> tuple[Labels, Labels]:
+    """Return the classes of both; if a sample has no class, None for all, so that any two are a pair."""
+    labels = generated.labels
     if any(label is None for label in labels):
-        return [None] * len(made), [None] * len(real)
+        return [None] * len(generated), [None] * len(real)
     return labels, real.labels
 
 

@@ -42,19 +42,19 @@ def _embed(params: EmbedParams, part: str, splits: Mapping[str, ImageShards]) ->
     folder = folder_of(params, part)
     joined = None
     if folder is not None:
-        how = settings.imported
-        joined = Joined(Dalle2(Path(folder), how.subfolders, how.index_width), embedder, how.missing == "compute")
+        dalle2 = Dalle2(Path(folder), settings.imported.subfolders, settings.imported.index_width)
+        joined = Joined(dalle2, embedder, settings.imported.missing == "compute")
     captioned = any(shards.caption_column.null_count < len(shards) for shards in splits.values())
     names = ["image", *(["text", *(["encoding"] if settings.encodings else [])] if captioned else [])]
     total, done = sum(len(splits[split]) for split in settings.store), 0
 
     def embed(reader: ImageShards, shard: Shard) -> Mapping[str, NDArray[Any]]:
         nonlocal done
-        found = (joined or embedder).shard(reader, shard, names)
+        arrays = (joined or embedder).shard(reader, shard, names)
         if (done + shard.images) // EVERY > done // EVERY:
             print(f"{done + shard.images:,} of {total:,} images")
         done += shard.images
-        return found
+        return arrays
 
     write_embeddings(
         OUT / part,

@@ -5,7 +5,7 @@ from pathlib import Path
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_json
 from darkroom.artifacts.manifest import read_manifest, write_manifest
 
-NEAREST = Path("samples/nearest")  # of samples and training images, the closest pairs
+NEAREST = Path("samples/nearest")  # the closest pairs of samples and training images
 
 
 def write_no_pairs(folder: Path, reason: str) -> None:

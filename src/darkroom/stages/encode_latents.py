@@ -90,5 +90,5 @@ def run(params: EncodeParams, part: str) -> None:
         codebook=codebook,
     )
     mirrors = f" and {mirrored:,} mirror images" if mirrored else ""
-    what = "latents" if codebook is None else f"codes of {len(codebook):,} for latents"
-    print(f"{images:,} images{mirrors} to {what} of {tokenizer.latent_shape}")
+    output = "latents" if codebook is None else f"codes of {len(codebook):,} for latents"
+    print(f"{images:,} images{mirrors} to {output} of {tokenizer.latent_shape}")

@@ -21,7 +21,7 @@ from darkroom.data.shards import write_shards
 from darkroom.terminal.terminal import with_progress
 
 GRID, NPZ = "grid.png", "samples.npz"
-_COLUMNS, _ROWS = 10, 10  # of the grid, a class a column
+_COLUMNS, _ROWS = 10, 10  # of the grid, with one class per column
 _GROUPS = 8, 8  # of the grid with captions: images in a row, and rows
 CAPTIONED = math.prod(_GROUPS)
 
@@ -38,9 +38,9 @@ class _Shown:
         self._captions = captions
         classes = [] if labels is None or captions is not None else np.unique(labels)[:_COLUMNS].tolist()
         plain = len(classes) < 2
-        found = [None] if plain else classes
+        columns = [None] if plain else classes
         self._most = _ROWS * (_COLUMNS if plain else 1) if captions is None else CAPTIONED
-        self._columns: dict[int | None, list[Images]] = {label: [] for label in found}
+        self._columns: dict[int | None, list[Images]] = {label: [] for label in columns}
 
     def add(self, image: Images, label: int | None) -> None:
         """Store the next image, (C, H, W), if the grid shows it."""

@@ -45,10 +45,10 @@ def run(params: Params, part: str) -> None:
     unit = getattr(source, "unit", "images")
     which = f"one in {chosen.every:,} of " if chosen.every > 1 else ""
     print(f"{which}{unit} {start} to {'the end' if stop is None else stop - 1} of {chosen.source}")
-    how = preparation(settings)
+    image_settings = preparation(settings)
     tars = tars_of(source)
     entries = islice(source.entries(start, stop), 0, None, chosen.every)
-    found = outcomes(source, entries, how, params.run.ingest_processes, store=tars is None)
+    results = outcomes(source, entries, image_settings, params.run.ingest_processes, store=tars is None)
     images = None if stop is None or unit != "images" else len(range(start, stop, chosen.every))
     one_of = {"every": chosen.every} if chosen.every > 1 else {}
     failed = LOGS / f"ingest-{part}"
@@ -56,9 +56,9 @@ def run(params: Params, part: str) -> None:
         manifest = write_part(
             folder,
             part,
-            each_with_progress(found, images, part),
+            each_with_progress(results, images, part),
             source={"name": chosen.source, "start": start, "stop": stop, **one_of, **source.metadata()},
-            preparation=how,
+            preparation=image_settings,
             policy=Policy(
                 settings.rules.model_dump(),
                 settings.splits.model_dump(),
@@ -70,7 +70,7 @@ def run(params: Params, part: str) -> None:
             logs=failed,
             tars=tars,
         )
-    shutil.rmtree(failed, ignore_errors=True)  # the list of an earlier run, which `darkroom data` would take up
+    shutil.rmtree(failed, ignore_errors=True)  # the list of an earlier run, which `darkroom data` would show
     print(summary(manifest))
 
 

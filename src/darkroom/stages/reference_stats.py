@@ -23,10 +23,10 @@ from darkroom.terminal.terminal import with_progress
 OUT, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
-def halves(seen: Views, name: str, blocks: int) -> dict[str, float]:
+def halves(views: Views, name: str, blocks: int) -> dict[str, float]:
     """Return the distances between two random disjoint halves of N real images."""
-    mixed = drawn(len(seen))
-    one, other = seen.take(mixed[::2]), seen.take(mixed[1::2])
+    mixed = drawn(len(views))
+    one, other = views.take(mixed[::2]), views.take(mixed[1::2])
     return distances(other, build_reference(name, "", [one], len(one), len(one)), blocks)
 
 
@@ -53,8 +53,8 @@ def run(params: Params) -> None:
             held_out = extract_views(network, with_progress(unseen.batches(batch), len(unseen), name), batch, device)
             reference = with_held_out(reference, held_out, unseen_numbers, settings.kid_images)
             reference.save(folder)
-            seen = Samples(name, held_out, settings.blocks, unseen_numbers)
-            unseen_scores = measure(seen, reference, FEATURE_METRICS).scores
+            samples = Samples(name, held_out, settings.blocks, unseen_numbers)
+            unseen_scores = measure(samples, reference, FEATURE_METRICS).scores
             if name == "in_domain":
                 known = recognition(judge.network, judge.classes, held_out.pool, unseen.labels)
             metadata[name] = {

@@ -21,27 +21,27 @@ OUT = Path("samples/decoder")
 
 
 def _pictures(
-    folder: Path, section: SampleDecoder, decoder: Decoder, images: ImageShards, rows: Sequence[int], told: Condition
+    folder: Path, section: SampleDecoder, decoder: Decoder, images: ImageShards, rows: Sequence[int], read: Condition
 ) -> None:
     from darkroom.data.grid import contact_sheet, save_png
     from darkroom.models.decoder.variations import COLUMNS, inpainted, interpolations, variations
 
-    asked = section.pictures
-    image, text = told(rows[: max(asked.variations, 2 * asked.interpolations, asked.inpainted)])
+    settings = section.pictures
+    image, text = read(rows[: max(settings.variations, 2 * settings.interpolations, settings.inpainted)])
     if image is None:
         print("no U-Net is conditioned on an image embedding, so there are no additional pictures")
         return
     for name, count, columns, make in (
-        ("variations", asked.variations, 1 + COLUMNS, variations),
-        ("interpolations", 2 * asked.interpolations, 2 + COLUMNS, interpolations),
-        ("inpainted", asked.inpainted, 3, partial(inpainted, resamples=asked.resamples)),
+        ("variations", settings.variations, 1 + COLUMNS, variations),
+        ("interpolations", 2 * settings.interpolations, 2 + COLUMNS, interpolations),
+        ("inpainted", settings.inpainted, 3, partial(inpainted, resamples=settings.resamples)),
     ):
         count = min(count, len(image))
         if not count or (name == "interpolations" and count < 2):
             continue
         words = None if text is None else text[:count]
-        found = make(decoder, images.__getitems__(rows[:count]), image[:count], words)
-        save_png(folder / f"{name}.png", contact_sheet(found, columns))
+        pictures = make(decoder, images.__getitems__(rows[:count]), image[:count], words)
+        save_png(folder / f"{name}.png", contact_sheet(pictures, columns))
         print(name)
 
 
@@ -55,12 +55,12 @@ def run(params: SampleParams) -> None:
 
 
 def _sample(params: SampleParams) -> None:
-    # Imported here: nothing to decode needs no torch.
+    # Imported here: torch is not needed if there is nothing to decode.
     from darkroom.data.catalog import load_catalog
     from darkroom.data.draw import drawn
     from darkroom.data.reader import ImageShards
     from darkroom.device import set_up_device
-    from darkroom.stages.decoding import TOLD, conditioned_by, open_decoder, sampler_of, write_decoded
+    from darkroom.stages.decoding import CONDITIONS, conditioned_by, open_decoder, sampler_of, write_decoded
 
     section, names = params.sample_decoder, list(params.train_decoder.unets)
     device = set_up_device(section.threads, params.run.device)
@@ -69,19 +69,19 @@ def _sample(params: SampleParams) -> None:
     images = ImageShards.open_parts(parts, section.split)
     rows = drawn(len(images), section.images)
     decoder = open_decoder(section, names, section.seed, device)
-    told = conditioned_by(decoder, parts, section.split, images)
+    read = conditioned_by(decoder, parts, section.split, images)
     cascade = decoder.cascade
-    told_by = next((name for name in TOLD if cascade.conditioned_on(name)), "none")
+    condition = next((name for name in CONDITIONS if cascade.conditioned_on(name)), "none")
     write_decoded(
         OUT,
         decoder,
         images,
         rows,
-        told,
+        read,
         section.shard_size,
-        lambda folder: _pictures(folder, section, decoder, images, rows, told),
+        lambda folder: _pictures(folder, section, decoder, images, rows, read),
         classes=list(catalog.classes),
-        condition=told_by,
+        condition=condition,
         clip=cascade.clip,
         split=section.split,
         sampler=sampler_of(decoder, section, {"threads", "shard_size", "pictures"}),

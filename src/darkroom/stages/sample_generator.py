@@ -39,15 +39,15 @@ def run(params: Params) -> None:
     several processes each makes its part of the batches, and the first writes all.
     """
     require_writable(OUT)
-    found = read_manifest(MODEL, GENERATOR)
-    if not found.get("trained", True):
-        write_no_samples(OUT, found["reason"])
+    manifest = read_manifest(MODEL, GENERATOR)
+    if not manifest.get("trained", True):
+        write_no_samples(OUT, manifest["reason"])
         return
     _generate(params)
 
 
 def _generate(params: Params) -> None:
-    # Imported here: no generator needs no torch.
+    # Imported here: without a generator, torch is not needed.
     from darkroom.data.images import ImageSpec
     from darkroom.device import set_up_device
     from darkroom.models.generators.conditions import distribution
@@ -59,7 +59,7 @@ def _generate(params: Params) -> None:
     place = rank()
     processes = None
     if place is not None and place.size > 1:
-        from darkroom.training.processes import Processes  # accelerate, which one process does without
+        from darkroom.training.processes import Processes  # imports accelerate, which one process does not need
 
         processes = Processes(settings.processes)
     device = set_up_device(settings.threads, params.run.device)
@@ -70,21 +70,21 @@ def _generate(params: Params) -> None:
     if condition == "class":
         classes = distribution(settings.labels, manifest.get("class_counts"))
         settings = settings.model_copy(update={"labels": classes})
-    asked = _asked(manifest, settings)
+    conditions = _conditions(manifest, settings)
     with open_state("sample_generator") as state:
         folder = KeptBatches.place(state, _name(device)) if processes is None or processes.first else None
         folder = folder if processes is None else processes.collect(folder)[0]
-        assert folder is not None  # the first has said it
+        assert folder is not None  # the first process has found it
         batches = KeptBatches(folder, settings)
-        _sample(batches, sampler, settings, sampling, asked, *(processes.division if processes else (0, 1)))
+        _sample(batches, sampler, settings, sampling, conditions, *(processes.division if processes else (0, 1)))
         if processes is not None:
-            processes.collect(None)  # all have made theirs
+            processes.collect(None)  # all batches are done
             if not processes.first:
                 return
         if missing := batches.missing():
             raise DarkroomError(f"{folder} is missing the batch of image {missing[0]:,}: run the same command again.")
         numbers = np.arange(settings.images)
-        labels = None if asked.label is None else asked.label(numbers)
+        labels = None if conditions.label is None else conditions.label(numbers)
         write_generated(
             OUT,
             batches,
@@ -93,10 +93,10 @@ def _generate(params: Params) -> None:
             images=settings.images,
             image_shape=ImageSpec.of(manifest).shape,
             labels=labels,
-            captions=None if asked.caption is None else asked.caption(numbers),
+            captions=None if conditions.caption is None else conditions.caption(numbers),
             npz=settings.npz,
             model=manifest_hash(MODEL),
-            images_seen=_seen(manifest, few),
+            images_seen=_images_seen(manifest, few),
             distribution=_distribution(settings, condition, manifest["classes"], labels),
             sampler={
                 **settings.protocol(),
@@ -121,10 +121,10 @@ def _distribution(
     return dict(Counter(classes[number] for number in labels.tolist()))
 
 
-def _seen(manifest: Mapping[str, Any], distilled: Path | None) -> int | None:
+def _images_seen(manifest: Mapping[str, Any], distilled: Path | None) -> int | None:
     """Return the images that the network has seen in its training and its distillation."""
-    seen = manifest.get("images_seen")
-    return seen if seen is None or distilled is None else seen + read_manifest(distilled, DISTILLED)["images_seen"]
+    base = manifest.get("images_seen")
+    return base if base is None or distilled is None else base + read_manifest(distilled, DISTILLED)["images_seen"]
 
 
 def _name(device: torch.device) -> str:
@@ -133,7 +133,7 @@ def _name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _asked(manifest: Mapping[str, Any], settings: Common) -> ConditionSource:
+def _conditions(manifest: Mapping[str, Any], settings: Common) -> ConditionSource:
     """Return the condition of each image: a class, none, or the stored conditions of a split."""
     from darkroom.data.embeddings import EMBEDDING_PARTS
     from darkroom.models.generators.conditions import NOTHING, asked_classes, asked_stored, class_rule, open_stored
@@ -159,18 +159,18 @@ def _sample(
     sampler: Sampler,
     settings: Common,
     sampling: Any,
-    asked: ConditionSource,
+    conditions: ConditionSource,
     rank: int,
     processes: int,
 ) -> None:
-    """Sample the batches that are one process's own and not there yet."""
+    """Sample the missing batches of one process."""
     from darkroom.models.generators.sampler import generate
 
     starts = batches.missing(rank, processes)
     total = len(range(0, settings.images, settings.batch)[rank::processes])
     if len(starts) < total:
         print(f"{total - len(starts):,} of {total:,} batches are done: continuing with the others")
-    made = generate(sampler, settings, sampling, starts, asked)
+    generated = generate(sampler, settings, sampling, starts, conditions)
     images_left = sum(min(settings.batch, settings.images - start) for start in starts)
-    for start, images in zip(starts, with_progress(made, images_left, "sampled"), strict=True):
+    for start, images in zip(starts, with_progress(generated, images_left, "sampled"), strict=True):
         batches.keep(start, images)

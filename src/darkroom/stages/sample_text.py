@@ -51,7 +51,7 @@ def run(params: SampleParams) -> None:
 
 
 def _sample(params: SampleParams) -> None:
-    # Imported here: nothing to make needs no torch.
+    # Imported here: torch is not needed if there is nothing to sample.
     import torch
 
     from darkroom.data.catalog import load_catalog
@@ -75,17 +75,17 @@ def _sample(params: SampleParams) -> None:
     prior, decoder = imagination.prior, imagination.decoder
     encoded = prior.network.config.text_shape is not None or decoder.cascade.conditioned_on("encoding")
 
-    def told(some: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        found = stored.__getitems__(some, ("text", "encoding") if encoded else ("text",))
-        words = torch.from_numpy(found["encoding"]).float() if encoded else None
-        return imagination.embeddings(torch.from_numpy(found["text"]).float(), words, some), words
+    def read(some: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        arrays = stored.__getitems__(some, ("text", "encoding") if encoded else ("text",))
+        words = torch.from_numpy(arrays["encoding"]).float() if encoded else None
+        return imagination.embeddings(torch.from_numpy(arrays["text"]).float(), words, some), words
 
     write_decoded(
         OUT,
         decoder,
         images,
         rows,
-        told,
+        read,
         decoding.shard_size,
         classes=list(catalog.classes),
         prior=manifest_hash(PRIOR_FOLDER),

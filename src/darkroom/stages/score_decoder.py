@@ -12,7 +12,7 @@ def run(params: ScoreParams) -> None:
     """Score images decoded from embeddings of test images, and write how they were scored."""
     if unscored(*PATHS):
         return
-    from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need
+    from darkroom.stages.scoring_pairs import score_pairs  # imports torch, not needed without samples
 
     settings = params.score_decoder
     score_pairs(PATHS, settings, settings, params.reference_stats, params.run.device)

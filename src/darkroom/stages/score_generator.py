@@ -32,7 +32,7 @@ def run(params: ScoreParams) -> None:
         return
     from darkroom.metrics.measure import Measurement
     from darkroom.stages.diversity import Vgg16
-    from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
+    from darkroom.stages.scoring import score  # imports torch, not needed without samples
 
     settings = params.score_generator
     lines: list[str] = []

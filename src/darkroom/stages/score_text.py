@@ -12,6 +12,6 @@ def run(params: ScoreParams) -> None:
     """Score images made from captions of test images, with the evaluators of `score_decoder`."""
     if unscored(*PATHS):
         return
-    from darkroom.stages.scoring_pairs import score_pairs  # with torch, which nothing to score does not need
+    from darkroom.stages.scoring_pairs import score_pairs  # imports torch, not needed without samples
 
     score_pairs(PATHS, params.score_text, params.score_decoder, params.reference_stats, params.run.device)

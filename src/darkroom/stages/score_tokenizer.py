@@ -48,8 +48,8 @@ def run(params: ScoreParams) -> None:
         inception = params.reference_stats.inception
         extractors["inception"] = open_extractor("inception", Source(Path(inception.weights), inception.sha256))
 
-    def pairs(what: str) -> Iterator[tuple[Tensor, Tensor]]:
-        for pixels in with_progress(shards.batches(batch), len(shards), what):
+    def pairs(work: str) -> Iterator[tuple[Tensor, Tensor]]:
+        for pixels in with_progress(shards.batches(batch), len(shards), work):
             images = torch.from_numpy(pixels)
             yield images, padded(tokenizer.reconstruct, images, batch, device)
 

@@ -15,7 +15,7 @@ def run(params: ScoreSamplesParams) -> None:
     if unscored(*PATHS):
         return
     from darkroom.metrics.measure import Measurement
-    from darkroom.stages.scoring import score  # with torch, which nothing to score does not need
+    from darkroom.stages.scoring import score  # imports torch, not needed without samples
 
     settings, networks = params.score_tokenizer_samples, params.reference_stats
     score(PATHS, settings, networks, params.run.device, None, lambda *_: Measurement())

@@ -33,7 +33,7 @@ REFERENCE, EXTRACTOR = Path("data/reference"), Path("models/extractor")
 
 
 Paths = tuple[Path, Path, Path]  # of samples, metrics and card
-# From the samples, what their manifest says, and the device, to further scores.
+# From the samples, their manifest and the device to additional scores.
 Measured = Callable[[ImageShards, Mapping[str, Any], torch.device], Measurement]
 
 
@@ -41,7 +41,7 @@ class Compared(NamedTuple):
     """The scores of samples in the features of one extractor, and their entries on the card."""
 
     real: Reference
-    found: Measurement  # scores and notes
+    results: Measurement  # scores and notes
     floors: dict[str, dict[str, float]]  # by the split of the real images that are scored: held_out, train
     facts: dict[str, Any]
 
@@ -60,7 +60,7 @@ def score(
     judge, reference = _judge(images)
     held_out = reference["held_out"]
     extractors = {name: open_configured(name, EXTRACTOR, networks) for name in reference["extractors"]}
-    found = measured(images, manifest, where)
+    results = measured(images, manifest, where)
 
     def batches(work: str) -> Iterator[NDArray[np.uint8]]:
         return with_progress(images.batches(batch), len(images), work)
@@ -71,16 +71,16 @@ def score(
     own = Samples("in_domain", see(judge.network, "in_domain"), settings.blocks, labels=images.labels, device=where)
     through: dict[str, Compared] = {}
     for name, extractor in extractors.items():
-        seen = own.seen if name == "in_domain" else see(extractor.network, name)
-        through[name] = _compare(replace(own, extractor=name, seen=seen), extractor, manifest, held_out)
+        views = own.seen if name == "in_domain" else see(extractor.network, name)
+        through[name] = _compare(replace(own, extractor=name, seen=views), extractor, manifest, held_out)
     recognised = (reference["evaluator"] or {}).get("by_class")
     own = replace(own, images=batches, classifier=judge.network, classes=judge.classes, recognised=recognised)
     of_stage = Copies(folder, manifest, settings, held_out), Diversity(images, settings, lpips, held_out)
     real = through["in_domain"].real if "in_domain" in through else None
-    found = _together(found, through, measure(own, real, (*table.SAMPLE_METRICS, *of_stage)), len(images))
-    write_json(metrics, found.scores)
+    results = _together(results, through, measure(own, real, (*table.SAMPLE_METRICS, *of_stage)), len(images))
+    write_json(metrics, results.scores)
     facts = score_card(
-        scores=found.scores,
+        scores=results.scores,
         extractors={name: each.facts for name, each in through.items()},
         reference_id=manifest_hash(REFERENCE),
         reference_split=reference["split"],
@@ -89,23 +89,23 @@ def score(
         blocks=settings.blocks,
         sampler=manifest["sampler"],
         samples=manifest_hash(folder),
-        protocol=found.protocol,
-        baselines=found.baselines,
-        more_notes=found.notes,
+        protocol=results.protocol,
+        baselines=results.baselines,
+        more_notes=results.notes,
     )
     write_json(card, facts)
-    print("  ".join(f"{name} {value:.4g}" for name, value in found.scores.items()))
+    print("  ".join(f"{name} {value:.4g}" for name, value in results.scores.items()))
 
 
-def _together(found: Measurement, through: Mapping[str, Compared], of_own: Measurement, count: int) -> Measurement:
-    """Join the results of `count` samples, with the noise floors, and each note once."""
+def _together(results: Measurement, through: Mapping[str, Compared], of_own: Measurement, count: int) -> Measurement:
+    """Join the results of `count` samples and the noise floors; each note appears once."""
     for each in through.values():
-        found |= each.found
-    scores = found.scores | of_own.scores | {"n": count}
+        results |= each.results
+    scores = results.scores | of_own.scores | {"n": count}
     baselines = floor_baselines({name: each.floors for name, each in through.items()})
-    baselines |= found.baselines | of_own.baselines
-    notes = dict.fromkeys([*found.notes, *label_notes(scores, baselines), *of_own.notes])
-    return Measurement(scores, found.protocol | of_own.protocol, list(notes), baselines)
+    baselines |= results.baselines | of_own.baselines
+    notes = dict.fromkeys([*results.notes, *label_notes(scores, baselines), *of_own.notes])
+    return Measurement(scores, results.protocol | of_own.protocol, list(notes), baselines)
 
 
 def _judge(images: ImageShards) -> tuple[Evaluator, dict[str, Any]]:

@@ -47,19 +47,19 @@ class Pairs:
     batch: int
     device: torch.device
 
-    def made(self, what: str) -> Iterator[NDArray[np.uint8]]:
-        """Yield the samples, uint8 (n, C, H, W); `what` is done with them, for the progress line."""
-        return with_progress(self.samples.batches(self.batch), len(self.samples), what)
+    def generated(self, work: str) -> Iterator[NDArray[np.uint8]]:
+        """Yield the samples, uint8 (n, C, H, W); `work`: for the progress line."""
+        return with_progress(self.samples.batches(self.batch), len(self.samples), work)
 
-    def real(self, what: str) -> Iterator[NDArray[np.uint8]]:
+    def real(self, work: str) -> Iterator[NDArray[np.uint8]]:
         """Yield the original of each sample in the same way."""
         groups = (self.rows[at : at + self.batch] for at in range(0, len(self.rows), self.batch))
-        return with_progress((self.originals.__getitems__(group) for group in groups), len(self.rows), what)
+        return with_progress((self.originals.__getitems__(group) for group in groups), len(self.rows), work)
 
 
 def _distances(pairs: Pairs, measures: Mapping[str, Measure]) -> dict[str, float]:
-    groups = zip(pairs.real("originals"), pairs.made("distances"), strict=True)
-    return image_scores(((torch.from_numpy(real), torch.from_numpy(made)) for real, made in groups), measures)
+    groups = zip(pairs.real("originals"), pairs.generated("distances"), strict=True)
+    return image_scores(((torch.from_numpy(real), torch.from_numpy(generated)) for real, generated in groups), measures)
 
 
 def _captions(pairs: Pairs, where: Path) -> list[str] | None:
@@ -83,12 +83,12 @@ def _clip(path: str) -> Clip | None:
 def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, condition: str | None) -> Measurement:
     """Return CLIP's similarities; `condition` is the identity of the CLIP whose embeddings the samples were made of."""
     clip = clip.to(pairs.device)
-    made, real = (
+    generated, real = (
         torch.cat(list(batched(clip.images, images, pairs.batch, pairs.device)))
-        for images in (pairs.made("CLIP"), pairs.real("CLIP, originals"))
+        for images in (pairs.generated("CLIP"), pairs.real("CLIP, originals"))
     )
     texts = None if captions is None else text_embeddings(lambda group: clip.texts(group)[0], captions, pairs.batch)
-    scores, unrelated = clip_scores(real, made, texts)
+    scores, unrelated = clip_scores(real, generated, texts)
     conditioned = clip.fingerprint == condition
     notes = ["clip_text is left out: the images have no captions"] if texts is None else []
     if conditioned:
@@ -97,20 +97,20 @@ def _similarities(pairs: Pairs, clip: Clip, captions: list[str] | None, conditio
     return Measurement(scores, protocol, notes, {"clip_unrelated": unrelated})
 
 
-def _attributes(pairs: Pairs, reader: SceneReader, asked: Sequence[Description]) -> Measurement:
+def _attributes(pairs: Pairs, reader: SceneReader, expected: Sequence[Description]) -> Measurement:
     """Return the fraction of samples that are as captioned, and of the originals, as the classifier sees them."""
 
     def right(images: Iterator[NDArray[np.uint8]]) -> dict[str, list[float]]:
-        seen = (each for group in things_in(reader, images, pairs.batch, pairs.device) for each in group)
-        return rightness(asked, seen)
+        things = (each for group in things_in(reader, images, pairs.batch, pairs.device) for each in group)
+        return rightness(expected, things)
 
-    samples, originals = right(pairs.made("attributes")), right(pairs.real("attributes, originals"))
+    samples, originals = right(pairs.generated("attributes")), right(pairs.real("attributes, originals"))
     scores: dict[str, float] = {}
     for name, values in samples.items():
         scores |= mean_and_error(name, values)
     real = {name: fmean(values) for name, values in originals.items()}
     baseline = {"originals": real, "renders": read_manifest(READER, SCENE_READER)["accuracy"]}
-    protocol = {"scene_reader": {"id": manifest_hash(READER), "n": len(asked)}}
+    protocol = {"scene_reader": {"id": manifest_hash(READER), "n": len(expected)}}
     return Measurement(scores, protocol, [], {"scene_reader": baseline})
 
 
@@ -129,14 +129,14 @@ def measure_pairs(
         measures["lpips"], protocol["lpips"] = perceptual_measure(weights, shape, VGG16, device)
     clip = _clip(judges.clip)
     captions = None if clip is None else _captions(pairs, where)
-    reader, asked = None, []
+    reader, expected = None, []
     if judges.attributes == "scenes":
         reader = open_scene_reader(READER, samples.image_shape)
-        asked = require_scenes(samples.keys, samples.captions, read_manifest(READER, "scene_reader")["kinds"])
-    found = Measurement(_distances(pairs, measures), protocol)
+        expected = require_scenes(samples.keys, samples.captions, read_manifest(READER, "scene_reader")["kinds"])
+    results = Measurement(_distances(pairs, measures), protocol)
     if clip is not None:
-        found |= _similarities(pairs, clip, captions, manifest.get("clip"))
-    return found if reader is None else found | _attributes(pairs, reader, asked)
+        results |= _similarities(pairs, clip, captions, manifest.get("clip"))
+    return results if reader is None else results | _attributes(pairs, reader, expected)
 
 
 def score_pairs(paths: Paths, settings: ScoreGenerator, judges: Evaluators, networks: Networks, device: str) -> None:

@@ -41,8 +41,8 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
     shards = ImageShards.open_parts(list(catalog.parts), settings.split)
     images = CaptionedImages(shards, clip.context_length, clip.truncate)
     examples = Examples(images, prompts, settings.images, settings.batch)
-    found = examples.scored(clip.images, lambda tokens: clip.tokens(tokens)[0], device) if examples.count else {}
-    scores = found | {"images": examples.count, "captions": len(examples.texts)}
+    values = examples.scored(clip.images, lambda tokens: clip.tokens(tokens)[0], device) if examples.count else {}
+    scores = values | {"images": examples.count, "captions": len(examples.texts)}
     write_json(METRICS, scores)
     card = {
         "protocol": {
@@ -54,8 +54,8 @@ def _score(params: Params, catalog: Catalog, prompts: Prompts, device: torch.dev
             "libraries": library_versions(),
         },
         "treatment": {"clip": clip.fingerprint},
-        "baselines": {"zero_shot_accuracy": {"constant": examples.constant}} if "zero_shot_accuracy" in found else {},
-        "formulas": {score.name: score.formula for score in RETRIEVAL if score.name in found} | {"se": ERROR},
+        "baselines": {"zero_shot_accuracy": {"constant": examples.constant}} if "zero_shot_accuracy" in values else {},
+        "formulas": {score.name: score.formula for score in RETRIEVAL if score.name in values} | {"se": ERROR},
     }
     write_json(CARD, card)
     print("  ".join(f"{name} {value:.4g}" for name, value in scores.items()))

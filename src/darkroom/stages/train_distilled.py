@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 MODEL = Path("models/generator")
-# Of the generator's manifest, what holds of the network with few calls, too.
+# Keys of the generator's manifest that also describe the distilled network.
 _KEPT = (
     *("generator_kind", "classes", "class_counts", "condition", "context_length", "parts", "clip", "normalised"),
     *("image", "latent_shape", "latent_mean", "latent_std", "objective", "prediction", "tokenizer", "catalog"),

@@ -18,7 +18,7 @@ from darkroom.data.images import to_pil
 Named = tuple[str, NDArray[np.uint8]]  # a name and its images, (N, C, H, W)
 
 _SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BIT}
-_TALL = 200  # lines that a command draws unasked, at most
+_TALL = 200  # maximum lines that a command draws by itself
 
 
 def drawn_here(rows: Sequence[Named]) -> str:

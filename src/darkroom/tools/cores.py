@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-_PAYS = 1.2  # times as quick, from which half the precision is taken
+_PAYS = 1.2  # speed-up from which bf16 is used
 
 
 def core_count() -> int:
@@ -17,7 +17,7 @@ class Machine:
 
     cores: int  # that this process may use
     gpu: bool = False  # whether networks run on a GPU
-    bf16: bool = False  # whether that GPU computes in bf16, or convolutions are quicker in it on the CPU
+    bf16: bool = False  # whether that GPU computes in bf16, or convolutions are faster in it on the CPU
 
 
 def this_machine(device: str) -> Machine:

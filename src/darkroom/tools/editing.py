@@ -17,8 +17,8 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, read_yaml, stage_entry
 from darkroom.params.yaml_text import parse_yaml
 
-DEFAULT_VALUE = object()  # of a key that does not stand in params.yaml
-_COLUMN = 26  # in which the comments of params.yaml begin
+DEFAULT_VALUE = object()  # of a key that is not in params.yaml
+_COLUMN = 26  # where comments in params.yaml begin
 _KEY = re.compile(r"( *)([\w.-]+|\"[^\"]*\"|'[^']*'):(?= |$)")
 _VALUE = r"(?: +(?:\"(?:\\.|[^\"])*\"|'(?:''|[^'])*'|[^\s#]\S*))*"
 _TEMPLATE = re.compile(r"\$\{[^}]*\}")
@@ -100,7 +100,7 @@ def _spans(lines: list[str]) -> dict[Path, tuple[int, int]]:
     """Return the line of each key, and the line after the last one of its value."""
     spans: dict[Path, tuple[int, int]] = {}
     stack: list[tuple[int, Path]] = []  # the keys around a line, with their indents
-    item = None  # the indent of the list whose items are passed over
+    item = None  # the indent of the list whose items are skipped
     for number, line in enumerate(lines):
         bare = line.lstrip(" ")
         indent, is_item = len(line) - len(bare), bare == "-" or bare.startswith("- ")
@@ -108,10 +108,10 @@ def _spans(lines: list[str]) -> dict[Path, tuple[int, int]]:
             continue
         if not is_item and (item is None or indent <= item):
             item = None
-            if found := _KEY.match(line):
+            if match := _KEY.match(line):
                 while stack and stack[-1][0] >= indent:
                     stack.pop()
-                path = (*(stack[-1][1] if stack else ()), found[2].strip("\"'"))
+                path = (*(stack[-1][1] if stack else ()), match[2].strip("\"'"))
                 stack.append((indent, path))
                 spans[path] = number, number + 1
         elif is_item and item is None:
@@ -125,10 +125,10 @@ def _spans(lines: list[str]) -> dict[Path, tuple[int, int]]:
 
 def _parts(line: str) -> tuple[str, str, int]:
     """Return a line up to its comment, the comment, and its column."""
-    found = re.match(rf"({_KEY.pattern}{_VALUE}) *(#.*)?", line)
-    assert found is not None
-    comment = found[found.re.groups] or ""
-    return found[1], comment, found.start(found.re.groups) if comment else _COLUMN
+    match = re.match(rf"({_KEY.pattern}{_VALUE}) *(#.*)?", line)
+    assert match is not None
+    comment = match[match.re.groups] or ""
+    return match[1], comment, match.start(match.re.groups) if comment else _COLUMN
 
 
 def _line(head: str, comment: str, column: int) -> str:
@@ -176,7 +176,7 @@ def _has_keys(lines: list[str], path: Path) -> bool:
 
 
 def _take_out(lines: list[str], path: Path) -> None:
-    """Remove a key, and the mappings that are empty then, but for those that dvc.yaml names."""
+    """Remove a key, and mappings that become empty, except those that dvc.yaml names."""
     if path not in (spans := _spans(lines)):
         return
     del lines[slice(*spans[path])]

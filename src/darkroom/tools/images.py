@@ -23,18 +23,18 @@ def preparation(spec: ImageSpec) -> Preparation:
         ArtifactError: the catalog or all parts are missing.
     """
     part = next(iter(load_catalog(shards=None).parts))
-    how = Preparation.of(read_manifest(SHARDS / part, KIND))
-    return replace(how, spec=spec, crop="center" if how.crop == "random" else how.crop)
+    settings = Preparation.of(read_manifest(SHARDS / part, KIND))
+    return replace(settings, spec=spec, crop="center" if settings.crop == "random" else settings.crop)
 
 
-def read_image(path: Path, how: Preparation) -> NDArray[np.uint8]:
+def read_image(path: Path, settings: Preparation) -> NDArray[np.uint8]:
     """Return the prepared image of a file, uint8 (C, H, W).
 
     Raises:
         DarkroomError: the file cannot be read, or its image cannot be prepared.
     """
     try:
-        return to_array(prepare(open_image(path.read_bytes(), how.max_pixels), how, path.stem))
+        return to_array(prepare(open_image(path.read_bytes(), settings.max_pixels), settings, path.stem))
     except OSError as error:
         raise DarkroomError(f"cannot read {path}: {error.strerror}.") from error
     except DamageError as error:

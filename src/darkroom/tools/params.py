@@ -34,8 +34,8 @@ class Key:
     """One key of params.yaml."""
 
     name: str  # dotted; `*` stands for the names that a person gives, of parts and U-Nets
-    default: Any  # REQUIRED: it has none. Of a section: what it holds is listed by itself
-    allowed: str  # what its values are, in words; "" for a section
+    default: Any  # REQUIRED: it has none. None for a section, whose keys are listed separately
+    allowed: str  # its allowed values, in words; "" for a section
     description: str
 
     @property
@@ -64,8 +64,8 @@ def _held(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     if get_origin(annotation) in (Union, types.UnionType, Annotated):
-        found = [_held(each) for each in get_args(annotation)]
-        return next((each for each in found if each[0] is not None), (None, False))
+        members = [_held(each) for each in get_args(annotation)]
+        return next((each for each in members if each[0] is not None), (None, False))
     if get_origin(annotation) is dict:
         return _held(get_args(annotation)[1])[0], True
     return None, False
@@ -74,8 +74,8 @@ def _held(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
 def _default(field: FieldInfo) -> Any:
     if field.is_required():
         return REQUIRED
-    found = field.get_default(call_default_factory=True)
-    return list(found) if isinstance(found, tuple) else found
+    value = field.get_default(call_default_factory=True)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _allowed(annotation: Any) -> str:
@@ -97,13 +97,13 @@ def _allowed(annotation: Any) -> str:
 
 
 def _entry(annotation: Any) -> str:
-    """Return in words what the entries of a list are: values, or mappings with certain keys."""
+    """Describe the entries of a list: values, or mappings with certain keys."""
     held, _ = _held(annotation)
     return _allowed(annotation) if held is None else f"mapping of {', '.join(held.model_fields)}"
 
 
 def _bound(constraint: Any) -> str:
-    """Return in words what a constraint of pydantic demands; "" for one that says nothing of values."""
+    """Describe a constraint of pydantic; "" if it does not restrict values."""
     if isinstance(constraint, FieldInfo):
         return ", ".join(filter(None, map(_bound, constraint.metadata)))
     if getattr(constraint, "pattern", None):
@@ -144,13 +144,13 @@ def params(
     if is_page or write:
         return write_page(write)
     raw, values = read_yaml(PARAMS), read_params()
-    found = [(name, key) for key in keys(whole()) for name in _names(key.name, raw)]
-    known = [name for name, _ in found]
+    entries = [(name, key) for key in keys(whole()) for name in _names(key.name, raw)]
+    known = [name for name, _ in entries]
     if prefix is not None:
-        found = [(name, key) for name, key in found if name == prefix or name.startswith(f"{prefix}.")]
-    if not found:
+        entries = [(name, key) for name, key in entries if name == prefix or name.startswith(f"{prefix}.")]
+    if not entries:
         raise DarkroomError(f"{PARAMS} has no key `{prefix}`{_hint(str(prefix), known)}")
-    leaves = [(name, key) for name, key in found if not key.is_section]
+    leaves = [(name, key) for name, key in entries if not key.is_section]
     standing = [(name, key) for name, key in leaves if value_of(raw, name) is not DEFAULT_VALUE]
     chosen = leaves if everything or not standing else standing
     lines = [line for name, key in chosen for line in _lines(name, key, raw, values)]
@@ -161,14 +161,14 @@ def params(
     return "\n".join(lines)
 
 
-def _hint(wanted: str, known: list[str]) -> str:
-    """Return what a key that does not exist may stand for: its name of today, or the nearest keys."""
-    if (new := new_name(wanted)) is not None:
+def _hint(requested: str, known: list[str]) -> str:
+    """Return a suggestion for a key that does not exist: its new name, or the nearest keys."""
+    if (new := new_name(requested)) is not None:
         return f": it was renamed to `{new}`."
     last = {name: name.rpartition(".")[2] for name in known}
-    words = difflib.get_close_matches(wanted.rpartition(".")[2], sorted(set(last.values())), n=1, cutoff=0.75)
+    words = difflib.get_close_matches(requested.rpartition(".")[2], sorted(set(last.values())), n=1, cutoff=0.75)
     # A typo in one part of a long key is nearest among the keys; in a word by itself, among the last parts.
-    near = difflib.get_close_matches(wanted, known, n=3) or [name for name in known if last[name] in words]
+    near = difflib.get_close_matches(requested, known, n=3) or [name for name in known if last[name] in words]
     return f"; did you mean {' or '.join(f'`{each}`' for each in near[:3])}?" if near else "."
 
 
@@ -216,7 +216,7 @@ def page() -> str:
 
 
 def _is_listed(key: Key) -> bool:
-    """Return whether a key says anything that the section `training` does not: of `init`, the first stage's does."""
+    """Return whether a key differs from the section `training`; `init` is listed for the first stage only."""
     stage, _, own = key.name.partition(".training.")
     if not own or stage not in TRAININGS:
         return True

@@ -27,10 +27,10 @@ def require_no_output(option: str, target: Path) -> None:
     if not DVC.is_file():
         return
     here = os.path.relpath(target.resolve(), Path.cwd().resolve())
-    for made, stage in outputs().items():
-        if related(here, made):
+    for out, stage in outputs().items():
+        if related(here, out):
             raise DarkroomError(
-                f"{option} overlaps {made}, which the stage {stage} writes: choose another path, for example in logs/."
+                f"{option} overlaps {out}, which the stage {stage} writes: choose another path, for example in logs/."
             )
 
 

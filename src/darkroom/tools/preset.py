@@ -73,14 +73,14 @@ def apply(name: str, fit: bool = False) -> str:
         DarkroomError: the preset does not exist, or params.yaml would not be valid.
     """
     values = read_yaml(PARAMS)
-    found = {key: (value_of(values, key), new) for key, new in overlay(name).items()}
-    found = {key: (old, new) for key, (old, new) in found.items() if (type(old), old) != (type(new), new)}
+    changes = {key: (value_of(values, key), new) for key, new in overlay(name).items()}
+    changes = {key: (old, new) for key, (old, new) in changes.items() if (type(old), old) != (type(new), new)}
     device = (values.get("run") or {}).get("device", "auto")
-    if fit and any(new == "bf16" for _, new in found.values()) and not this_machine(device).bf16:
-        found = {key: (old, "fp32" if new == "bf16" else new) for key, (old, new) in found.items()}
-    if not found:
+    if fit and any(new == "bf16" for _, new in changes.values()) and not this_machine(device).bf16:
+        changes = {key: (old, "fp32" if new == "bf16" else new) for key, (old, new) in changes.items()}
+    if not changes:
         return f"{PARAMS} already matches the preset `{name}`."
-    text = laid_over(PARAMS.read_text(), {key: new for key, (_, new) in found.items()})
+    text = laid_over(PARAMS.read_text(), {key: new for key, (_, new) in changes.items()})
     try:
         check(parse_yaml(text, PARAMS))
     except DarkroomError as error:
@@ -89,8 +89,8 @@ def apply(name: str, fit: bool = False) -> str:
             f"`git checkout {PARAMS}` restores it."
         ) from None
     write_bytes(PARAMS, text.encode())
-    width = max(map(len, found))
-    return "\n".join(f"{key:<{width}}  {shown(old)} -> {shown(new)}" for key, (old, new) in found.items())
+    width = max(map(len, changes))
+    return "\n".join(f"{key:<{width}}  {shown(old)} -> {shown(new)}" for key, (old, new) in changes.items())
 
 
 def preset(

@@ -20,7 +20,7 @@ from darkroom.errors import DarkroomError
 from darkroom.tools.bands import colours_of, columns_of_terminal, half_blocks
 
 _LOGS, _PAGE = Path("logs"), Path("reports/index.html")
-# The images to look at, as globs, in the order in which one looks.
+# The images, as globs, in the order in which they are listed.
 _PICTURES = {
     "samples/catalog/grid.png": "the data",
     "samples/reconstructions/grid.png": "real images, their reconstructions by the tokenizer, and the error",
@@ -34,38 +34,38 @@ _PICTURES = {
 }
 
 _GRIDS = {Path(path).name for path in _PICTURES}
-_SMALLEST = 0.5  # of the size of a grid: of a wider one the columns to the left are drawn
+_SMALLEST = 0.5  # scale of a grid at least: wider grids lose columns on the right
 
 
 def show(
-    what: Annotated[
+    image: Annotated[
         str | None,
-        Argument(help="an image file, a folder with a grid, or a training (its newest grid); default: a list"),
+        Argument(help="an image file, a folder with a grid, or a training (its newest grid); default: list the images"),
     ] = None,
     width: Annotated[int | None, Option(min=1, help="width in characters; default: that of the terminal")] = None,
 ) -> str:
-    """Return an image for the terminal and its path, or without `what` a list of the available images.
+    """Return an image for the terminal and its path, or without `image` a list of the available images.
 
     Raises:
         DarkroomError: the image does not exist, or cannot be read.
     """
-    if what is None:
+    if image is None:
         return _listed()
-    path = _path(what)
+    path = _path(image)
     if (state := _state(path, outdated())) and state.data:
         raise DarkroomError(f"{path} {state}.")
     colours = colours_of(sys.stdout)
     if width is None and not colours:
         return f"{path}: this terminal does not show colours; use --width 100 to draw the image anyway."
-    image, width = _opened(path), width or columns_of_terminal()
+    picture, width = _opened(path), width or columns_of_terminal()
     if path.name in _GRIDS or path.parent.name == "grids":
-        image = image.crop((0, 0, min(image.width, int(width / _SMALLEST)), image.height))
-    return f"{half_blocks(image, width, colours or ColorSystem.TRUECOLOR)}\n{path}"
+        picture = picture.crop((0, 0, min(picture.width, int(width / _SMALLEST)), picture.height))
+    return f"{half_blocks(picture, width, colours or ColorSystem.TRUECOLOR)}\n{path}"
 
 
-def _path(what: str) -> Path:
-    """Return the image that is meant. Raises DarkroomError if there is none."""
-    path, name = Path(what), what.replace("@", "-")
+def _path(image: str) -> Path:
+    """Return the path of an image. Raises DarkroomError if it does not exist."""
+    path, name = Path(image), image.replace("@", "-")
     if name.split("-")[0] in TRAININGS and not path.exists():
         if (grid := _newest(_LOGS / name)) is None:
             raise DarkroomError(f"{_LOGS / name}/grids has no grid yet: `run.grid_every` sets when one is drawn.")
@@ -77,7 +77,7 @@ def _path(what: str) -> Path:
 
 
 def _state(path: Path, old: Mapping[str, Outdated]) -> Outdated | None:
-    """Return why an image is not of params.yaml; None: it is, or no stage makes it."""
+    """Return why an image does not match params.yaml; None: it does, or no stage makes it."""
     return next((state for out, state in old.items() if path.is_relative_to(out)), None)
 
 
@@ -103,7 +103,7 @@ def _opened(path: Path) -> Image.Image:
     return to_pil(opaque(pixels[None])[0])
 
 
-def _there() -> Iterator[tuple[str, str]]:
+def _available() -> Iterator[tuple[str, str]]:
     """Yield the available images, and what each shows."""
     old = outdated()
     for pattern, text in _PICTURES.items():
@@ -118,8 +118,8 @@ def _there() -> Iterator[tuple[str, str]]:
 
 
 def _listed() -> str:
-    found = list(_there())
-    if not found:
+    rows = list(_available())
+    if not rows:
         raise DarkroomError("no images exist yet: run `snakemake --cores all` to make them.")
-    long = max(len(name) for name, _ in found)
-    return "\n".join([*(f"{name:<{long}}  {text}" for name, text in found), "`darkroom show IMAGE` draws one here."])
+    long = max(len(name) for name, _ in rows)
+    return "\n".join([*(f"{name:<{long}}  {text}" for name, text in rows), "`darkroom show IMAGE` draws one here."])

@@ -16,7 +16,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
 from darkroom.terminal.numbers import aligned, time_of
 
-_NEXT = 5.0  # seconds between the end of what a stage waits for and its begin, at most
+_NEXT = 5.0  # maximum seconds from the end of a dependency to the start of a stage that waited for it
 _SHORT = 1.0  # seconds below which stages are not drawn
 _LEAST, _BAR = 20, "█"
 
@@ -37,15 +37,15 @@ def last_run(history: Sequence[Mapping[str, Any]]) -> list[Body]:
     Entries of older versions, without a run, count as one run. `code` is left out: Snakemake runs it before the others.
     """
     begun: dict[str, float] = {}
-    found: list[Body] = []
+    bodies: list[Body] = []
     for event in history:
         if (stage := str(event.get("stage"))) == CODE:
             continue
         if event.get("event") == "start":
             begun[stage] = float(event["time"])
         elif event.get("event") == "end" and stage in begun:
-            found.append(Body(stage, begun.pop(stage), float(event["time"]), event.get("run")))
-    return sorted((body for body in found if body.run == found[-1].run), key=lambda body: body.begin)
+            bodies.append(Body(stage, begun.pop(stage), float(event["time"]), event.get("run")))
+    return sorted((body for body in bodies if body.run == bodies[-1].run), key=lambda body: body.begin)
 
 
 def waited_for(bodies: Sequence[Body], after: Mapping[str, set[str]]) -> set[Body]:
@@ -64,7 +64,7 @@ def waited_for(bodies: Sequence[Body], after: Mapping[str, set[str]]) -> set[Bod
 
 def _is_needed(body: Body, by: Body, after: Mapping[str, set[str]]) -> bool:
     (stage, _, item), (other, _, its) = body.stage.partition("@"), by.stage.partition("@")
-    same = FOREACH.get(stage) == FOREACH.get(other)  # of another part nothing is needed
+    same = FOREACH.get(stage) == FOREACH.get(other)  # stages of other parts are not needed
     return other in after.get(stage, ()) and not (item and its and same and item != its)
 
 
@@ -84,9 +84,9 @@ def consumers(params: Mapping[str, Any], dvc: Mapping[str, Any]) -> dict[str, se
         maker: {
             reader
             for reader, needed in reads.items()
-            if reader != maker and any(related(one, other) for one in made for other in needed)
+            if reader != maker and any(related(one, other) for one in outputs for other in needed)
         }
-        for maker, made in writes.items()
+        for maker, outputs in writes.items()
     }
 
 

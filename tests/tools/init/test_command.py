@@ -135,7 +135,7 @@ def test_the_largest_networks_are_for_half_a_day_on_a_gpu_and_many_images(
     clone, quick, monkeypatch, images, minutes, size, width
 ):
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(16, gpu=True, bf16=True))
-    monkeypatch.setattr(command, "look", lambda subject: replace(look(subject), images=images, found=images))
+    monkeypatch.setattr(command, "look", lambda subject: replace(look(subject), images=images, total=images))
     assert main(["init", "shapes", "--minutes", minutes]) == 0
     found = values()
     assert (found["ingest"]["image_size"], found["train_generator"]["dit"]["model"]["width"]) == (size, width)

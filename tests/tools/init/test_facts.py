@@ -35,7 +35,7 @@ def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
     (root / "2.png").write_bytes(b"no image")
     found = look(opened(str(root)))
     assert found.side == (32, 32, 48)
-    assert (found.found, found.looked, found.left_out) == (50, 50, 1)
+    assert (found.total, found.looked, found.left_out) == (50, 50, 1)
     assert found.images == 48  # that can be read, and differ
     assert not found.classes and not found.has_captions
 
@@ -46,7 +46,7 @@ def test_what_ingest_leaves_out_is_counted(clone, pictures):
     Image.new("RGB", (1, 1)).save(root / "1.png")
     Image.open(root / "2.png").convert("RGB").save(root / "2.jpg")  # of the same key
     found = look(opened(str(root)))
-    assert (found.found, found.looked, found.left_out, found.images) == (51, 51, 3, 48)
+    assert (found.total, found.looked, found.left_out, found.images) == (51, 51, 3, 48)
 
 
 def test_of_a_small_sample_more_may_be_left_out_than_it_shows(clone, pictures, monkeypatch):
@@ -67,7 +67,7 @@ def test_how_many_images_differ_is_known_by_a_sample(clone, pictures, monkeypatc
         (root / f"{number}.png").write_bytes((root / f"{first}.png").read_bytes())
     monkeypatch.setattr(facts, "LOOKED", 150)
     found = look(opened(str(root)))
-    assert (found.found, found.looked) == (400, 150)
+    assert (found.total, found.looked) == (400, 150)
     assert found.images == pytest.approx(different, rel=0.15 if different < 400 else 0)
 
 
@@ -162,7 +162,7 @@ def test_a_tar_with_links_that_lead_nowhere_is_read(clone, pictures, tmp_path):
     members = [(f"{number}.png", (images / f"{number}.png").read_bytes()) for number in range(60)]
     path = tar(tmp_path / "a.tar", [("x.png", "gone.png"), *members, ("61.png", "0.png")])
     facts = look(opened(str(path)))
-    assert (facts.found, facts.images, facts.left_out) == (62, 60, 1)
+    assert (facts.total, facts.images, facts.left_out) == (62, 60, 1)
 
 
 def test_an_archive_beside_the_images_that_came_of_it_is_no_shard(clone, pictures):

@@ -44,7 +44,7 @@ def test_few_images_give_each_split_what_the_stages_need(clone: Path, text: bool
     params = validated(yaml.safe_load(text_of((clone / "params.yaml").read_text(), choices)))
     for images in range(40, 261):
         captioned = {f"{images}-{number}": number % 3 > 0 for number in range(images)}
-        facts = replace(FACTS, images=images, found=images, keys=captioned.keys())
+        facts = replace(FACTS, images=images, total=images, keys=captioned.keys())
         seed, fractions = split_seed(facts).value, splits(images)
         count, with_caption = (
             Counter(split_of(key, fractions, seed) for key in keys)

@@ -16,13 +16,13 @@ from darkroom.tools.plan.plan import Dag
 from darkroom.tools.plan.table import StagePlan
 from darkroom.tools.tune import command, search
 from darkroom.tools.tune.command import tune
-from darkroom.tools.tune.search import Found
+from darkroom.tools.tune.search import Result
 from tools.plan.conftest import clone  # noqa: F401
 from tools.tune.test_search import EXACTLY, NOW, Machine
 
 STAGES = ["ingest@first", "train_extractor", "train_generator", "train_classifier"]
 UNETS = ["ingest@first", "train_decoder@base", "train_decoder@up"]
-IDLE = Found(why=search.NOTHING)
+IDLE = Result(why=search.NOTHING)
 
 
 def test_while_an_engine_runs_nothing_is_tried(monkeypatch):
@@ -142,13 +142,13 @@ def test_what_is_not_allowed_here_is_said_and_the_rest_written(machine, monkeypa
 
 
 def test_nothing_that_pays_is_a_sentence_and_what_cannot_run_a_reason(machine, monkeypatch):
-    broken = Found(why="it needs about 90 GB")
+    broken = Result(why="it needs about 90 GB")
     machine(Machine(), {"train_classifier": IDLE, "train_generator": broken})
     said = list(tune())
     assert said[-1] == "No setting is faster: params.yaml is unchanged."
     assert "train_generator: it needs about 90 GB." in said
     said = list(tune(["train_classifier"]))
-    assert said[-2:] == ["train_classifier: with these parameters nothing is trained.", "No training was tried."]
+    assert said[-2:] == ["train_classifier: nothing is trained with these parameters.", "No training was tried."]
     with pytest.raises(
         DarkroomError,
         match="no training `sample_generator`; did you mean `train_generator`",

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from darkroom.tools.tune.search import EXACT, KEYS, Found, label, search
+from darkroom.tools.tune.search import EXACT, KEYS, Result, label, search
 
 NOW = {**EXACT, "threads": 1, "processes": 1}
-EXACTLY = Found(updates=1000, batch=64, seconds=1.0, noise=0.5, now=NOW)
+EXACTLY = Result(updates=1000, batch=64, seconds=1.0, noise=0.5, now=NOW)
 
 
 class Machine:
@@ -41,7 +41,7 @@ def test_exact_settings_come_first_and_what_is_quicker_stays():
     assert machine.asked[0] == EXACT and found[0].label == "as it is"
     said = {each.label: each.verdict for each in found}
     assert said["threads: 2"] == said["precision: bf16"] == "taken"
-    assert said["threads: 4"] == said["compile: true"] == "no quicker"
+    assert said["threads: 4"] == said["compile: true"] == "not faster"
     assert [each.changes for each in found if each.verdict == "taken"][-1] == {"threads": 2, "precision": "bf16"}
     assert machine.asked[-1] == {"threads": 2, "precision": "bf16", "compile": True}  # each beside what was taken
 
@@ -60,12 +60,12 @@ def test_a_repetition_that_fails_takes_nothing_and_spoils_nothing():
     def dies(changes):
         if changes and changes.get("precision") == "bf16":
             dies.asked += 1
-            return Found(why="it was ended") if dies.asked == 2 else replace(EXACTLY, seconds=0.5)
+            return Result(why="it was ended") if dies.asked == 2 else replace(EXACTLY, seconds=0.5)
         return replace(EXACTLY, seconds=0.7 if (changes or {}).get("compile") else 1.0)
 
     dies.asked = 0
     said = verdicts(dies)
-    assert said["precision: bf16"] == "no quicker" and said["compile: true"] == "taken"
+    assert said["precision: bf16"] == "not faster" and said["compile: true"] == "taken"
 
 
 def test_still_more_threads_are_not_tried_where_more_are_no_quicker():
@@ -82,7 +82,7 @@ def test_what_takes_long_at_first_must_pay_over_the_whole_training():
         machine = Machine({("compile", True): 0.5}, replace(EXACTLY, updates=updates), compile_True={"first": 60.0})
         return verdicts(machine)["compile: true"]
 
-    assert compiled(1000) == "taken" and compiled(125) == "no quicker"
+    assert compiled(1000) == "taken" and compiled(125) == "not faster"
 
 
 def test_nothing_is_compiled_for_a_training_that_cannot_pay_for_it():
@@ -138,12 +138,12 @@ def test_a_gpu_has_no_threads_to_try_and_tf32():
 
 def test_what_cannot_run_ends_nothing_but_itself():
     def fails(changes):
-        return Found(why="no compiler") if (changes or {}).get("compile") else EXACTLY
+        return Result(why="no compiler") if (changes or {}).get("compile") else EXACTLY
 
     found = tried(fails)
     assert {each.label: each.verdict for each in found}["compile: true"] == "cannot run: no compiler"
     assert found[-1].label.startswith("compile")
-    assert [each.verdict for each in tried(lambda changes: Found(why="nothing"))] == ["cannot run: nothing"]
+    assert [each.verdict for each in tried(lambda changes: Result(why="nothing"))] == ["cannot run: nothing"]
 
 
 def test_each_key_has_a_label():

@@ -95,7 +95,7 @@ def test_a_loss_departs_in_the_phase_in_which_it_does(tmp_path):
         found = trial.Trial(tmp_path / "exact.pt")
         with pytest.raises(trial.Enough):
             found.train(recipe, training(), run(), places(tmp_path / str(shift)))
-        return found.found
+        return found.result
 
     assert departure(0.0).departure == 0.0
     assert departure(0.5).departs and departure(0.5).loss == pytest.approx(0.005, rel=0.1)

@@ -50,15 +50,15 @@ def commit_of(revision: str) -> str:
     Raises:
         DarkroomError: git and DVC know no such revision.
     """
-    found = git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-    if found is None:
+    resolved = git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    if resolved is None:
         named = [commit for _, name, commit in experiments() if name == revision]
         if len(named) != 1:
             raise DarkroomError(
                 f"`{revision}` is not a commit, branch, tag or experiment: `git log` and `dvc exp show` list them."
             )
-        found = named[0]
-    return found.strip()
+        resolved = named[0]
+    return resolved.strip()
 
 
 def _texts(folder: str, commit: str | None) -> dict[str, str]:
@@ -91,10 +91,10 @@ def read_results(revision: str) -> Results:
 
 
 def _parsed(folder: str, texts: dict[str, str], revision: str) -> dict[str, dict[str, Any]]:
-    found = {}
+    values = {}
     for name, text in texts.items():
         try:
-            found[name] = json.loads(text)
+            values[name] = json.loads(text)
         except ValueError as error:
             raise DarkroomError(f"{folder}/{name}.json of {revision} is not JSON ({error}).") from error
-    return found
+    return values

@@ -54,7 +54,7 @@ def read_runs(revisions: str, also: bool = False) -> Results:
 
 
 def _completed(params: Mapping[str, Any]) -> dict[str, Keys]:
-    """Return the values of params.yaml of revisions, with all defaults where the schema of today reads all of them.
+    """Return the values of params.yaml of revisions, with all defaults if the current schema reads all of them.
 
     So an explicit seed equals the same default seed.
     """
@@ -98,8 +98,8 @@ def _beside(revision: str) -> list[str]:
 def _mean(name: str, together: dict[str, Results], trainings: int) -> Results:
     """Return means over runs, and their standard errors.
 
-    s / sqrt(runs), s the deviation between runs or, where that is larger, the error within one: two runs may lie close
-    by chance. Scores that are equal in all runs, which then have nothing to do with the seeds, are those of one run.
+    The error is s / sqrt(runs), where s is the larger of the deviation between runs and the error within one, as two
+    runs may be close by chance. Scores that are equal in all runs do not depend on the seeds: they count as one run.
     """
     first, *others = together.values()
     for other in others:
@@ -124,6 +124,6 @@ def _mean(name: str, together: dict[str, Results], trainings: int) -> Results:
 
 
 def _between(score: str, runs: list[dict[str, float]]) -> float:
-    shared = score in known() and known()[score].paired  # of the same test images in all runs: their choice is no noise
+    shared = score in known() and known()[score].paired  # of the same test images: their choice is no noise
     within = [0.0 if shared else standard_error(score, each) or 0.0 for each in runs]
     return max(statistics.stdev(each[score] for each in runs), statistics.fmean(within)) / math.sqrt(len(runs))

@@ -20,8 +20,8 @@ _NOTES = {
     True: "±: one standard error, for several runs that between them. Differences below Student's t at 95% "
     "are within noise.",
 }
-_NAMED = 4  # of what differs between two protocols
-_ENOUGH = 3  # training seeds of which a verdict is one of the method
+_NAMED = 4  # differences between two protocols that are listed
+_ENOUGH = 3  # training seeds from which a verdict applies to the method
 
 
 def _number(value: float, se: float | None, few: str = "") -> str:
@@ -44,25 +44,25 @@ def table(
     Raises:
         DarkroomError: an unknown revision, or one without metrics; several that differ in more than seeds.
     """
-    found = [read_runs(revisions, seeds) for revisions in (old, new)]
-    every = compare(*found)
+    results = [read_runs(revisions, seeds) for revisions in (old, new)]
+    every = compare(*results)
     rows = [row for row in every if everything or not (row.differing or row.verdict == EQUAL)]
     frame = pd.DataFrame(
         {
             "score": [f"{row.file}.{row.name}" for row in rows],
-            found[0].name: [_number(row.old, row.old_se) for row in rows],
-            found[1].name: [_number(row.new, row.new_se) for row in rows],
+            results[0].name: [_number(row.old, row.old_se) for row in rows],
+            results[1].name: [_number(row.new, row.new_se) for row in rows],
             "difference": [_number(row.difference, row.se) for row in rows],
             "verdict": [row.verdict for row in rows],
         }
     )
-    text = f"{_text(frame, markdown)}\n\n{_NOTES[max(each.runs for each in found) > 1]}\n" if rows else ""
+    text = f"{_text(frame, markdown)}\n\n{_NOTES[max(each.runs for each in results) > 1]}\n" if rows else ""
     equal = sum(row.verdict == EQUAL for row in every)
     same = f"{equal} scores are equal in both: use `--all` to show them." if equal and not everything else ""
     apart = "" if everything else _apart(every)
-    trained = _trained(*found) if rows else ""
-    note = f"{same}{apart}{trained}{_alone(*found)}"
-    note += "".join(map(_outdated, found))
+    trained = _trained(*results) if rows else ""
+    note = f"{same}{apart}{trained}{_alone(*results)}"
+    note += "".join(map(_outdated, results))
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
@@ -76,8 +76,8 @@ def scores(
         DarkroomError: an unknown revision, or one without metrics.
     """
     results = read_results(revision)
-    files = {file: found for file, found in results.metrics.items() if found}
-    names = dict.fromkeys(name for found in files.values() for name in sorted(found) if not name.endswith("_se"))
+    files = {file: values for file, values in results.metrics.items() if values}
+    names = dict.fromkeys(name for values in files.values() for name in sorted(values) if not name.endswith("_se"))
     columns = {
         file: [_number(of[name], standard_error(name, of), too_few(name, of)) if name in of else "" for name in names]
         for file, of in files.items()

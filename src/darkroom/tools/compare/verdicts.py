@@ -11,12 +11,12 @@ from darkroom.report.numbers import flat
 from darkroom.report.scores import error_of, too_few
 from darkroom.tools.compare.revisions import Results
 
-# A difference counts from this many standard errors on: about 95% of pure noise stays below.
+# Standard errors from which a difference counts: about 95% of pure noise stays below.
 THRESHOLD = 2.0
 EQUAL = "equal"  # a verdict
 JACKKNIFE = 9  # degrees of freedom of the error of one run, of 10 blocks
 _COUNTS = {COUNT, "images", "captions"}
-# Evaluators of some scores of a file (`Score.evaluator`), which the others do not depend on: by the card's key.
+# Evaluators that only some scores of a file depend on (`Score.evaluator`), by the card's key.
 EVALUATORS = {
     "clip": "clip",
     "clip_is_condition": "clip",
@@ -77,13 +77,13 @@ def _known(name: str) -> Score:
     return scores().get(name, Score(name, "", ""))
 
 
-def standard_error(name: str, found: Mapping[str, float]) -> float | None:
+def standard_error(name: str, values: Mapping[str, float]) -> float | None:
     """Return a score's standard error: as stored, or that of a fraction, by Wilson's interval, or None."""
-    stored = found.get(error_of(name))
+    stored = values.get(error_of(name))
     if stored is not None:
         return stored
-    if _known(name).fraction and found.get(COUNT):
-        return share_and_error(name, found[name], int(found[COUNT]))[f"{name}_se"]
+    if _known(name).fraction and values.get(COUNT):
+        return share_and_error(name, values[name], int(values[COUNT]))[f"{name}_se"]
     return None
 
 
@@ -116,9 +116,9 @@ def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
 
 
 def _error(of: Results, file: str, name: str) -> float | None:
-    """Return the standard error between runs, or within the one that there is."""
-    found = of.errors.get(file, {}).get(name)
-    return standard_error(name, of.metrics[file]) if found is None else found
+    """Return the standard error between runs, or within a single run."""
+    error = of.errors.get(file, {}).get(name)
+    return standard_error(name, of.metrics[file]) if error is None else error
 
 
 def _verdict(row: Row) -> str:
@@ -153,10 +153,10 @@ def compare(old: Results, new: Results) -> list[Row]:
             if name in _COUNTS or name.endswith("_se") or not _known(name).compared:
                 continue
             old_se, new_se = _error(old, file, name), _error(new, file, name)
-            seen = [name in each.errors.get(file, {}) for each in (old, new)]
-            runs = old.runs if seen[0] else 1, new.runs if seen[1] else 1
+            between = [name in each.errors.get(file, {}) for each in (old, new)]
+            runs = old.runs if between[0] else 1, new.runs if between[1] else 1
             differing = tuple(protocol_of(name, file, protocol))
             few = too_few(name, before) or too_few(name, after)
-            row = Row(file, name, before[name], after[name], old_se, new_se, "", all(seen), runs, differing, few)
+            row = Row(file, name, before[name], after[name], old_se, new_se, "", all(between), runs, differing, few)
             rows.append(replace(row, verdict=_verdict(row)))
     return rows

@@ -34,7 +34,7 @@ def code() -> Iterator[Finding]:
 
 
 def _git(*words: str) -> str:
-    """Return the output of git, "" where it fails."""
+    """Return the output of git; "" if it fails."""
     return subprocess.run(["git", *words], capture_output=True, text=True).stdout.strip()
 
 
@@ -128,14 +128,14 @@ def states() -> Iterator[Finding]:
     if not folders:
         yield ok("states", "no interrupted trainings")
     for folder in folders:
-        seen = max((int(name.name.rpartition("-")[2]) for name in folder.glob("images-*")), default=0)
+        images = max((int(name.name.rpartition("-")[2]) for name in folder.glob("images-*")), default=0)
         stage = folder.name.rpartition("-")[0].replace("-", "@", 1)  # STAGE-KEY or STAGE-ITEM-KEY
         status = f"`dvc repro {stage}` continues it if its parameters are unchanged; otherwise remove the folder"
         if _in_use(folder):
             status = "training is running"
         elif (folder / FINISHED).is_file():
             status = "finished: removed once dvc.lock records the result and a stage starts"
-        yield note("states", f"{folder}: {seen:,} images, {_size(folder)}; {status}.")
+        yield note("states", f"{folder}: {images:,} images, {_size(folder)}; {status}.")
         for aside in sorted([*folder.glob("code-*"), *folder.glob("damaged-*")]):
             kind = "checkpoints from other code" if aside.name.startswith("code-") else "a damaged checkpoint"
             yield note("states", f"{aside}: {kind}, {_size(aside)}; remove it if you do not need it.")
@@ -160,8 +160,8 @@ def devices() -> Iterator[Finding]:
         device = str(lookup(read_yaml(PARAMS), "run.device"))
     kind, colon, index = device.partition(":")
     is_known = not colon or (index.isdigit() and int(index) < torch.cuda.device_count())
-    there = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
-    if not there or not is_known:
+    available = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps}.get(kind, False)
+    if not available or not is_known:
         yield problem("device", f"`run.device` is {device}, but torch sees no such device: use auto or cpu.")
     else:
         chosen = kind if kind != "auto" else "cuda" if cuda else "mps" if mps else "cpu"

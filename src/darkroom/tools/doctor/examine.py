@@ -36,5 +36,5 @@ def findings() -> Iterator[Finding]:
 
 def doctor() -> tuple[str, bool]:
     """Return all findings as lines, and whether they include no error."""
-    found = list(findings())
-    return lines(found), all(finding.level != "fault" for finding in found)
+    results = list(findings())
+    return lines(results), all(finding.level != "fault" for finding in results)

@@ -36,11 +36,11 @@ ok, note, problem = partial(Finding, "ok"), partial(Finding, "note"), partial(Fi
 def python() -> Iterator[Finding]:
     """Check the version of Python."""
     needed = tomllib.loads(PROJECT.read_text())["project"]["requires-python"] if PROJECT.is_file() else ""
-    found = platform.python_version()
-    if SpecifierSet(needed).contains(found, prereleases=True):
-        yield ok("python", f"{found}, {sys.executable}")
+    actual = platform.python_version()
+    if SpecifierSet(needed).contains(actual, prereleases=True):
+        yield ok("python", f"{actual}, {sys.executable}")
     else:
-        yield problem("python", f"{found} ({sys.executable}), but {needed} is needed: `make PYTHON=python3.12 setup`.")
+        yield problem("python", f"{actual} ({sys.executable}), but {needed} is needed: `make PYTHON=python3.12 setup`.")
 
 
 def installed(name: str) -> str | None:
@@ -56,17 +56,17 @@ def pinned(lock: Path = LOCK) -> Iterator[Finding]:
     if not lock.is_file():
         yield problem("packages", f"{lock} is missing: `git checkout {lock}` restores it.")
         return
-    wanted = [Requirement(text) for line in lock.read_text().splitlines() if (text := line.partition("#")[0].strip())]
-    wanted = [each for each in wanted if each.marker is None or each.marker.evaluate()]
-    found = {each.name: installed(each.name) for each in wanted}
-    missing = [str(each) for each in wanted if found[each.name] is None]
-    other = [str(each) for each in wanted if (have := found[each.name]) and not each.specifier.contains(have, True)]
+    required = [Requirement(text) for line in lock.read_text().splitlines() if (text := line.partition("#")[0].strip())]
+    required = [each for each in required if each.marker is None or each.marker.evaluate()]
+    current = {each.name: installed(each.name) for each in required}
+    missing = [str(each) for each in required if current[each.name] is None]
+    other = [str(each) for each in required if (have := current[each.name]) and not each.specifier.contains(have, True)]
     if missing:
         yield problem("packages", f"{len(missing)} of {lock} are missing, {_named(missing)}: {_SET_UP}.")
     if other:
         yield note("packages", f"{len(other)} differ from {_named(other)}, so output bytes may differ: {_SET_UP}.")
     if not missing and not other:
-        yield ok("packages", f"{len(wanted)} of {lock}, all at the pinned version")
+        yield ok("packages", f"{len(required)} of {lock}, all at the pinned version")
 
 
 def _named(names: Sequence[str]) -> str:

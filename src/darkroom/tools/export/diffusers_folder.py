@@ -72,7 +72,7 @@ def transformer_of(model: DiT) -> DiTTransformer2DModel:
             "safetensors, which include the table."
         )
     with torch.random.fork_rng(devices=[]):
-        made = DiTTransformer2DModel(
+        transformer = DiTTransformer2DModel(
             num_attention_heads=config.heads,
             attention_head_dim=config.width // config.heads,
             in_channels=config.channels,
@@ -87,15 +87,15 @@ def transformer_of(model: DiT) -> DiTTransformer2DModel:
             norm_elementwise_affine=False,
             norm_eps=1e-6,
         )
-    made.load_state_dict(to_diffusers(model.state_dict()))
-    return made.eval()
+    transformer.load_state_dict(to_diffusers(model.state_dict()))
+    return transformer.eval()
 
 
 def scaled_vae(network: AutoencoderKL, mean: Sequence[float], std: Sequence[float]) -> AutoencoderKL:
     """Return an autoencoder whose configuration contains the normalisation of its latents.
 
-    One deviation for all channels and no mean are its `scaling_factor`, by which a pipeline divides. Otherwise that is
-    1, and mean and deviation of each channel, (C,), where 0 counts as 1, are `latents_mean` and `latents_std`.
+    If channels share one deviation and have no mean, `scaling_factor`, by which a pipeline divides, is set. Otherwise
+    it is 1, and `latents_mean` and `latents_std` are those of each channel, (C,), where a deviation of 0 counts as 1.
     """
     deviations = [each or 1.0 for each in std]
     scale: dict[str, Any] = {"scaling_factor": 1.0, "latents_mean": [*mean], "latents_std": deviations}
@@ -104,9 +104,9 @@ def scaled_vae(network: AutoencoderKL, mean: Sequence[float], std: Sequence[floa
         scale = {"scaling_factor": factor, "latents_mean": None, "latents_std": None}
     own = {name: value for name, value in network.config.items() if not name.startswith("_")}
     with torch.random.fork_rng(devices=[]):
-        made = AutoencoderKL.from_config({**own, **scale, "shift_factor": None})
-    made.load_state_dict(network.state_dict())
-    return made.eval()
+        vae = AutoencoderKL.from_config({**own, **scale, "shift_factor": None})
+    vae.load_state_dict(network.state_dict())
+    return vae.eval()
 
 
 def _scheduler(manifest: Mapping[str, Any]) -> Any:

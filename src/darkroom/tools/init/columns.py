@@ -11,12 +11,12 @@ from darkroom.data.tars import members, samples
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Hub
 
-# The names that people give them, in lower case; the first that fits.
+# Common names of the columns, in lower case; the first that fits is used.
 LABELS = ("label", "class", "category", "label_name", "class_name", "labels", "classes", "species", "breed", "style")
 CAPTIONS = ("text", "caption", "captions", "description", "prompt", "title", "alt", "alt_text", "conversations")
-_THERE = 0.5  # fraction of the rows in which a column must have a value
-IMAGES = 5  # of a class, on average, from which on columns or folders may be classes
-_LETTERS = 40  # mean length of a class's name at most
+_FILLED = 0.5  # fraction of the rows in which a column must have a value
+IMAGES = 5  # images of a class, on average, from which columns or folders may be classes
+_LETTERS = 40  # maximum mean length of the names of classes
 
 Table = Mapping[str, Sequence[str | None]]
 
@@ -37,8 +37,8 @@ def choose(table: Table, where: str, own: Set[str] = frozenset()) -> Chosen:
     """
     caption, on_captions = _column(table, () if "caption" in own else CAPTIONS, _no_text, f"{where} has no captions")
     label, on_labels = _column(table, () if "label" in own else LABELS, _no_class, f"{where} has no classes")
-    found = {"Classes": label, "Captions": caption}
-    notes = [f"{what} come from the column `{name}` of {where}." for what, name in found.items() if name is not None]
+    columns = {"Classes": label, "Captions": caption}
+    notes = [f"{kind} come from the column `{name}` of {where}." for kind, name in columns.items() if name is not None]
     return Chosen(label, caption, (*notes, *on_labels, *on_captions))
 
 
@@ -55,17 +55,17 @@ def _column(
 def _filled(values: Sequence[str | None]) -> list[str]:
     """Return the values that are not empty; none if most are."""
     filled = [value for value in values if value is not None and value.strip()]
-    return filled if len(filled) >= _THERE * len(values) else []
+    return filled if len(filled) >= _FILLED * len(values) else []
 
 
 def _no_text(values: Sequence[str | None]) -> str:
-    """Return why a column holds no texts, "" where it does: in most rows, and not always the same."""
+    """Return why a column holds no texts; "" if most rows have a text, and texts differ."""
     different = set(_filled(values))
     return "" if len(different) > 1 else "its values are all the same" if different else "most values are empty"
 
 
 def _no_class(values: Sequence[str | None]) -> str:
-    """Return why a column holds no classes, "" where it does: few short values, several images each."""
+    """Return why a column holds no classes; "" if it has few short values, with several images each."""
     filled = _filled(values)
     if why := _no_text(values):
         return why
@@ -74,7 +74,7 @@ def _no_class(values: Sequence[str | None]) -> str:
     return "its values are too long" if sum(map(len, filled)) > _LETTERS * len(filled) else ""
 
 
-_ROWS = 300  # whose texts are looked at
+_ROWS = 300  # rows whose texts are inspected
 
 
 def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
@@ -98,20 +98,20 @@ def hub_settings(settings: Hub, path: Path | None, own: Set[str]) -> tuple[dict[
     rows = list(stream.select_columns(texts).take(_ROWS)) if texts else []
     table: Table = {name: [first_text(row[name]) for row in rows] for name in texts}
     chosen = choose(table, files.name, own | {"label"} if classes else own)
-    found: dict[str, str | None] = {"label": chosen.label, "caption": chosen.caption}
+    columns: dict[str, str | None] = {"label": chosen.label, "caption": chosen.caption}
     notes = [*chosen.notes]
     if classes and "label" not in own:
-        found["label"] = next((name for name in classes if name.strip().lower() in LABELS), classes[0])
+        columns["label"] = next((name for name in classes if name.strip().lower() in LABELS), classes[0])
         others = f", of {', '.join(classes)}: `hub.label`" if len(classes) > 1 else ""
-        notes.insert(0, f"Classes come from the column `{found['label']}` of {files.name}{others}.")
+        notes.insert(0, f"Classes come from the column `{columns['label']}` of {files.name}{others}.")
     if settings.image not in features and len(images) == 1 and "image" not in own:
-        found["image"] = images[0]
-    found = {key: name for key, name in found.items() if key not in own and name != getattr(Hub(), key)}
-    return found, tuple(notes)
+        columns["image"] = images[0]
+    columns = {key: name for key, name in columns.items() if key not in own and name != getattr(Hub(), key)}
+    return columns, tuple(notes)
 
 
-_MEMBERS = 3000  # of the first tar, that are looked at
-_MOST = 0.8  # fraction of the samples that must have a member, for this to be the rule
+_MEMBERS = 3000  # members of the first tar that are inspected
+_MOST = 0.8  # fraction of the samples that must have a member
 
 
 def tar_settings(path: Path) -> dict[str, str | None]:
@@ -123,11 +123,11 @@ def tar_settings(path: Path) -> dict[str, str | None]:
     tar = Path(in_folder(path)[0])
     shard = shown_tar(str(tar))
     try:
-        found = samples(islice(members(tar, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
+        tar_samples = samples(islice(members(tar, shard, unread=[]), _MEMBERS))[:-1]  # the last may be cut
     except OSError as error:
         raise DarkroomError(f"{shard} cannot be read: {error.strerror}.") from error
 
     def ending(name: str) -> str | None:
-        return name if sum(name in sample for _, sample in found) >= max(1, _MOST * len(found)) else None
+        return name if sum(name in sample for _, sample in tar_samples) >= max(1, _MOST * len(tar_samples)) else None
 
     return {"label": ending("cls"), "caption": ending("txt")}

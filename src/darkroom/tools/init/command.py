@@ -30,7 +30,7 @@ def init(request: Request) -> str:
     Raises:
         DarkroomError: the source cannot be read, or has no valid settings; params.yaml is then unchanged.
     """
-    before = laid_over(begin_from(), overlay(DEFAULT))  # what a preset of other networks has set would not fit these
+    before = laid_over(begin_from(), overlay(DEFAULT))  # settings of a preset for other networks would not fit
     begun = parse_yaml(before, PARAMS)
     machine = this_machine((begun.get("run") or {}).get("device", "auto"))
     subject = opened(request.source, begun)
@@ -41,17 +41,17 @@ def init(request: Request) -> str:
             f"--text needs different captions for most images; here {facts.captioned:.0%} have "
             f"one{', always the same' if facts.captioned > 0.5 else ''}. See docs/own-images.md on captions."
         )
-    wish = InitOptions(subject.name, entry(subject, facts.found), text, request.generator, request.size)
+    wish = InitOptions(subject.name, entry(subject, facts.total), text, request.generator, request.size)
     seconds = request.minutes * 60 * MARGIN
     with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
         choices = propose(facts, wish, measured.tier, machine, lengths)
         subject = replace(subject, notes=(*subject.notes, *passed_over))
-        found = report(subject, facts, wish, request, measured, lengths)
-        written = text_of(before, choices, header(request, found))
+        findings = report(subject, facts, wish, request, measured, lengths)
+        written = text_of(before, choices, header(request, findings))
         keep(written)
-    return "\n".join([found, "", *after(facts, wish, request)])
+    return "\n".join([findings, "", *after(facts, wish, request)])
 
 
 def report(
@@ -84,7 +84,7 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
     """Return the table of the trainings."""
     train, enough = training_images(facts), measured.tier.enough
     rows = [("training", "images seen", "each image", "time", "of enough")]
-    jobs = {name.partition("@")[0]: name for name in measured.found.jobs}
+    jobs = {name.partition("@")[0]: name for name in measured.plan.jobs}
     for name, images in lengths.items():
         seconds = measured.job_seconds(jobs[name], images / measured.lengths[name])
         rows.append(

@@ -23,15 +23,15 @@ from darkroom.errors import DarkroomError
 from darkroom.terminal.terminal import each_with_progress
 from darkroom.tools.init.subject import Subject
 
-LOOKED = 2000  # samples that are read, where they are read in time
-FEWEST = 40  # images with which the whole DAG ends
-_SECONDS = 12.0  # of reading, after which no more are read,
-_ENOUGH = 100  # but for so many
+LOOKED = 2000  # maximum samples that are read
+FEWEST = 40  # images that the whole DAG needs
+_SECONDS = 12.0  # after which reading stops, if
+_ENOUGH = 100  # samples were read
 _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
-_LARGEST = 100_000_000  # pixels of an image that is still opened
-_OWN = 0.05  # different captions for each image that has one, above which captions say more than classes
-_SHARDS = 10  # tars that are listed; of more, the number of images is estimated from them
-_GREY = 4  # largest difference of two channels, of 255, that still is grey
+_LARGEST = 100_000_000  # maximum pixels of an image
+_OWN = 0.05  # different captions per captioned image, above which captions say more than classes
+_SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
+_GREY = 4  # maximum difference of two channels of a grey image, of 255
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Facts:
     keys: keys of the samples that `ingest` stores; assumed for samples that were not read.
     """
 
-    images: int  # that differ, as `ingest` leaves copies out; what cannot be read is not counted
+    images: int  # readable images that differ, as `ingest` leaves copies out
     looked: int
     left_out: int
     side: tuple[int, int, int]  # 5 %, 50 % and 95 % of the shorter side, pixels
     grey: float  # fraction of images without colour
-    classes: dict[str, int]  # images by class among those read, most frequent first; empty where there are none
-    unlabelled: float  # fraction without a class, where there are classes
+    classes: dict[str, int]  # images by class among those read, most frequent first; empty if there are none
+    unlabelled: float  # fraction without a class, if there are classes
     captioned: float  # fraction with a caption
-    captions: float  # different captions for each image that has one, in the source, by an estimate as well
+    captions: float  # different captions per captioned image, estimated for the whole source
     tokens: int | None
-    found: int  # images in the source, with copies and damaged ones
+    total: int  # images in the source, including copies and damaged ones
     seconds: float  # of reading an image
     keys: Set[str] = frozenset()
 
@@ -65,9 +65,9 @@ class Facts:
         Two standard errors above that of the sample, unless all images were inspected.
         """
         count: float = self.left_out
-        if count and self.looked < self.found:
+        if count and self.looked < self.total:
             count += 1 + 2 * math.sqrt(count + 1)
-        count *= self.found / max(1, self.looked)
+        count *= self.total / max(1, self.looked)
         return count / (count + self.images)
 
     @property
@@ -81,7 +81,7 @@ class Facts:
         return self.captioned > 0.5 and self.tokens is not None
 
 
-class _Seen(NamedTuple):
+class _ImageFacts(NamedTuple):
     """The findings for one image."""
 
     side: int
@@ -105,7 +105,7 @@ def look(subject: Subject) -> Facts:
             f"{total:,} image{' is' if total == 1 else 's are'} too few: scores use held-out images, so {FEWEST} "
             "are needed, and a few hundred for visible results. Add images."
         )
-    seen: dict[str, _Seen | None] = {}
+    inspected: dict[str, _ImageFacts | None] = {}
     wrong = Counter[str]()
     looked, excused, detail = 0, 0, ""
     start = time.monotonic()
@@ -116,13 +116,13 @@ def look(subject: Subject) -> Facts:
         try:
             if isinstance(entry.payload, Finding):
                 raise DamageError(entry.payload.reason)
-            seen[entry.where] = _seen(subject.source.read(entry))
+            inspected[entry.where] = _inspected(subject.source.read(entry))
         except DamageError as error:
-            seen[entry.where] = None
+            inspected[entry.where] = None
             wrong[error.reason] += 1
             detail = error.detail
             excused += error.reason in EXCUSED
-    usable = [one for one in seen.values() if one is not None]
+    usable = [one for one in inspected.values() if one is not None]
     if not usable:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong.most_common())
         raise DarkroomError(
@@ -134,21 +134,21 @@ def look(subject: Subject) -> Facts:
             f"only about {facts.images} of {total:,} images are different and readable: at least {FEWEST} are needed, "
             "without copies. Add images."
         )
-    return replace(facts, keys=_keys(entries, seen))
+    return replace(facts, keys=_keys(entries, inspected))
 
 
-def _keys(entries: Sequence[Entry], seen: Mapping[str, _Seen | None]) -> set[str]:
+def _keys(entries: Sequence[Entry], inspected: Mapping[str, _ImageFacts | None]) -> set[str]:
     """Return the keys of the entries that `ingest` stores: for copies, the first."""
-    found, digests = set[str](), set[bytes]()
+    keys, digests = set[str](), set[bytes]()
     for entry in sorted(entries, key=lambda entry: entry.where):
-        one = seen.get(entry.where)
-        if entry.where not in seen or (one and not (one.may_be_copy and one.digest in digests)):
-            found.add(entry.key)
+        one = inspected.get(entry.where)
+        if entry.where not in inspected or (one and not (one.may_be_copy and one.digest in digests)):
+            keys.add(entry.key)
             digests |= {one.digest} if one else set()
-    return found
+    return keys
 
 
-def _seen(raw: Raw) -> _Seen:
+def _inspected(raw: Raw) -> _ImageFacts:
     image = raw.image if isinstance(raw.image, Image.Image) else open_image(raw.image, _LARGEST)
     if not min(image.size):
         raise DamageError(Reason.ZERO_SIZE)
@@ -162,30 +162,30 @@ def _seen(raw: Raw) -> _Seen:
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
     may_be_copy = raw.identity is not None
-    return _Seen(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
+    return _ImageFacts(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
 
 
-def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds: float) -> Facts:
-    count = len(seen)
-    images = round(found * count / looked)  # that can be read
-    low, middle, high = np.percentile([each.side for each in seen], [5, 50, 95]).astype(int).tolist()
-    labels = Counter(each.label for each in seen if each.label is not None)
-    captions = Counter(each.caption for each in seen if each.caption)
+def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:
+    count = len(usable)
+    images = round(total * count / looked)  # that can be read
+    low, middle, high = np.percentile([each.side for each in usable], [5, 50, 95]).astype(int).tolist()
+    labels = Counter(each.label for each in usable if each.label is not None)
+    captions = Counter(each.caption for each in usable if each.caption)
     captioned = sum(captions.values()) / count
-    copies = all(each.may_be_copy for each in seen)
-    different = _different(images, Counter(each.digest for each in seen).values())
+    copies = all(each.may_be_copy for each in usable)
+    different = _different(images, Counter(each.digest for each in usable).values())
     return Facts(
-        images=different if copies else found,
+        images=different if copies else total,
         looked=looked,
         left_out=looked - count - excused,
         side=(low, middle, high),
-        grey=sum(each.grey for each in seen) / count,
+        grey=sum(each.grey for each in usable) / count,
         classes=dict(labels.most_common()),
         unlabelled=1 - sum(labels.values()) / count if labels else 0.0,
         captioned=captioned,
         captions=_different(with_one, captions.values()) / with_one if (with_one := round(images * captioned)) else 0.0,
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
-        found=found,
+        total=total,
         seconds=seconds,
     )
 
@@ -193,8 +193,8 @@ def _facts(found: int, looked: int, seen: Sequence[_Seen], excused: int, seconds
 def _different(images: int, times: Collection[int]) -> int:
     """Estimate the number of different images, or captions, of a source from their frequencies in a sample.
 
-    M = d + f1² / (2 f2 n / (n - 1) + f1 q / (1 - q)), with d different ones in a sample of n, a fraction q of all, f1
-    of which were seen once, and f2 twice (Chao and Lin, 2012).
+    M = d + f1² / (2 f2 n / (n - 1) + f1 q / (1 - q)): a sample of n, a fraction q of all, has d different ones, f1 of
+    them once and f2 twice (Chao and Lin, 2012).
     """
     often = Counter(times)
     looked, once, twice = sum(times), often[1], often[2]
@@ -225,9 +225,9 @@ def _sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
             f"{subject.name}: the source does not report its number of images, and the part has no stop."
         )
     rows = drawn(stop - part.start, count)
-    wanted = set(rows)
-    found = {row: entry for row, entry in enumerate(_marked(source.entries(part.start, stop))) if row in wanted}
-    return stop - part.start, [found[row] for row in rows if row in found]
+    chosen = set(rows)
+    entries = {row: entry for row, entry in enumerate(_marked(source.entries(part.start, stop))) if row in chosen}
+    return stop - part.start, [entries[row] for row in rows if row in entries]
 
 
 def _marked(entries: Iterable[Entry]) -> Iterator[Entry]:
@@ -243,8 +243,8 @@ def _of_shards(source: Webdataset, count: int) -> tuple[int, list[Entry]]:
     """Return images of random tars, and the estimated number in all tars."""
     shards = len(source.tars.names)
     chosen = drawn(shards, _SHARDS)
-    found = list(_marked(entry for shard in chosen for entry in source.entries(shard, shard + 1)))
-    return round(len(found) * shards / len(chosen)), [found[row] for row in drawn(len(found), count)]
+    entries = list(_marked(entry for shard in chosen for entry in source.entries(shard, shard + 1)))
+    return round(len(entries) * shards / len(chosen)), [entries[row] for row in drawn(len(entries), count)]
 
 
 def _of_hub(source: Hub, count: int) -> tuple[int, list[Entry]]:

@@ -15,16 +15,16 @@ from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
 from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
 
-MARGIN = 0.92  # fraction of the time asked for that is used
-FEW = 0.4  # fraction of what is enough, below which smaller networks are tried
+MARGIN = 0.92  # fraction of the requested time that is used
+FEW = 0.4  # fraction of the sufficient images, below which smaller networks are tried
 _STEP = 1.06  # factor by which one training is lengthened at a time
-_LEAST = 0.1  # fraction of what would be enough, below which no training goes
+_LEAST = 0.1  # minimum fraction of the sufficient images for a training
 _LOG = Path("logs/init.log")
 _BODY = 3.0  # seconds of a training's body besides its images: it loads libraries and opens artifacts
-EVALUATOR = "train_extractor"  # of one length, so that scores of runs with more time and less are of one scale
-_QUICK = 0.01  # seconds of reading an image, up to which the images themselves are read
+EVALUATOR = "train_extractor"  # of a fixed length, so that scores of runs with more and less time compare
+_QUICK = 0.01  # seconds of reading an image, up to which the real images are read
 _SCENES = 200
-_MANY = 2.5  # times what is enough, above which larger networks are tried; below `PLENTY`
+_MANY = 2.5  # multiple of the sufficient images, above which larger networks are tried; below `PLENTY`
 
 
 class _TooLargeError(DarkroomError):
@@ -61,23 +61,23 @@ class Measured:
     tier: Tier
     lengths: dict[str, int]  # images of each training when it was measured
     longest: dict[str, int]  # images beyond which each is not worth its time
-    found: Planned  # of every stage
+    plan: Planned  # of every stage
 
     def seconds(self, lengths: Mapping[str, float]) -> float:
         """Return the seconds of the whole DAG with trainings of these lengths."""
-        return self.found.whole.between + side_by_side(self._jobs(lengths), self.found.needs, self.found.whole.cores)
+        return self.plan.whole.between + side_by_side(self._jobs(lengths), self.plan.needs, self.plan.whole.cores)
 
     def _jobs(self, lengths: Mapping[str, float]) -> dict[str, Job]:
         factors = {name: images / self.lengths[name] for name, images in lengths.items()}
         return {
             name: Job(self.job_seconds(name, factors.get(name.partition("@")[0], 1.0)), job.threads, job.gpu)
-            for name, job in self.found.jobs.items()
+            for name, job in self.plan.jobs.items()
         }
 
     def job_seconds(self, name: str, factor: float) -> float:
         """Return the seconds of a job longer by this factor; its time before the first image is constant."""
-        seconds = self.found.jobs[name].seconds
-        fixed = min(seconds, self.found.whole.between + _BODY)
+        seconds = self.plan.jobs[name].seconds
+        fixed = min(seconds, self.plan.whole.between + _BODY)
         return fixed + (seconds - fixed) * factor
 
     def fit(self, seconds: float) -> dict[str, int]:
@@ -111,27 +111,27 @@ def measure_sizes(
     """
     allowed = [place for place, tier in enumerate(TIERS) if place == 0 or _may_suffice(facts, wish, tier)]
     at = max(place for place in allowed if place == 0 or TIERS[place].minutes * 60 * MARGIN <= seconds)
-    found: list[tuple[Measured, dict[str, int]]] = []
+    results: list[tuple[Measured, dict[str, int]]] = []
     notes: list[str] = []
-    seen: set[int] = set()
-    while at not in seen:
-        seen.add(at)
+    tried: set[int] = set()
+    while at not in tried:
+        tried.add(at)
         try:
             measured = _measure(before, facts, wish, TIERS[at], machine)
         except DarkroomError as error:
-            if not found and not (isinstance(error, _TooLargeError) and at):
+            if not results and not (isinstance(error, _TooLargeError) and at):
                 raise
             notes.append(f"Networks of the size `{TIERS[at].name}` are skipped: {error}")
             at = max(0, at - 1)
             continue
         lengths = measured.fit(seconds)
-        found.append((measured, lengths))
+        results.append((measured, lengths))
         fraction = measured.fraction(lengths)
         if fraction < FEW and at:
             at -= 1
         elif measured.plenty(lengths) and at + 1 in allowed:
             at += 1
-    return found, notes
+    return results, notes
 
 
 def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: Machine) -> Measured:
@@ -142,15 +142,15 @@ def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: 
     proposed = propose(facts, replace(wish, source=source), tier, machine, lengths)
     write_bytes(PARAMS, text_of(before, proposed).encode())
     with quiet(_LOG):
-        found = planned(everything=True, history=False)
-    assert found is not None
-    for each in found.plans:
+        plan = planned(everything=True, history=False)
+    assert plan is not None
+    for each in plan.plans:
         if each.source == "too large" or (each.source == "not measured" and each.notes):
             kind = _TooLargeError if each.source == "too large" else DarkroomError
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     if source["source"] != wish.source["source"]:
-        found = reading(found, wish.part, facts)
-    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, found)
+        plan = reading(plan, wish.part, facts)
+    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, plan)
 
 
 def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
@@ -158,17 +158,17 @@ def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 
     Rendered scenes replace tars, which can only be read whole, many copies, and large photographs.
     """
-    if source["source"] != "webdataset" and facts.images > facts.found / 2 and facts.seconds <= _QUICK:
+    if source["source"] != "webdataset" and facts.images > facts.total / 2 and facts.seconds <= _QUICK:
         return dict(source)
     return {"source": "shapes", "path": NO_FILE, "embeddings": NO_FILE, "stop": max(facts.images, _SCENES)}
 
 
-def reading(found: Planned, part: str, facts: Facts) -> Planned:
+def reading(plan: Planned, part: str, facts: Facts) -> Planned:
     """Return the plan with the reading time of the real images, if others replaced them."""
     name = f"ingest@{part}"
-    job = found.jobs[name]
-    seconds = max(job.seconds, facts.seconds * facts.found / job.threads)  # as many processes read
-    return replace(found, jobs={**found.jobs, name: replace(job, seconds=seconds)})
+    job = plan.jobs[name]
+    seconds = max(job.seconds, facts.seconds * facts.total / job.threads)  # so many processes read
+    return replace(plan, jobs={**plan.jobs, name: replace(job, seconds=seconds)})
 
 
 def _may_suffice(facts: Facts, wish: InitOptions, tier: Tier) -> bool:

@@ -23,7 +23,7 @@ from darkroom.tools.editing import DEFAULT_VALUE, leaves
 from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.writing import Choice
 
-# The trainings of which it chooses the length, by their defaults.
+# The trainings whose length is chosen, with their defaults.
 TRAININGS: dict[str, Training] = {
     "train_tokenizer": TokenizerTraining(),
     "train_extractor": ExtractorTraining(),
@@ -38,8 +38,8 @@ class Tier(NamedTuple):
     enough: images that each training should see; trainings other than the evaluator's are scaled in this proportion.
     """
 
-    name: str  # as a person reads it
-    minutes: float  # from about how many minutes on two cores on it pays
+    name: str  # for the user
+    minutes: float  # time on two cores from which this size is better
     size: int  # pixels of the stored images, height and width
     tokenizer: tuple[int, ...]  # width of each level; each but the last halves the resolution
     dit: tuple[int, int, int]  # width, depth and heads of the transformer
@@ -50,9 +50,9 @@ def _enough(*images: int) -> dict[str, int]:
     return dict(zip(TRAININGS, images, strict=True))
 
 
-SHORT = 0.8  # fraction of what is enough, below which a training is short
-# What was enough is of 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` is the default of
-# params.yaml, and stands in the settings.
+SHORT = 0.8  # fraction of the sufficient images, below which a training is short
+# Sufficient images were measured on 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` is the
+# default of params.yaml, read from the settings classes.
 _SIZE, _KL = Ingest.model_fields["image_size"].default, tuple(KL().channels)
 _DEFAULT = [training.images for training in TRAININGS.values()]
 _FIRST = _enough(12_000, 24_000, 64_000)
@@ -65,21 +65,21 @@ TIERS = (
     Tier("large, for a GPU or a night", 600, 64, (64, 128, 128), (384, 12, 6), _LARGE),
 )
 
-PLENTY = 4  # times what is enough: no training that learns no images by heart is longer
+PLENTY = 4  # maximum multiple of the sufficient images, for models that do not memorize
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
-_WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; of the others a twelfth
-_SMALLEST = 32  # pixels, of what is stored
-_BAD = 0.05  # fraction of damaged images that `catalog` lets pass by default
+_WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; for others, a twelfth
+_SMALLEST = 32  # pixels of stored images at least
+_BAD = 0.05  # fraction of damaged images that `catalog` allows by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
-# Largest number of times that a generator sees an image: beyond it a network learns its images by heart. It sees so
-# many in all at least, however few there are: before that it draws nothing.
+# Maximum number of times that a generator sees an image, as it starts to memorize them; and the minimum images seen in
+# all, even of few images: with fewer it generates nothing.
 _EPOCHS, _LEAST = 100, 32_000
-# Few images fall unevenly into the splits: so many fall into each by the seed that is chosen, of the first `_SEEDS`.
-# That is a fraction of what is meant for training, and the images with which a standard error can be estimated.
+# Few images are split unevenly: the seed, of the first `_SEEDS`, is chosen so that each split has these images: a
+# fraction of those intended for training, and enough to estimate a standard error.
 _TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
-# A generator is scored so often while it trains, by so many images of so many steps: some 5 % of its time.
+# Scores of a generator during its training, images of each, and their steps: some 5 % of its time.
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
-_MOST_THREADS = 8  # of a training whose matrices are small
+_MOST_THREADS = 8  # maximum for a training with small matrices
 _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 # Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
@@ -177,31 +177,31 @@ def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
     colours, (low, middle, high) = "L" if facts.grey >= 0.99 else "RGB", facts.side
     why = "as asked" if wish.size else "as large as most" if size == _size_of(facts) else "what the time allows"
     why = "they are enlarged" if size > middle and not wish.size else why
-    found = {
-        f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.found:,} images"),
+    choices = {
+        f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.total:,} images"),
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
         "ingest.image_size": Choice(size, f"shorter sides are {low} to {high}, median {middle}: {why}"),
         "ingest.channels": Choice(colours, "the images are grey" if colours == "L" else "the images have colours"),
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
     }
-    found |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
-    found["ingest.split_seed"] = split_seed(facts)
+    choices |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
+    choices["ingest.split_seed"] = split_seed(facts)
     if not facts.classes or facts.unlabelled:
         none = (
             f"{max(0.001, facts.unlabelled):.1%} of the images have no class" if facts.classes else "no classes found"
         )
-        found["ingest.default_label"] = Choice("other" if facts.classes else "picture", none)
-        found["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
+        choices["ingest.default_label"] = Choice("other" if facts.classes else "picture", none)
+        choices["ingest.rules.label_missing"] = Choice("keep", "images without a class are of `default_label`")
     bad, why = facts.most_left_out, f"{facts.left_out:,} of {facts.looked:,} images cannot be used, and are left out"
     if bad > _BAD / 2:
-        found["catalog.max_quarantined"] = Choice(min(1.0, round(2 * bad, 2)), why)
-    return found
+        choices["catalog.max_quarantined"] = Choice(min(1.0, round(2 * bad, 2)), why)
+    return choices
 
 
 def _training(facts: Facts, wish: InitOptions, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
-    train, found = training_images(facts), dict[str, Choice]()
+    train, choices = training_images(facts), dict[str, Choice]()
     if machine.gpu and machine.bf16:
-        found["training.precision"] = Choice("bf16", "this GPU computes in it")
+        choices["training.precision"] = Choice("bf16", "this GPU computes in it")
     cores = min(4, machine.cores) if machine.gpu else machine.cores  # trainings run one after another
     for name in trainings(wish):
         batch, images = BATCH[name], lengths[name]
@@ -213,11 +213,11 @@ def _training(facts: Facts, wish: InitOptions, machine: Machine, lengths: Mappin
             "validate_every": Choice(_rounded(images / 10, batch)),
             "threads": Choice(max(1, min(cores, _MOST_THREADS))),
         }
-        # The small matrices of a transformer gain nothing by it on a CPU.
+        # The small matrices of a transformer do not gain from it on a CPU.
         if machine.bf16 and not machine.gpu and name == "train_tokenizer":
             keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
-        found |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
-    return found
+        choices |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
+    return choices
 
 
 def _generator(facts: Facts, wish: InitOptions, tier: Tier, lengths: Mapping[str, int]) -> dict[str, Choice]:

@@ -52,7 +52,7 @@ class Request:
 
     def command(self) -> str:
         """Return the equivalent arguments of the command line."""
-        said = [shlex.quote(self.source), "--minutes", f"{self.minutes:g}"]
-        said += {None: [], True: ["--text"], False: ["--no-text"]}[self.text]
-        said += ["--generator", self.generator] if self.generator != "dit" else []
-        return " ".join(said + (["--size", str(self.size)] if self.size is not None else []))
+        words = [shlex.quote(self.source), "--minutes", f"{self.minutes:g}"]
+        words += {None: [], True: ["--text"], False: ["--no-text"]}[self.text]
+        words += ["--generator", self.generator] if self.generator != "dit" else []
+        return " ".join(words + (["--size", str(self.size)] if self.size is not None else []))

@@ -35,7 +35,7 @@ class Subject:
     name: str  # of the part
     part: Part  # its entry under `parts`
     source: Source  # open
-    notes: tuple[str, ...] = ()  # what was decided about classes and captions, sentences
+    notes: tuple[str, ...] = ()  # sentences about the choice of classes and captions
 
 
 def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
@@ -69,31 +69,31 @@ def opened(source: str, begun: Mapping[str, Any] | None = None) -> Subject:
     elif kind == "hub" and name:
         folder = Path(name).expanduser()
         label = part_name(name.rstrip("/").rpartition("/")[2])
-        there = folder.is_dir()
-        settings = {} if there else {"dataset": name}
+        is_local = folder.is_dir()
+        settings = {} if is_local else {"dataset": name}
         own = values.get("hub") or {}
-        columns, notes = hub_settings(validate(Hub, {**own, **settings}, "hub"), folder if there else None, set(own))
-        part = Part(source="hub", path=_written(folder) if there else NO_FILE, settings={**settings, **columns})
+        columns, notes = hub_settings(validate(Hub, {**own, **settings}, "hub"), folder if is_local else None, set(own))
+        part = Part(source="hub", path=_written(folder) if is_local else NO_FILE, settings={**settings, **columns})
     elif "://" in source and ".tar" in source:
         part, label = Part(source="webdataset", settings={"url": source}), "shards"
     else:
-        what = "is a file" if path.is_file() else "does not exist"
-        raise DarkroomError(f"{printable(source)} {what}: use a folder of images, or one of {_NAMES}.")
+        fault = "is a file" if path.is_file() else "does not exist"
+        raise DarkroomError(f"{printable(source)} {fault}: use a folder of images, or one of {_NAMES}.")
     section = SECTIONS[part.source]
     of_file = (values.get(part.source) or {}) if part.source != "folder" else {}
     validated = validate(section, {**of_file, **part.settings}, f"parts.{label}.settings")
-    kept = (values if begun is None else begun).get(part.source) or {}
-    lost = {key: value for key, value in of_file.items() if (key, value) not in kept.items()}
+    remaining = (values if begun is None else begun).get(part.source) or {}
+    lost = {key: value for key, value in of_file.items() if (key, value) not in remaining.items()}
     part = part.model_copy(update={"settings": {**lost, **part.settings}})
     return Subject(label, part, open_source(part, validated), notes)
 
 
 def require_own(path: Path) -> None:
     """Refuse a folder that contains the repository or outputs of stages, which would be read as images."""
-    here, there = Path.cwd().resolve(), path.resolve()
-    inside = there.relative_to(here).as_posix() if there.is_relative_to(here) else ""
+    here, target = Path.cwd().resolve(), path.resolve()
+    inside = target.relative_to(here).as_posix() if target.is_relative_to(here) else ""
     written = inside and (inside.split("/")[0] in _OWN or any(related(inside, output) for output in outputs()))
-    if written or here.is_relative_to(there):
+    if written or here.is_relative_to(target):
         raise DarkroomError(
             f"{path} contains this repository, or stages write there: put the images into a separate folder, such as "
             "data/raw, and use that."
@@ -134,11 +134,11 @@ def part_name(text: str) -> str:
 
 
 _MOST = 0.8  # fraction of the images that must lie in folders for these to be classes
-_TEXTS = 0.5  # fraction of the images that must have a text beside them, above which captions are these
-_TRIED = 200  # images beside which a text is looked for
-_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx")  # of files that may say what the images show
+_TEXTS = 0.5  # fraction of images with a text file, above which the texts are captions
+_TRIED = 200  # images that are checked for a text file
+_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx")  # of files that may describe the images
 _NAMED = 5  # of these files
-# Names of folders that say when, or for what, and not what an image shows: 2019, 2019-05, 2019-05-03 at home.
+# Names of folders that are dates, not classes: 2019, 2019-05, 2019-05-03 at home.
 _DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?[0-3]\d)?)?([-_ ].*)?")
 _MONTH = re.compile(
     r"\d{1,2}|(\d{1,2}[-_. ]+)?(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?"
@@ -155,37 +155,37 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
         DarkroomError: the folder cannot be listed or has no images, or one of its tables cannot be read.
     """
     try:
-        found = walk(os.fsencode(root), captions=True, tables=True)
+        listing = walk(os.fsencode(root), captions=True, tables=True)
     except OSError as error:
         raise DarkroomError(f"the folder {root} cannot be listed: {error.strerror}.") from error
-    if not found.images:
+    if not listing.images:
         raise DarkroomError(
-            f"the folder {root} has no image files{_others(found)}: use the folder of your images. PNG and JPEG are "
+            f"the folder {root} has no image files{_others(listing)}: use the folder of your images. PNG and JPEG are "
             "supported, for example; convert others, such as HEIC, SVG, PSD or raw camera files."
         )
-    label, why = _label_by_folder(found.images)
+    label, why = _label_by_folder(listing.images)
     settings: dict[str, str | bool] = {"label": label}
-    columns = _columns(root, found)
+    columns = _columns(root, listing)
     notes = [*columns.notes]
     if columns.label is not None:
         settings |= {"label": "metadata", "label_column": columns.label}
     elif why:
         notes.append(why)
-    fraction = _texts_beside(root, found)
+    fraction = _texts_beside(root, listing)
     if columns.caption is not None:
         settings |= {"caption": "metadata", "caption_column": columns.caption}
     elif fraction > _TEXTS:
         settings["caption"] = "txt"
-        other = f"; {found.overruled:,} `.caption` next to a `.txt` are not read" if found.overruled else ""
+        other = f"; {listing.overruled:,} `.caption` next to a `.txt` are not read" if listing.overruled else ""
         notes.append(f"Captions come from the text files next to the images, `.txt` or `.caption`{other}.")
     elif fraction:
         notes.append(f"{fraction:.0%} of the images have a text file next to them: too few to be read as captions.")
     return Folder.model_validate(settings), (*notes, *_other_tables(root))
 
 
-def _others(found: Found) -> str:
-    counts = [f"{count:,} {ending or 'without ending'}" for ending, count in found.ignored.most_common(_NAMED)]
-    counts += [f"{found.aside_images:,} hidden images"] if found.aside_images else []
+def _others(listing: Found) -> str:
+    counts = [f"{count:,} {ending or 'without ending'}" for ending, count in listing.ignored.most_common(_NAMED)]
+    counts += [f"{listing.aside_images:,} hidden images"] if listing.aside_images else []
     return f", but {', '.join(counts)}" if counts else ""
 
 
@@ -229,21 +229,21 @@ def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
     return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are not classes." if few else ""
 
 
-def _texts_beside(root: Path, found: Found) -> float:
+def _texts_beside(root: Path, listing: Found) -> float:
     """Estimate the fraction of images with a text file of the same name, from a few of them."""
-    images = sorted(found.images)
+    images = sorted(listing.images)
     chosen = images[:: max(1, len(images) // _TRIED)]
     return sum(any(path_in(root, text).is_file() for text in beside(path)) for path in chosen) / len(chosen)
 
 
-def _columns(root: Path, found: Found) -> Chosen:
+def _columns(root: Path, listing: Found) -> Chosen:
     """Return the columns of classes and captions in all tables of a folder.
 
     Tables without `file_name` are skipped, since the source reads no table if no column is chosen.
     """
     tables: list[dict[str, Sequence[str | None]]] = []
     others = []
-    for name in sorted(found.tables):
+    for name in sorted(listing.tables):
         path, columns = path_in(root, name), set[str]()
         for _ in read_table(path, shown(name), [], columns):
             pass

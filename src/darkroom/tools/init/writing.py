@@ -19,7 +19,7 @@ MARK = "# Written by `darkroom init"
 BEFORE = Path(".darkroom/params-before-init.yaml")  # params.yaml as it was before the first `darkroom init`
 LAST = Path(".darkroom/params-before-last-init.yaml")  # and as it was before the last one
 _END = "# What it began from follows; reasons stand behind the values that it chose."
-_ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries are a person's
+_ENTRIES = sorted({*FOREACH.values(), "sample_decoder.unets"})  # mappings whose entries the user names
 
 
 class Choice(NamedTuple):
@@ -58,11 +58,11 @@ def restored() -> Iterator[Callable[[str], None]]:
     write_bytes(LAST, was)
     if not was.decode("utf-8").startswith(MARK):
         write_bytes(BEFORE, was)
-    kept: list[str] = []
+    texts: list[str] = []
     try:
-        yield kept.append
+        yield texts.append
     finally:
-        write_bytes(PARAMS, kept[0].encode() if kept else was)
+        write_bytes(PARAMS, texts[0].encode() if texts else was)
 
 
 def header(request: Request, text: str) -> str:
@@ -75,7 +75,7 @@ def text_of(before: str, choices: Mapping[str, Choice], head: str = f"{MARK}`.")
 
     Parts and U-Nets that are not chosen are removed.
 
-    `choices` are by dotted key; `head` are the lines of the first comment, of which the first begins with MARK.
+    `choices` are by dotted key; `head` is the first comment, which begins with MARK.
 
     Raises:
         DarkroomError: the result is not valid.

@@ -40,8 +40,8 @@ def invert(request: Request) -> str:
     from darkroom.data.grid import save_png
     from darkroom.tools.invert.inverting import inverted
 
-    found = inverted(request, manifest, sections, run, latents)
-    save_png(target, found.picture)
-    write_bytes(others[0], found.tsv.encode())
-    write_bytes(others[1], found.noise)
-    return f"{found.table}\n{target}, {others[0].name}, {others[1].name}"
+    results = inverted(request, manifest, sections, run, latents)
+    save_png(target, results.picture)
+    write_bytes(others[0], results.tsv.encode())
+    write_bytes(others[1], results.noise)
+    return f"{results.table}\n{target}, {others[0].name}, {others[1].name}"

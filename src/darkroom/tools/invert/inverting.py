@@ -77,25 +77,25 @@ def inverted(
     sampler, _ = open_generator(MODEL, manifest, sections, sections.common, device)
     if not isinstance(sampler, DiTSampler):
         raise DarkroomError(f"{MODEL} has the kind {manifest['generator_kind']}, which does not map noise to images.")
-    how = _solver(request, getattr(sections, manifest["generator_kind"]), sampler, manifest)
+    sampling = _solver(request, getattr(sections, manifest["generator_kind"]), sampler, manifest)
     if request.weights not in (None, "ema", "raw"):
         load_weights(sampler.model, Path(str(request.weights)))
     subjects = stored(request.split, request.images)
     condition, words = conditions_of(subjects, manifest, request.labels)
 
     def to_noise(x: Tensor, each: Condition) -> Tensor:
-        null, guidance = sampler.model.null_label, Guidance.of(how)
+        null, guidance = sampler.model.null_label, Guidance.of(sampling)
         denoise = dit_denoiser(sampler.model, sampler.objective, each, null, guidance, sampler.weaker)
-        return encode(denoise, x, sampler.objective, how)
+        return encode(denoise, x, sampler.objective, sampling)
 
     known = _encoded(sampler.tokenizer, subjects.images, latents, device)
     data = sampler.scaler(known)
     noise = _each(data, condition, device, to_noise)
-    again = _each(noise, condition, device, lambda x, each: sampler.latents(x, each, [], how))
+    again = _each(noise, condition, device, lambda x, each: sampler.latents(x, each, [], sampling))
     rows = {
         "original": subjects.images,
         "tokenizer": padded(sampler.tokenizer.decode, known, _BATCH, device),
-        f"its noise, {how.solver} {how.count}": padded(sampler.tokenizer.decode, again, _BATCH, device),
+        f"its noise, {sampling.solver} {sampling.count}": padded(sampler.tokenizer.decode, again, _BATCH, device),
     }
     original, tokenized, back = rows.values()
     error = (sampler.scaler(again) - data).flatten(1).norm(dim=1) / data.flatten(1).norm(dim=1)
@@ -113,21 +113,21 @@ def inverted(
 
 
 def _solver(request: Request, section: Any, sampler: DiTSampler, manifest: Mapping[str, Any]) -> Any:
-    """Return how images go to noise and back: `sample_generator`'s section with a solver that has a way back."""
+    """Return the sampling in both directions: `sample_generator`'s section with a reversible solver."""
     steps = section.steps if request.steps is None else request.steps
     known = REVERSIBLE["gaussian" if isinstance(sampler.objective, Gaussian) else "flow"]
     given = {"solver": request.solver or known[0], "steps": int(steps) if str(steps).isdigit() else steps}
     kind = f"sample_generator.{manifest['generator_kind']}"
     update = validate(Sampling, given, kind).model_dump(include=set(given))
     update |= {"eta": 0.0, "classifier_scale": 0.0}  # neither noise nor a classifier on the way
-    how = section.model_copy(update={name: value for name, value in update.items() if hasattr(section, name)})
-    require_reversible(sampler.objective, how)
-    if found := misfit(how, *stored_diffusion(manifest, "flow")):
+    sampling = section.model_copy(update={name: value for name, value in update.items() if hasattr(section, name)})
+    require_reversible(sampler.objective, sampling)
+    if conflict := misfit(sampling, *stored_diffusion(manifest, "flow")):
         raise DarkroomError(
-            f"--{found.key} is {found.value}, but {MODEL} was trained with `{found.source}` {found.bound}: "
-            f"{found.remedy}."
+            f"--{conflict.key} is {conflict.value}, but {MODEL} was trained with `{conflict.source}` {conflict.bound}: "
+            f"{conflict.remedy}."
         )
-    return how
+    return sampling
 
 
 def _encoded(tokenizer: Tokenizer, images: Tensor, settings: EncodeLatents, device: torch.device) -> Tensor:
@@ -146,8 +146,8 @@ def _each(
     for start in range(0, len(values), _BATCH):
         rows = torch.arange(start, start + _BATCH) % len(values)
         each = None if condition is None else rows_of(condition, rows)
-        made = function(values[rows].to(device), None if each is None else each.to(device))
-        results.append(made[: len(values) - start].cpu())
+        output = function(values[rows].to(device), None if each is None else each.to(device))
+        results.append(output[: len(values) - start].cpu())
     return torch.cat(results)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from darkroom.artifacts.atomic import require_writable
 
-Submit = Callable[..., Future[Any]]  # of a task, MODULE:FUNCTION, and what it is given
+Submit = Callable[..., Future[Any]]  # of a task, MODULE:FUNCTION, and its arguments
 
 
 class Lost(NamedTuple):
@@ -34,7 +34,7 @@ def forks(count: int, *modules: str, load: bool = True) -> Iterator[Submit]:
 
     A task that ends without an answer returns `Lost`.
     """
-    source = str(Path(__file__).resolve().parents[3])  # not what an installation elsewhere would give it
+    source = str(Path(__file__).resolve().parents[3])  # not that of another installation
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     context = get_context("forkserver")
     context.set_forkserver_preload(["darkroom.tools.plan.libraries", *modules])
@@ -45,15 +45,15 @@ def forks(count: int, *modules: str, load: bool = True) -> Iterator[Submit]:
         process.start()
         theirs.close()
         try:
-            found = answer.recv()
+            result = answer.recv()
         except EOFError:
-            found = None
+            result = None
         process.join()
-        if found is None and (process.exitcode or 0) < 0:
+        if result is None and (process.exitcode or 0) < 0:
             return Lost("was killed by a signal, possibly because memory ran out")
-        return Lost(f"ended with exit status {process.exitcode}") if found is None else found
+        return Lost(f"ended with exit status {process.exitcode}") if result is None else result
 
-    # Not a pool of processes: with `max_tasks_per_child` Python 3.11's waits for ever now and then.
+    # Not a pool of processes: with `max_tasks_per_child`, that of Python 3.11 sometimes hangs.
     with ThreadPoolExecutor(count) as pool:
         if load:
             pool.submit(context.Process(target=abs, args=(0,)).start)  # starts the process that loads
@@ -63,11 +63,11 @@ def forks(count: int, *modules: str, load: bool = True) -> Iterator[Submit]:
 def _answer(answer: Connection, task: str, given: tuple[Any, ...]) -> None:
     module, _, function = task.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)(*given)
+        result = getattr(importlib.import_module(module), function)(*given)
     except Exception as error:
         traceback.print_exc()
-        found = Lost(f"ended with {type(error).__name__}: {error}")
-    answer.send(found)
+        result = Lost(f"ended with {type(error).__name__}: {error}")
+    answer.send(result)
 
 
 @contextmanager
@@ -76,15 +76,15 @@ def quiet(log: Path) -> Iterator[None]:
     require_writable(log)
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = {number: os.dup(number) for number in (1, 2)}
+    saved = {number: os.dup(number) for number in (1, 2)}
     try:
         with log.open("wb") as file:
-            for number in kept:
+            for number in saved:
                 os.dup2(file.fileno(), number)
         yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, terminal in kept.items():
+        for number, terminal in saved.items():
             os.dup2(terminal, number)
             os.close(terminal)

@@ -21,7 +21,7 @@ _LIBRARIES = (
 @contextmanager
 def _gpus_hidden() -> Iterator[None]:
     """Make torch report no GPUs inside the block, without looking for them."""
-    # What the public functions call, whose own names libraries keep as they load.
+    # The functions below the public ones, as libraries store references to the public ones.
     answers = {"_cuda_getDeviceCount": lambda: 0, "_accelerator_getAccelerator": lambda: None}
     were = {name: getattr(torch._C, name) for name in answers if hasattr(torch._C, name)}
     for name in were:

@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
-TIMED = 2  # calls of a network with inputs of the same shapes that are timed; from then on the last answer stands in
-LONG = 0.05  # seconds of a call for which one is enough
+TIMED = 2  # timed calls of a network with inputs of the same shapes; later calls return the last output
+LONG = 0.05  # seconds of a call from which one timed call is enough
 
 
 class Counter(TorchDispatchMode):
@@ -55,7 +55,7 @@ class Counter(TorchDispatchMode):
         named = kwargs or {}
         count = flop_registry.get(func._overloadpacket)
         if count is None and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
-            with self:  # in inference mode a composite operation arrives whole: count what it consists of
+            with self:  # in inference mode a composite operation arrives whole: count its parts
                 result = func.decompose(*args, **named)
             if result is not NotImplemented:
                 return result

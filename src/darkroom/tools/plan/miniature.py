@@ -22,7 +22,7 @@ from darkroom.params.stage import DVC, given
 from darkroom.params.training import EvaluateGenerator, Training
 from darkroom.tools.places import outputs
 
-IMAGES = 2000  # of all parts together, up to which a data set is planned whole
+IMAGES = 2000  # images of all parts, up to which the whole data set is used
 _PRIVATE = (".git", ".dvc", ".darkroom", ".snakemake", "logs", "build")
 _DOWNLOADS = Path(".darkroom/downloads")
 
@@ -32,9 +32,9 @@ class Miniature:
     """The folder and the amount of data of a miniature run."""
 
     folder: Path  # the scratch folder
-    parts: Mapping[str, tuple[int, int]]  # of each part the first image, and how many there are
+    parts: Mapping[str, tuple[int, int]]  # first image and number of images of each part
     scale: int = 1  # images of the real data set for each image of the small one
-    ready: Set[str] = frozenset()  # parts whose shards are taken as they are
+    ready: Set[str] = frozenset()  # parts whose shards are used unchanged
 
 
 @contextmanager
@@ -43,8 +43,8 @@ def scratch(ready: Set[str] = frozenset()) -> Iterator[Path]:
 
     ready: parts whose shards are used unchanged.
     """
-    made = {Path(path) for path in outputs()} - {SHARDS / part for part in ready}
-    above = {parent for path in made for parent in path.parents}
+    excluded = {Path(path) for path in outputs()} - {SHARDS / part for part in ready}
+    above = {parent for path in excluded for parent in path.parents}
     here = Path.cwd()
 
     def mirror(folder: Path) -> None:
@@ -53,13 +53,13 @@ def scratch(ready: Set[str] = frozenset()) -> Iterator[Path]:
             if path in above:
                 (copy / path).mkdir()
                 mirror(path)
-            elif path not in made and str(path) not in _PRIVATE:
+            elif path not in excluded and str(path) not in _PRIVATE:
                 (copy / path).symlink_to(entry)
 
     with TemporaryDirectory(prefix="darkroom-plan-") as name:
         copy = Path(name)
         mirror(Path())
-        # No fingerprints of code: nothing that is made here is kept.
+        # No fingerprints of code: no output is kept.
         lines = (copy / DVC).read_text().splitlines(keepends=True)
         (copy / DVC).unlink()
         (copy / DVC).write_text("".join(line for line in lines if f"- {CODE}/" not in line))
@@ -83,15 +83,15 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
     Raises:
         DarkroomError: a part is outside its source, or the number of images of its source is unknown.
     """
-    from darkroom.data.sources import open_source, slice_of  # and with it pyarrow
+    from darkroom.data.sources import open_source, slice_of  # imports pyarrow
 
-    found = {}
+    counts = {}
     for part in given("catalog")["parts"]:
         params: Any = validate(schema("ingest"), given("ingest", part))
         chosen = params.parts[part]
         if ingested([part], stale):
             splits = json.loads((SHARDS / part / NAME).read_text())["splits"]
-            found[part] = chosen.start, sum(split["images"] for split in splits.values())
+            counts[part] = chosen.start, sum(split["images"] for split in splits.values())
             continue
         source = open_source(chosen, settings_of(part, chosen, getattr(params, chosen.source)))
         start, stop = slice_of(source, part, chosen.start, chosen.stop)
@@ -100,14 +100,14 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
                 f"part `{part}`: the number of images of {chosen.source} is unknown before ingest: run `dvc repro "
                 f"ingest@{part}` first."
             )
-        found[part] = start, len(range(start, stop, chosen.every))
-    if not found:
+        counts[part] = start, len(range(start, stop, chosen.every))
+    if not counts:
         raise DarkroomError("params.yaml: `parts` is empty: add at least one part.")
-    return found
+    return counts
 
 
 _STREAMED = ("hub", "webdataset")  # sources that are read from their beginning
-FEWEST = 40  # images of what a stage makes or looks at: as many as a jackknife of 20 blocks needs
+FEWEST = 40  # minimum images that a stage makes or reads: a jackknife of 20 blocks needs them
 
 
 def small(params: Any, parts: Mapping[str, tuple[int, int]], scale: int) -> Any:

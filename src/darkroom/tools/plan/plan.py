@@ -35,7 +35,7 @@ _MEANWHILE = (
     "stages are running in this checkout, so nothing was measured; times are from earlier runs with these parameters; "
     "use `darkroom plan --no-history` to measure now"
 )
-_BUSY = 1.2  # times their own work that calls may take, or others use the machine, too
+_BUSY = 1.2  # ratio of wall time to work, above which other processes use the machine
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ def ask_dvc() -> Dag:
 
 
 def choose(
-    names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool, what: str = "stage"
+    names: Sequence[str], known: Sequence[str], stale: set[str], everything: bool, kind: str = "stage"
 ) -> list[str]:
     """Return the stages to plan: the named ones, stale or not, with all their items; else the stale ones, or all.
 
-    what: the kind of name, for the message.
+    kind: the kind of name, for the message.
 
     Raises:
         DarkroomError: a name is not a stage.
@@ -83,7 +83,7 @@ def choose(
         if not any(name in (stage, stage.partition("@")[0]) for stage in known):
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}."
-            raise DarkroomError(f"there is no {what} `{name}`; {hint}")
+            raise DarkroomError(f"there is no {kind} `{name}`; {hint}")
     if names:
         return [stage for stage in known if stage in names or stage.partition("@")[0] in names]
     return list(known) if everything else [stage for stage in known if stage in stale]
@@ -111,20 +111,20 @@ def in_miniature(
     """
     cores, single = core_count(), _gpu(params)
     waiting = [name for name in dag.stages if name in names or any(name in dag.needs[each] for each in names)]
-    waiting.sort(key=lambda name: -sum(name in needs for needs in dag.needs.values()))  # what most others wait for
-    found = {name: StagePlan(name) for name in (f"ingest@{part}" for part in on.ready)}
-    waiting = [name for name in waiting if name not in found]
+    waiting.sort(key=lambda name: -sum(name in needs for needs in dag.needs.values()))  # most needed first
+    plans = {name: StagePlan(name) for name in (f"ingest@{part}" for part in on.ready)}
+    waiting = [name for name in waiting if name not in plans]
     running: dict[Future[StagePlan], str] = {}
     while waiting or running:
         for name in list(waiting):
-            if not dag.needs[name] <= found.keys():
+            if not dag.needs[name] <= plans.keys():
                 continue
             busy = sum(_cpus(each, params) for each in running.values())
             if running and (single or busy + _cpus(name, params) > cores):
-                break  # nor does a smaller one overtake it: it would wait until nothing else was left
+                break  # smaller stages do not overtake it, or it would wait until the end
             waiting.remove(name)
-            if any(found[each].source in UNKNOWN for each in dag.needs[name]):
-                found[name] = StagePlan(name, source="not measured")
+            if any(plans[each].source in UNKNOWN for each in dag.needs[name]):
+                plans[name] = StagePlan(name, source="not measured")
             else:
                 running[submit(REHEARSE, name, on)] = name
         for done in wait(running, return_when=FIRST_COMPLETED).done:
@@ -132,8 +132,8 @@ def in_miniature(
             answer = done.result()
             if isinstance(answer, Lost):
                 answer = StagePlan(name, source="not measured", notes=[f"{name} {answer.why}, in miniature"])
-            found[name] = answer
-    return found
+            plans[name] = answer
+    return plans
 
 
 def _comparable(last: Mapping[str, Run], dag: Dag) -> dict[str, Run]:
@@ -157,7 +157,7 @@ def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
     return load
 
 
-def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequence[StagePlan]) -> list[str]:
+def _assumptions(total: int, scale: int, keep: int, whole: Whole, plans: Sequence[StagePlan]) -> list[str]:
     """Return the assumptions of a plan, as sentences without a full stop."""
     images = "all of them" if scale == 1 else f"1 in {scale:,} and 1 in {2 * scale:,} of them, extrapolated linearly"
     sentences = [
@@ -166,7 +166,7 @@ def _assumptions(total: int, scale: int, keep: int, whole: Whole, found: Sequenc
         "memory is per process, without libraries; FLOPs count a multiplication and an addition as two",
         f"disk counts outputs twice, in the checkout and in DVC's cache, and a training's state {keep + 1} times",
     ]
-    if earlier := [plan.stage for plan in found if plan.source == "last run"]:
+    if earlier := [plan.stage for plan in plans if plan.source == "last run"]:
         sentences.append(f"{len(earlier)} times are from the last run with these parameters here: {', '.join(earlier)}")
     if whole.load > _BUSY:
         sentences.append(f"other processes use this machine: with this load, times are {whole.load:.1f} times as long")
@@ -196,10 +196,10 @@ def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: 
     now, free, gpus = 0.0, cores, 1
     while ready or running:
         for name in list(ready):
-            wanted = min(jobs[name].threads, cores)
-            if wanted <= free and jobs[name].gpu <= gpus:
+            requested = min(jobs[name].threads, cores)
+            if requested <= free and jobs[name].gpu <= gpus:
                 ready.remove(name)
-                free, gpus = free - wanted, gpus - jobs[name].gpu
+                free, gpus = free - requested, gpus - jobs[name].gpu
                 heapq.heappush(running, (now + jobs[name].seconds, name))
         now, done = heapq.heappop(running)
         free, gpus = free + min(jobs[done].threads, cores), gpus + jobs[done].gpu
@@ -234,7 +234,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         DarkroomError: params.yaml or dvc.yaml is not valid, DVC fails, or a name is not a stage.
     """
     check()
-    start = time.process_time()  # what each stage does before its body
+    start = time.process_time()  # each stage also does this before its body
     params = read_params()
     set_threads(max(threads(params.get(stage) or {}) for stage in STAGES))  # of NumPy; torch's are set for each stage
     choose_device(params["run"]["device"])
@@ -243,21 +243,21 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         began = time.process_time()
         dag = ask_dvc()
         check(counted="catalog" not in dag.stale)
-        asked, write = time.process_time() - began, lock_seconds() if measure else 0.0
+        query, write = time.process_time() - began, lock_seconds() if measure else 0.0
         chosen = choose(names, dag.stages, dag.stale, everything)
         if not chosen:
             return None
         parts = count_images(dag.stale)
         total = sum(count for _, count in parts.values())
         scale = -(-total // IMAGES)
-        found: list[dict[str, StagePlan]] = []
+        runs: list[dict[str, StagePlan]] = []
         if not measure:
-            found.append({name: StagePlan(name, source="not measured") for name in chosen})
+            runs.append({name: StagePlan(name, source="not measured") for name in chosen})
         for fewer in ((scale, 2 * scale) if scale > 1 else (1,)) if measure else ():
             ready = ingested(parts, dag.stale | set(chosen)) if scale == 1 else set()
             with scratch(ready) as folder:
-                found.append(in_miniature(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
-        plans = [grown(found[0][name], found[-1][name], scale) for name in chosen]
+                runs.append(in_miniature(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
+        plans = [grown(runs[0][name], runs[-1][name], scale) for name in chosen]
     parts_of = ((name, *name.partition("@")[::2]) for name in chosen)
     files = read_yaml(PARAMS), read_yaml(DVC)
     keys = {name: params_key(cut(stage, item or None, *files)) for name, stage, item in parts_of}
@@ -266,12 +266,12 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     for each in plans:
         each.stale = each.stage in dag.stale
         each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
-    single, between = _gpu(params), start + asked + write
+    single, between = _gpu(params), start + query + write
     jobs = {each.stage: Job(each.seconds + between, _cpus(each.stage, params), each.gpu and single) for each in plans}
     bodies, cores = sum(each.seconds for each in plans), core_count()
-    # `dvc repro` asks once what is stale, and with each body starts a process and writes dvc.lock.
-    dvc = asked + bodies + len(plans) * (start + write)
-    whole = Whole(bodies, dvc, start + asked + side_by_side(jobs, dag.needs, cores), cores, between, load)
+    # `dvc repro` queries once what is stale; for each body, it starts a process and writes dvc.lock.
+    dvc = query + bodies + len(plans) * (start + write)
+    whole = Whole(bodies, dvc, start + query + side_by_side(jobs, dag.needs, cores), cores, between, load)
     assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans) if measure else [_MEANWHILE]
     return Planned(plans, whole, assumed, dag.needs, jobs)
 
@@ -283,8 +283,8 @@ def plan(
     history: Annotated[bool, Option(help="use times of earlier runs here; during a run, only those")] = True,
 ) -> str:
     """Return the result of `planned` as a table or JSON. Raises the same errors."""
-    found = planned(stages or (), everything, history)
-    if found is None and not in_json:
+    result = planned(stages or (), everything, history)
+    if result is None and not in_json:
         return "all stages are up to date, so nothing would run. Use `darkroom plan --all` to plan all stages anyway."
-    found = found or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), [], {}, {})
-    return (as_json if in_json else as_text)(found.plans, found.whole, found.assumed)
+    result = result or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), [], {}, {})
+    return (as_json if in_json else as_text)(result.plans, result.whole, result.assumed)

@@ -45,9 +45,9 @@ from darkroom.training.start import OutputPaths, open_training
 from darkroom.training.state import declared
 from darkroom.training.train_state import TrainState
 
-BUDGET = 0.25  # seconds that optimizer steps are repeated for
-COUNTED = (2, 4)  # images of the two passes that say how operations and activations grow with a batch
-_RATE = 1e-12  # learning rate: the same operations, and weights that no random network drives to infinity
+BUDGET = 0.25  # seconds for which optimizer steps are repeated
+COUNTED = (2, 4)  # images of the two passes that show how operations and activations grow with a batch
+_RATE = 1e-12  # learning rate: the same operations, but random networks do not diverge
 
 
 class TooLargeError(DarkroomError):
@@ -61,7 +61,7 @@ class Rehearsal:
     meter: Meter  # of the networks that are called without gradients
     scale: int  # images of the real data set for each image of the small one
     plan: StagePlan
-    took: float = 0.0  # seconds that the rehearsal took, `spared` seconds included; they are not the training's
+    took: float = 0.0  # seconds of the rehearsal, including `spared` seconds; they are not the training's
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
         """Replace `darkroom.training.loop.train`.
@@ -120,14 +120,14 @@ class Rehearsal:
         step, first = _step_seconds(trainer, steps)
         self.plan.seconds += first + settings.images // settings.batch * step
         grids = -(-settings.images // run.grid_every) if run.grid_every else 0
-        share = self.scale / settings.processes
+        factor = self.scale / settings.processes
         calls: list[tuple[float, Callable[[], Any]]] = [
-            (-(-settings.images // settings.validate_every) * share, partial(evaluation.validate, trainer)),
+            (-(-settings.images // settings.validate_every) * factor, partial(evaluation.validate, trainer)),
             (grids, partial(write_grids, trainer, logs)),
             (points_of_strip(settings.images), partial(add_to_strip, trainer)),
         ]
         for every, scores in trainer.recipe.evaluations:
-            each = 1 / settings.processes if scores in trainer.recipe.generated else share
+            each = 1 / settings.processes if scores in trainer.recipe.generated else factor
             calls.append((-(-settings.images // every) * each, partial(evaluation.evaluate, trainer, scores)))
         for times, call in calls:
             if times:
@@ -151,7 +151,7 @@ def memory_of(recipe: Recipe, settings: Training) -> dict[str, int]:
     weights = sum(tensor.nbytes for module in modules for tensor in (*module.parameters(), *module.buffers()))
     gradients = sum(p.nbytes for p in _trained(recipe))
     names = sorted({phase.module for phase in recipe.phases})
-    # With `ema_decay` 0 the loop keeps a copy all the same; `best` keeps the averages of the best validation.
+    # With `ema_decay` 0 the loop also keeps a copy; `best` keeps the averages of the best validation.
     averages = 1 + (settings.select == "best")
     return {
         "weights": weights,
@@ -249,7 +249,7 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     began = clock()
     log = on.folder / "logs" / f"{name}.log"
     params: Any = None
-    with log.open("w") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with log.open("w") as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
             params = small(validate(schema(stage), given(stage, item or None)), on.parts, on.scale)
             body = importlib.import_module(f"darkroom.stages.{stage}").run
@@ -262,8 +262,8 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
         except Exception as error:
             traceback.print_exc()
             plan.source = "too large" if is_out_of_memory(error.__cause__ or error) else "not measured"
-            what = str(error) if isinstance(error, DarkroomError) else f"{type(error).__name__}: {error}"
-            plan.notes.append(f"{name} could not be run in miniature: {what}")
+            message = str(error) if isinstance(error, DarkroomError) else f"{type(error).__name__}: {error}"
+            plan.notes.append(f"{name} could not be run in miniature: {message}")
     helped = (_children() - children) / max(1, getattr(getattr(params, "run", None), "ingest_processes", 1))
     work = clock() - began + helped
     plan.wall = time.perf_counter() - wall
@@ -276,7 +276,7 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
 
 
 def _fill(plan: StagePlan, meter: Meter, took: float, item: str | None) -> None:
-    """Add what the meter found to the plan; `took` are the seconds that the rehearsal of a training took."""
+    """Add the meter's results to the plan; `took`: seconds of the rehearsal of a training."""
     plan.seconds += max(0.0, plan.work + meter.spared - took)
     stage = plan.stage.partition("@")[0]
     files = {file for path in declared(stage, item, OUTPUTS) for file in (Path(path), *Path(path).rglob("*"))}
@@ -288,7 +288,7 @@ def _fill(plan: StagePlan, meter: Meter, took: float, item: str | None) -> None:
 
 
 def _skipped(stage: str, item: str | None, idle: str | None) -> str | None:
-    """Return why a stage had nothing to do, as `write_untrained` and stages/empty.py write it; None: it had."""
+    """Return why a stage had nothing to do, as `write_untrained` and stages/empty.py write it; None if it had work."""
     outs = [Path(path) for path in declared(stage, item, OUTPUTS)]
     scores = [json.loads(path.read_text()) for path in outs if path.suffix == ".json"]
     manifests = [json.loads((path / NAME).read_text()) for path in outs if (path / NAME).is_file()]
@@ -300,6 +300,6 @@ def _skipped(stage: str, item: str | None, idle: str | None) -> str | None:
 
 
 def _children() -> float:
-    """Return the seconds that processes started by this one have worked."""
+    """Return the CPU seconds of processes started by this one."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

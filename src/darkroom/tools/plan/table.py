@@ -20,19 +20,19 @@ class StagePlan:
     """
 
     stage: str
-    parameters: int | None = None  # of the networks that run, None where none does
+    parameters: int | None = None  # of the networks that run; None if none does
     forward: float | None = None
     backward: float | None = None
     memory: dict[str, int] = field(default_factory=dict)
-    disk: dict[str, int] = field(default_factory=dict)  # bytes, by what: outputs, and a training's state
-    seconds: float = 0.0  # what its body takes, without the engine and the start of its process
+    disk: dict[str, int] = field(default_factory=dict)  # bytes of outputs, and of a training's state
+    seconds: float = 0.0  # time of its body, without the engine and the start of its process
     source: str = "measured"
-    gpu: bool = False  # whether it has networks, which run on a GPU where there is one
+    gpu: bool = False  # whether it has networks, which run on a GPU if there is one
     wall: float = 0.0
     work: float = 0.0
-    notes: list[str] = field(default_factory=list)  # what the person should know
+    notes: list[str] = field(default_factory=list)  # for the user
     stale: bool = True  # whether it is out of date
-    skipped: str = ""  # why the stage has nothing to do, where `source` is skipped
+    skipped: str = ""  # why the stage has nothing to do, if `source` is skipped
 
 
 def grown(small: StagePlan, smaller: StagePlan, scale: int) -> StagePlan:
@@ -54,7 +54,7 @@ def grown(small: StagePlan, smaller: StagePlan, scale: int) -> StagePlan:
     return replace(small, seconds=seconds, forward=forward, disk={"outputs": int(disk)})
 
 
-UNKNOWN = ("too large", "not measured")  # sources of no time
+UNKNOWN = ("too large", "not measured")  # sources without a time
 _HEADER = ("stage", "parameters", "FLOPs", "memory", "disk", "time", "from")
 
 
@@ -66,8 +66,8 @@ class Whole:
     dvc: float  # of `dvc repro`, one stage after another
     snakemake: float  # of `snakemake --cores all`, side by side
     cores: int  # of this machine
-    between: float  # what a stage takes under Snakemake besides its body
-    load: float  # how many times their own work the measured calls took, which is near 1 on a quiet machine
+    between: float  # time of a stage under Snakemake besides its body
+    load: float  # ratio of wall time to work of the measured calls, near 1 on an idle machine
 
 
 def _row(plan: StagePlan) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def settings_of(overrides: Overrides) -> Settings:
     section = values.setdefault("sample_generator", {})
     for name, changes in ((kind, of_kind), ("common", of_all)):
         section[name] = (section.get(name) or {}) | {key: value for key, value in changes.items() if value is not None}
-    if isinstance(of_kind["steps"], str):  # which says itself which timesteps
+    if isinstance(of_kind["steps"], str):  # a list of timesteps, which needs no spacing
         section[kind].pop("spacing", None)
     if overrides.weights is not None:
         named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
@@ -140,14 +140,14 @@ def generated(
         load_weights(sampler.model, Path(str(overrides.weights)))
     request = settings.model_copy(update={"images": images, "batch": _BATCH})
     if kind == "class":
-        asked = [asked_classes(partial(np.full_like, fill_value=each)) for each in chosen]
+        conditions = [asked_classes(partial(np.full_like, fill_value=each)) for each in chosen]
     else:
         stored = stored_texts(words, manifest, model)
-        asked = [
+        conditions = [
             asked_texts([text], {name: value[at : at + 1] for name, value in stored.items()})
             for at, text in enumerate(words)
         ]
-    rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in asked]
+    rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in conditions]
     return path, list(zip(names, rows, strict=True))
 
 
@@ -166,8 +166,8 @@ def reads_texts() -> bool:
 
 def condition() -> str | None:
     """Return the condition that models/generator was trained on; None if the model is missing."""
-    there = (MODEL / NAME).is_file()
-    return open_artifact(MODEL, GENERATOR).get("condition", "class") if there else None
+    exists = (MODEL / NAME).is_file()
+    return open_artifact(MODEL, GENERATOR).get("condition", "class") if exists else None
 
 
 def numbers_of(words: Sequence[str], classes: Sequence[str], option: str = "--labels") -> list[int]:

@@ -131,7 +131,7 @@ def sample_generator(
     Raises:
         DarkroomError: a class or the model does not exist, a value does not fit, or a file cannot be read or written.
     """
-    generator = [] if overrides.weights else ["generator"]  # of a checkpoint there may be none
+    generator = [] if overrides.weights else ["generator"]  # a checkpoint does not need one
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
     target, rows = generated(kind, words, images, overrides, lambda names, seed: grid_path(names, [], seed, out))
     return f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"

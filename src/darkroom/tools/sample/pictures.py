@@ -25,7 +25,7 @@ from darkroom.stages.sample_text import open_imagination
 from darkroom.tools.bands import Named
 from darkroom.tools.images import preparation, read_image
 
-_BATCH = 8  # images in a forward pass: a person waits, and a padded batch of the size of a stage takes long
+_BATCH = 8  # images in a forward pass; the padded batch of a stage takes long for few images
 _WHITE = 128  # grey levels from which a mask is white
 _RESAMPLES = 5  # of in-painting, as published
 
@@ -52,9 +52,9 @@ def pictures(
     if texts:
         rows += _of_texts(small, clip, texts, images, device)
     if files:
-        found = _of_files(small, clip, files, images, device, mask)
-        blank = np.full_like(found[0][:1], 255)
-        rows = [*(np.concatenate([blank, row]) for row in rows), *found]
+        file_rows = _of_files(small, clip, files, images, device, mask)
+        blank = np.full_like(file_rows[0][:1], 255)
+        rows = [*(np.concatenate([blank, row]) for row in rows), *file_rows]
     return list(zip([*texts, *(Path(file).name for file in files)], rows, strict=True))
 
 
@@ -70,8 +70,8 @@ def _of_texts(
             "only a text: also train one without `low_size` in `train_decoder.unets`."
         )
     each = torch.arange(len(texts)).repeat_interleave(images)
-    made = imagination.images(text.cpu()[each], words.cpu()[each], list(range(images)) * len(texts))
-    return np.split(torch.cat(list(made)).numpy(), len(texts))
+    batches = imagination.images(text.cpu()[each], words.cpu()[each], list(range(images)) * len(texts))
+    return np.split(torch.cat(list(batches)).numpy(), len(texts))
 
 
 def _of_files(
@@ -84,23 +84,23 @@ def _of_files(
     names, seed = list(params.train_decoder.unets), params.sample_text.seed
     decoder = open_decoder(params.sample_decoder, names, seed, device)
     decoder.cascade.require_clip(clip.fingerprint, str(CLIP_FOLDER))
-    how = preparation(ImageSpec.of(decoder.metadata))
-    given = torch.from_numpy(np.stack([read_image(Path(file), how) for file in files]))
+    settings = preparation(ImageSpec.of(decoder.metadata))
+    given = torch.from_numpy(np.stack([read_image(Path(file), settings) for file in files]))
     embeddings = torch.cat([clip.images(one[None]).cpu() for one in given])
     if decoder.cascade.normalised:
         embeddings = functional.normalize(embeddings, dim=1)
     each = torch.arange(len(files)).repeat_interleave(images)
     low = decoder.low(given)
     numbers = list(range(images)) * len(files)
-    asked = SampleRequest(numbers, embeddings[each], _no_text(decoder, len(each)), None if low is None else low[each])
+    request = SampleRequest(numbers, embeddings[each], _no_text(decoder, len(each)), None if low is None else low[each])
     if mask is not None:
-        grey = replace(how, spec=replace(how.spec, channels="L"))
-        kept = torch.from_numpy(read_image(Path(mask), grey) < _WHITE).float()  # (1, H, W)
-        request = replace(asked, resamples=_RESAMPLES)
-        holes, asked = filling(decoder, given[each], kept.expand(len(each), -1, -1, -1), request)
+        grey = replace(settings, spec=replace(settings.spec, channels="L"))
+        preserved = torch.from_numpy(read_image(Path(mask), grey) < _WHITE).float()  # (1, H, W)
+        request = replace(request, resamples=_RESAMPLES)
+        holes, request = filling(decoder, given[each], preserved.expand(len(each), -1, -1, -1), request)
         given = holes[::images]
-    made = np.split(torch.cat(list(decoder.images(asked))).numpy(), len(files))
-    return [np.concatenate([one[None].numpy(), row]) for one, row in zip(given, made, strict=True)]
+    generated = np.split(torch.cat(list(decoder.images(request))).numpy(), len(files))
+    return [np.concatenate([one[None].numpy(), row]) for one, row in zip(given, generated, strict=True)]
 
 
 def _no_text(decoder: Decoder, count: int) -> Tensor | None:

@@ -33,6 +33,6 @@ def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model
             if {*tokens_of([word], OPENAI, truncate=True)[0].tolist()} - known - {0}:
                 print(f"note: no training caption of {model} contains {word[:_SHOWN]!r}")
         return read(texts, length)
-    found = embedded(load_clip(), [text or "" for text in texts], manifest)
-    there = torch.tensor([text is not None for text in texts])
-    return {name: value * there.reshape(-1, *(1,) * (value.ndim - 1)) for name, value in found.items()}
+    conditions = embedded(load_clip(), [text or "" for text in texts], manifest)
+    present = torch.tensor([text is not None for text in texts])
+    return {name: value * present.reshape(-1, *(1,) * (value.ndim - 1)) for name, value in conditions.items()}

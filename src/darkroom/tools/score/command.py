@@ -50,11 +50,11 @@ def score(request: Request) -> str:
     Raises:
         DarkroomError: images, statistics or weights are missing, damaged or incompatible; the message names the file.
     """
-    made, real = (open_side(path, request.limit, request.size) for path in (request.samples, request.against))
-    images = made.images
+    generated, real = (open_side(path, request.limit, request.size) for path in (request.samples, request.against))
+    images = generated.images
     if images is None:
-        raise DarkroomError(f"{made.path} contains statistics, but the samples must be images.")
-    for side in (made, real):
+        raise DarkroomError(f"{generated.path} contains statistics, but the samples must be images.")
+    for side in (generated, real):
         if side.images is not None and (count := len(side.images)) < LEAST:
             raise DarkroomError(
                 f"{side.path} has {count} images, but scores with standard errors need at least {LEAST}."
@@ -62,15 +62,15 @@ def score(request: Request) -> str:
     choose_device(request.device)  # before CLIP's package or diffusers look for one
     convention = CONVENTIONS[request.convention]
     name, extractor, shape = _extractor(request, convention)
-    real = fitting(made, real, name, extractor, shape)
+    real = fitting(generated, real, name, extractor, shape)
     device = set_up_device(request.threads or core_count(), request.device)
-    samples = see(images, extractor, request.batch, device, str(made.path))
+    samples = see(images, extractor, request.batch, device, str(generated.path))
     reference = None if real.images is None else see(real.images, extractor, request.batch, device, str(real.path))
     print(f"scores of {len(samples):,} samples", flush=True)
     began, metrics = time.monotonic(), convention.metrics
     compared = reference_of(name, reference, real.pool, real.spatial)
-    seen = Samples(name, samples, BLOCKS, images=lambda _: images.batches(request.batch), device=device)
-    scores = measure(seen, compared, metrics) | {"n": len(samples)}
+    scored = Samples(name, samples, BLOCKS, images=lambda _: images.batches(request.batch), device=device)
+    scores = measure(scored, compared, metrics) | {"n": len(samples)}
     against = " and ".join([*(["statistics"] if real.pool else []), *([f"{len(reference):,}"] if reference else [])])
     columns, floor, copied, near = [("samples", f"{len(samples):,}", against, scores)], None, None, ""
     if reference is not None and real.images is not None:
@@ -88,7 +88,7 @@ def score(request: Request) -> str:
         )
         known_images = set(reference.images)
         copied = sum(image in known_images for image in samples.images)
-    card = _card(request, name, extractor, convention, scores, (samples, reference), (made, real), copied)
+    card = _card(request, name, extractor, convention, scores, (samples, reference), (generated, real), copied)
     write_json(request.out / "scores.json", {"scores": scores, "floor": floor, "copies": copied, "card": card})
     titles, counts, others, values = zip(*columns, strict=True)
     lines = [["", *titles], ["images", *counts], ["against", *others]]
@@ -105,7 +105,7 @@ def _cell(name: str, scores: Mapping[str, float]) -> str:
 
 
 def _extractor(request: Request, convention: Convention) -> tuple[str, Extractor, list[int] | None]:
-    """Return the name of the extractor, of a folder in_domain, the extractor, and the shape of its images."""
+    """Return the name of the extractor (in_domain for a folder), the extractor, and the shape of its images."""
     source = Source(request.weights, None, convention.pillow, request.download, _KEYS)
     if request.extractor in _NAMED:
         if convention.name != "darkroom" and request.extractor != "inception":
@@ -128,12 +128,12 @@ def _card(
     extractor: Extractor,
     convention: Convention,
     scores: Mapping[str, float],
-    seen: tuple[Seen, Seen | None],
+    features: tuple[Seen, Seen | None],
     sides: tuple[Side, Side],
     copied: int | None,
 ) -> dict[str, Any]:
-    """Return the card: what must be equal before two scores compare, and what was scored. No path, no time."""
-    (made, reference), (_, real) = seen, sides
+    """Return the card: what must be equal so that two scores compare, and what was scored; no path, no time."""
+    (samples, reference), (_, real) = features, sides
     shapes = [None if side.images is None else list(side.images.shape) for side in sides]
     images = None if reference is None else {"n": len(reference), "shape": shapes[1], "sha256": reference.sha256}
     crop = {"size": request.size, "channels": "RGB", "crop": "center", "resample": "bicubic"}
@@ -143,36 +143,36 @@ def _card(
             "convention": {"name": convention.name, "text": convention.text},
             "precision": PRECISION,
             "reference": {"images": images, "statistics": None if real.pool is None else _statistics_hash(real)},
-            "n_fake": len(made),
+            "n_fake": len(samples),
             "image_shape": shapes[0],
             "preparation": None if request.size is None else crop,
             "blocks": BLOCKS,
             "libraries": library_versions(),
         },
-        "treatment": {"samples": made.sha256},
+        "treatment": {"samples": samples.sha256},
         "formulas": formulas(scores),
-        "notes": _notes(request, name, extractor, len(made), sides, copied),
+        "notes": _notes(request, name, extractor, len(samples), sides, copied),
     }
 
 
 def _notes(
     request: Request, name: str, extractor: Extractor, count: int, sides: tuple[Side, Side], copied: int | None
 ) -> list[str]:
-    """Return what else must be known: few samples, other sizes, copies, and weights that are not the published ones."""
+    """Return notes on few samples, other sizes, copies, and weights that are not the published ones."""
     from darkroom.models.evaluators import dinov2, inception
 
     published = {"inception": [inception.PUBLISHED], "dinov2": list(dinov2.PUBLISHED.values())}
-    made, real = (None if side.images is None else side.images.shape for side in sides)
+    generated, real = (None if side.images is None else side.images.shape for side in sides)
     notes = []
     if count < 2 * extractor.dim:
         notes.append(
             f"{count} samples are fewer than twice the {extractor.dim} features: the Fréchet distance is dominated by "
             "its bias, compare at equal n only"
         )
-    if made is not None and real is not None and made[1:] != real[1:]:
+    if generated is not None and real is not None and generated[1:] != real[1:]:
         notes.append(
-            f"samples are of {size_text(made)}, reference images of {size_text(real)}: each is resized by itself, so "
-            "the distances also tell the sizes apart"
+            f"samples are of {size_text(generated)}, reference images of {size_text(real)}: each is resized by itself, "
+            "so the distances also tell the sizes apart"
         )
     if copied:
         notes.append(
@@ -185,8 +185,8 @@ def _notes(
 
 
 def _statistics_hash(real: Side) -> str:
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for moments in (real.pool, real.spatial):
         if moments is not None:
-            found.update(moments.mean.numpy().tobytes() + moments.cov.contiguous().numpy().tobytes())
-    return found.hexdigest()
+            hasher.update(moments.mean.numpy().tobytes() + moments.cov.contiguous().numpy().tobytes())
+    return hasher.hexdigest()

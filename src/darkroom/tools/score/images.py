@@ -21,7 +21,7 @@ Pixels = NDArray[np.uint8]
 
 ENDINGS = frozenset(ending for kind in FORMATS.values() for ending in kind.extensions)
 _MAX_PIXELS = 100_000_000  # of an image: 10,000 x 10,000
-_MANY = 20  # image files beside tars that are a set of their own
+_MANY = 20  # image files next to tars from which they are a set of their own
 CHANNELS = {1: "grey", 3: "colour", 4: "transparent"}
 
 
@@ -36,7 +36,7 @@ class Images:
 
     Args:
         shape: (C, H, W), C of 1, 3 or 4.
-        count: of all images.
+        count: number of images.
         name: returns the name of an image for messages, by its number.
         read: yields images, uint8 (C, H, W), by ascending numbers; raises DarkroomError if one cannot be used.
     """
@@ -74,7 +74,7 @@ class Images:
 
 
 class Entry(NamedTuple):
-    """An image file: its name for messages, the file that it lies in, and where; a size of None: all of the file."""
+    """An image: its name for messages, its file, and its place in the file; a size of None: all of the file."""
 
     name: str
     path: Path
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
 
 
 def decode(entry: Entry, size: int | None = None) -> Pixels:
-    """Return an image, uint8 (C, H, W): C is 1 of grey, 4 of transparent ones, else 3; `size`: see `of_entries`.
+    """Return an image, uint8 (C, H, W): C is 1 for grey, 4 for transparent ones, else 3; `size`: see `of_entries`.
 
     Raises:
         DarkroomError: it cannot be read, is damaged, or has more than 8 bits a channel; names the file.
@@ -116,8 +116,8 @@ def prepared(image: Image.Image, size: int) -> Pixels:
 
     The image is upright, in sRGB, resized by bicubic with antialiasing; transparent pixels are white.
     """
-    how = Preparation(ImageSpec(size, "RGB", "png"), "center", "bicubic", 0, _MAX_PIXELS, 1, 95)
-    return to_array(prepare(image, how, ""))
+    preparation = Preparation(ImageSpec(size, "RGB", "png"), "center", "bicubic", 0, _MAX_PIXELS, 1, 95)
+    return to_array(prepare(image, preparation, ""))
 
 
 def of_entries(entries: Sequence[Entry], size: int | None = None) -> Images:

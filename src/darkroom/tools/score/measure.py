@@ -32,9 +32,9 @@ LEAST = 2 * BLOCKS  # images
 
 @dataclass(frozen=True)
 class Seen(Views):
-    """Features of N images; 20 KB an image of Inception.
+    """Features of N images; 20 KB per image for Inception.
 
-    sha256: of all pixels in their order.
+    sha256: hash of all pixels in their order.
     images: the hash of the pixels of each image in RGB, N.
     """
 
@@ -42,38 +42,38 @@ class Seen(Views):
     images: tuple[bytes, ...] = ()
 
 
-def see(images: Images, extractor: Extractor, batch: int, device: torch.device, what: str) -> Seen:
+def see(images: Images, extractor: Extractor, batch: int, device: torch.device, work: str) -> Seen:
     """Return the features of all images.
 
     Raises:
         DarkroomError: an image cannot be read, or its features are not finite; the message names it.
     """
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     each: list[bytes] = []
 
     def hashed() -> Iterator[Pixels]:
-        for group in with_progress(images.batches(batch), len(images), what):
-            found.update(group.tobytes())
+        for group in with_progress(images.batches(batch), len(images), work):
+            hasher.update(group.tobytes())
             for pixels in to_rgb(torch.from_numpy(group)).numpy():
                 each.append(hashlib.blake2b(str(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest())
             yield group
 
-    seen: list[Views] = []
+    groups: list[Views] = []
     done = 0
     for group in stream_views(extractor.network, hashed(), batch, device):
         for part in group.parts:
             if part is not None and not (finite := part.isfinite().all(dim=1)).all():
                 bad = images.name(done + int((~finite).int().argmax()))
                 raise DarkroomError(f"the features of {bad} are not finite: the weights of the extractor are damaged.")
-        seen.append(group)
+        groups.append(group)
         done += len(group)
-    whole = Views.joined(seen)
-    return Seen(whole.pool, whole.spatial, whole.logits, found.hexdigest(), tuple(each))
+    whole = Views.joined(groups)
+    return Seen(whole.pool, whole.spatial, whole.logits, hasher.hexdigest(), tuple(each))
 
 
-def measure(made: Samples, real: Reference | None, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Return the scores of `made` with their standard errors, under the names of the table."""
-    return score_names(made.extractor, measure_by(made, real, metrics).scores)
+def measure(samples: Samples, real: Reference | None, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Return the scores of `samples` with their standard errors, under the names of the table."""
+    return score_names(samples.extractor, measure_by(samples, real, metrics).scores)
 
 
 def reference_of(
@@ -84,20 +84,20 @@ def reference_of(
     `pool` are statistics of the features in place of those of `real`, `spatial` those of sFID.
     """
     features = real or Views(torch.zeros(0))
-    found = _reference(extractor, pool or moments_of(features.pool), features.pool)
+    reference = _reference(extractor, pool or moments_of(features.pool), features.pool)
     if spatial is None and features.spatial is not None:
         spatial = moments_of(features.spatial)
-    return found if spatial is None else replace(found, spatial=_reference(extractor, spatial, torch.zeros(0)))
+    return reference if spatial is None else replace(reference, spatial=_reference(extractor, spatial, torch.zeros(0)))
 
 
-def _reference(extractor: str, moments: Moments, kept: Tensor) -> Reference:
-    kernel = within(kept) if len(kept) else None
+def _reference(extractor: str, moments: Moments, features: Tensor) -> Reference:
+    kernel = within(features) if len(features) else None
     root = covariance_root(moments.cov)
-    return Reference(extractor, "", moments.count, moments.mean, moments.cov, root, kept, kernel)
+    return Reference(extractor, "", moments.count, moments.mean, moments.cov, root, features, kernel)
 
 
 def noise_floor(
-    extractor: str, made: Views, real: Views, metrics: Sequence[Metric]
+    extractor: str, samples: Views, real: Views, metrics: Sequence[Metric]
 ) -> dict[str, dict[str, float]] | None:
     """Return the scores of real images and of the same number of `samples` under equal conditions, each with both `n`.
 
@@ -105,15 +105,15 @@ def noise_floor(
     draw and a draw of as many samples are scored against the others. Coverage, recall and plain Fréchet distances
     depend on both numbers, so they compare only here, and not with the scores of all samples against all real images.
 
-    None where there are too few images.
+    None if there are too few images.
     """
-    count = min(len(made), len(real) // 2)
+    count = min(len(samples), len(real) // 2)
     if count < LEAST:
         return None
     order = torch.tensor(drawn(len(real)))
     others = real.take(order[count:])
     reference = reference_of(extractor, others)
-    sets = {"real": real.take(order[:count]), "samples": made.take(torch.tensor(sorted(drawn(len(made), count))))}
+    sets = {"real": real.take(order[:count]), "samples": samples.take(torch.tensor(sorted(drawn(len(samples), count))))}
     return {
         name: measure(Samples(extractor, one, BLOCKS), reference, metrics) | {"n": count, "n_reference": len(others)}
         for name, one in sets.items()
@@ -129,11 +129,11 @@ class SubsetsMetric:
     scores, needs = SUBSETS, ("real",)
 
     def measure(self, samples: Samples, reference: Reference) -> Mapping[str, float]:
-        """Return the mean over the subsets and their spread; nothing of another network, or of fewer images."""
-        made, real = samples.features, reference.kid_features
-        if samples.extractor != "inception" or min(len(made), len(real)) < SIZE:
+        """Return the mean over the subsets and their spread; empty for other networks, or fewer images."""
+        generated, real = samples.features, reference.kid_features
+        if samples.extractor != "inception" or min(len(generated), len(real)) < SIZE:
             return {}
-        return dict(zip((score.name for score in SUBSETS), kernel_subsets(made, real), strict=True))
+        return dict(zip((score.name for score in SUBSETS), kernel_subsets(generated, real), strict=True))
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ class SplitsMetric:
     scores, needs = SPLITS, ("logits",)
 
     def measure(self, samples: Samples, reference: object) -> Mapping[str, float]:
-        """Return the mean and, where there are several splits, its standard error."""
+        """Return the mean and, if there are several splits, its standard error."""
         logits = samples.seen.logits
-        assert logits is not None  # of `needs`
+        assert logits is not None  # by `needs`
         split = self.split(len(logits))
         sums = InceptionScore(logits.shape[1], int(split.max()) + 1)
         sums.update(logits, split)
@@ -171,13 +171,13 @@ class SplitsMetric:
 
 @dataclass(frozen=True)
 class Convention:
-    """A program's way.
+    """The scores of a program, and how it computes them.
 
-    name: of the program.
+    name: name of the program.
     pillow: whether Inception sees images resized by Pillow, and not as in TensorFlow 1.
     splits: see `SplitsMetric`.
-    subsets: whether the kernel distance of random subsets is published by it.
-    text: for the card.
+    subsets: whether it publishes the kernel distance of random subsets.
+    text: description for the card.
     """
 
     name: str
@@ -188,7 +188,7 @@ class Convention:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What is measured: all metrics of the table, and those that the program publishes."""
+        """All metrics of the table, and those that the program publishes."""
         subsets = (SubsetsMetric(),) if self.subsets else ()
         return (*table.FEATURE_METRICS, *table.SAMPLE_METRICS, SplitsMetric(self.splits), *subsets)
 

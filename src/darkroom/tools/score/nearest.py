@@ -31,8 +31,8 @@ def draw_nearest(
     Returns:
         the median distance to the nearest reference image, for samples and for reference images.
     """
-    real, made = centred(reference, features)
-    squares, which = nearest(made, real, NEIGHBOURS)
+    real, generated = centred(reference, features)
+    squares, which = nearest(generated, real, NEIGHBOURS)
     own, _ = nearest(real, real, 1, same=True)
     rows = squares[:, 0].argsort(stable=True)[:SHOWN].tolist()
     size = others.shape[2], others.shape[1]
@@ -46,8 +46,8 @@ def draw_nearest(
 
 
 def _taken(images: Images, rows: list[int], size: tuple[int, int]) -> dict[int, Pixels]:
-    """Return some images in RGB, (3, H, W), by their numbers, of a width and a height by repeated or dropped pixels."""
+    """Return some images in RGB, (3, H, W), by their numbers, resized by repeated or dropped pixels."""
     ascending = sorted(set(rows))
     pixels = (image for group in images.batches(64, ascending) for image in opaque(group))
-    found = (to_array(to_pil(image).convert("RGB").resize(size, Image.Resampling.NEAREST)) for image in pixels)
-    return dict(zip(ascending, found, strict=True))
+    resized = (to_array(to_pil(image).convert("RGB").resize(size, Image.Resampling.NEAREST)) for image in pixels)
+    return dict(zip(ascending, resized, strict=True))

@@ -1,6 +1,6 @@
 """Open the inputs of `darkroom score`: images, published statistics, or both in one .npz; and compare them.
 
-An .npz as others publish it: images, `arr_0`, and statistics, `mu` and `sigma`, of sFID `mu_s` and `sigma_s`.
+A published .npz has images, `arr_0`, or statistics, `mu` and `sigma`, for sFID `mu_s` and `sigma_s`; or both.
 """
 
 import math
@@ -24,8 +24,8 @@ from darkroom.models.evaluators.load import Extractor
 from darkroom.tools.score.images import CHANNELS, Images, Pixels, in_folder, in_tar, of_entries, prepared, size_text
 
 _STATISTICS = {"mu": "sigma", "mu_s": "sigma_s"}
-_NEGATIVE = 1e-4  # of the largest eigenvalue: below minus this it is no rounding, also in float32
-# What reading a damaged archive raises, header and content.
+_NEGATIVE = 1e-4  # fraction of the largest eigenvalue: more negative ones are no rounding errors, even in float32
+# Errors when reading a damaged archive, header and content.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, EOFError, OSError, MemoryError),
     *(ArithmeticError, LookupError, NotImplementedError, SyntaxError, TypeError, ValueError),
@@ -34,7 +34,7 @@ _DAMAGE = (
 
 @contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive; what goes wrong with it while it is read is one sentence that names it."""
+    """Open an archive; an error while it is read becomes one sentence that names it."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -70,11 +70,11 @@ def stored(path: Path, size: int | None = None) -> Images:
     count, height, width, channels = shape
 
     def read(numbers: Sequence[int]) -> Iterator[Pixels]:
-        wanted = set(numbers)
+        chosen = set(numbers)
         with _images(path) as (file, *_):
             for number in range(count):
                 data = file.read(height * width * channels)
-                if number in wanted:
+                if number in chosen:
                     pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
                     yield pixels if size is None else prepared(to_pil(pixels), size)
 
@@ -92,13 +92,13 @@ def read_npz(path: Path, size: int | None = None) -> tuple[Images | None, dict[s
     """
     with _archive(path), np.load(path) as arrays:
         keys = set(arrays.files)
-        found = {mean: (arrays[mean], arrays[cov]) for mean, cov in _STATISTICS.items() if {mean, cov} <= keys}
-    if "arr_0" not in keys and "mu" not in found:
+        pairs = {mean: (arrays[mean], arrays[cov]) for mean, cov in _STATISTICS.items() if {mean, cov} <= keys}
+    if "arr_0" not in keys and "mu" not in pairs:
         raise DarkroomError(
             f"{path} has {', '.join(sorted(keys)) or 'no arrays'}, but neither images, `arr_0`, nor statistics, `mu` "
             "and `sigma`."
         )
-    statistics = {name: _moments(path, name, *both) for name, both in found.items()}
+    statistics = {name: _moments(path, name, *both) for name, both in pairs.items()}
     return stored(path, size) if "arr_0" in keys else None, statistics
 
 
@@ -138,9 +138,9 @@ class Side:
 def open_side(path: Path, limit: int | None = None, size: int | None = None) -> Side:
     """Return the images or statistics at a path: a folder, a tar, or an .npz of ADM's or EDM's.
 
-    A folder of images in any depth, or of tars; an .npz with `arr_0`, uint8 (N, H, W, C), or `mu` and `sigma`, of
-    sFID's features also `mu_s` and `sigma_s`, or both. With `limit`, at most so many images, drawn by a fixed seed;
-    with `size`, each is cropped to its middle square and resized to so many pixels a side, RGB.
+    A folder holds images at any depth, or tars; an .npz holds `arr_0`, uint8 (N, H, W, C), or `mu` and `sigma`, for
+    sFID also `mu_s` and `sigma_s`, or both. With `limit`, at most that many images are drawn by a fixed seed; with
+    `size`, each is cropped to its middle square and resized to that many pixels a side, RGB.
 
     Raises:
         DarkroomError: the path does not exist, or cannot be scored; the message names the file.
@@ -162,7 +162,7 @@ def open_side(path: Path, limit: int | None = None, size: int | None = None) -> 
     return side
 
 
-def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequence[int] | None) -> Side:
+def fitting(samples: Side, real: Side, name: str, extractor: Extractor, shape: Sequence[int] | None) -> Side:
     """Return the reference for the extractor `name`.
 
     Statistics next to images belong to Inception, as ADM publishes them: other networks ignore them. `shape`,
@@ -172,24 +172,24 @@ def fitting(made: Side, real: Side, name: str, extractor: Extractor, shape: Sequ
         DarkroomError: one side is grey and the other is not, images do not have the shape of the extractor, or
             statistics have features of another length.
     """
-    sides = [(side.path, side.images.shape) for side in (made, real) if side.images is not None]
-    for path, found in sides:
-        if shape is not None and list(found) != list(shape):
+    sides = [(side.path, side.images.shape) for side in (samples, real) if side.images is not None]
+    for path, actual in sides:
+        if shape is not None and list(actual) != list(shape):
             raise DarkroomError(
-                f"{path} has images of {size_text(found)}, but the extractor was trained on {size_text(shape)}: crop "
+                f"{path} has images of {size_text(actual)}, but the extractor was trained on {size_text(shape)}: crop "
                 "or convert them first, or use another --extractor."
             )
-    grey = {path: found[0] == 1 for path, found in sides}
+    grey = {path: actual[0] == 1 for path, actual in sides}
     if len(set(grey.values())) == 2:
         one, other = sorted(grey, key=lambda path: not grey[path])
         raise DarkroomError(f"{one} has grey images, but {other} does not: convert one of the sets.")
     if name != "inception" and real.images is not None:
         real = replace(real, pool=None, spatial=None)
     widths = getattr(extractor.network, "widths", (extractor.dim, None))
-    for what, moments, wanted in (("mu", real.pool, extractor.dim), ("mu_s", real.spatial, widths[1])):
-        if moments is not None and wanted is not None and len(moments.mean) != wanted:
+    for key, moments, width in (("mu", real.pool, extractor.dim), ("mu_s", real.spatial, widths[1])):
+        if moments is not None and width is not None and len(moments.mean) != width:
             raise DarkroomError(
-                f"{real.path} has statistics `{what}` of {len(moments.mean)} features, but {name} has {wanted}: they "
+                f"{real.path} has statistics `{key}` of {len(moments.mean)} features, but {name} has {width}: they "
                 "belong to another extractor."
             )
     return real

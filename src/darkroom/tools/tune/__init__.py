@@ -1,1 +1,1 @@
-"""`darkroom tune`: the settings with which a training is quickest on this machine and learns the same."""
+"""`darkroom tune`: find settings of a training that are faster on this machine at equal loss."""

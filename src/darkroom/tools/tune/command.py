@@ -26,14 +26,14 @@ from darkroom.tools.plan.forks import Lost, forks, quiet
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
 from darkroom.tools.plan.plan import REHEARSE, Dag, ask_dvc, choose, in_miniature
 from darkroom.tools.plan.table import UNKNOWN
-from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Found, Tried, Tuned, key_of, label, search
+from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Result, Tried, Tuned, key_of, label, search
 
 _Trials = tuple[list[str], Mapping[str, str], Callable[[str], Iterator[Tried]]]
 _ATTEMPT = "darkroom.tools.tune.trial:attempt"
 _LOG = Path("logs/tune.log")
-_BUSY = 0.5  # other processes that want a core, on average of a minute, from which it is said
+_BUSY = 0.5  # load average over a minute, above which a warning is printed
 _HEADER = ("", "updates/s", "first update", "loss", "gradient", "all updates", "")
-# Of the columns but the last: each line is printed as soon as its setting was tried.
+# Of all columns but the last, fixed because each line is printed as soon as its setting was tried.
 _WIDTHS = (len(label("channels_last", False)), 9, 12, 8, 8, 11)
 
 
@@ -51,7 +51,7 @@ def tune(
         return
     if os.getloadavg()[0] > _BUSY:
         yield "Other processes use this machine, which may favour some settings: try again when it is idle."
-    found: list[Tuned] = []
+    results: list[Tuned] = []
     with _trials(stages or ()) as (chosen, lacks, tries):
         for stage in chosen:
             if lacking := lacks.get(stage):
@@ -60,16 +60,16 @@ def tune(
             yield f"{stage} …"
             tuned = yield from _table(stage, tries(stage))
             if not tuned.why:
-                found.append(tuned)
+                results.append(tuned)
             elif stages or tuned.why != NOTHING:
                 yield f"{stage}: {tuned.why}."
-    yield from _end(found, write)
+    yield from _end(results, write)
 
 
 def _table(stage: str, tries: Iterator[Tried]) -> Generator[str, None, Tuned]:
     """Yield a table of trials line by line, and return the result; no lines if the training cannot be tried."""
     tried = [next(tries)]
-    exact = tried[0].found
+    exact = tried[0].result
     if exact.why:
         return Tuned(stage, tried)
     yield f"{stage}: {exact.updates:,} updates of {exact.batch} images"
@@ -87,29 +87,29 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _row(tried: Tried) -> tuple[str, ...]:
-    found = tried.found
-    if found.why:
+    result = tried.result
+    if result.why:
         return (tried.label, *[""] * 5, tried.verdict)
-    first = time_of(found.first) if found.first >= 1 else ""
-    apart = f"{found.loss:.2%}", f"{found.gradient:.2%}"
+    first = time_of(result.first) if result.first >= 1 else ""
+    apart = f"{result.loss:.2%}", f"{result.gradient:.2%}"
     return (
         tried.label,
-        f"{1 / found.seconds:.3g}",
+        f"{1 / result.seconds:.3g}",
         first,
         *apart,
-        time_of(found.whole),
+        time_of(result.whole),
         tried.verdict,
     )
 
 
-def _end(found: Sequence[Tuned], write: bool) -> Iterator[str]:
-    if not found:
+def _end(results: Sequence[Tuned], write: bool) -> Iterator[str]:
+    if not results:
         yield "No training was tried."
         return
     new, before = dict[str, Any](), PARAMS.read_text(encoding="utf-8")
     params = read_yaml(PARAMS)
-    wanted = {key_of(tuned.stage, key, params): value for tuned in found for key, value in tuned.changes.items()}
-    for key, value in wanted.items():
+    proposed = {key_of(tuned.stage, key, params): value for tuned in results for key, value in tuned.changes.items()}
+    for key, value in proposed.items():
         try:
             check(parse_yaml(laid_over(before, {**new, key: value}), PARAMS))
         except DarkroomError as error:
@@ -139,7 +139,7 @@ def _trials(names: Sequence[str]) -> Iterator[_Trials]:
         with quiet(_LOG):
             dag = ask_dvc()
             known = [name for name in dag.stages if name.partition("@")[0] in TRAININGS]
-            chosen = choose(names, known, set(), everything=True, what="training")
+            chosen = choose(names, known, set(), everything=True, kind="training")
             above = [name for name in dag.stages if any(name in dag.needs[each] for each in chosen)]
             modules = [task.partition(":")[0] for task in (REHEARSE, _ATTEMPT)]
             submit = stack.enter_context(forks(core_count(), *modules))
@@ -152,12 +152,12 @@ def _trials(names: Sequence[str]) -> Iterator[_Trials]:
             if name in dag.needs[stage] and plans[name].source in UNKNOWN
         }
 
-        def attempt(stage: str, changes: Changes | None, exact: Path) -> Found:
-            answer: Found | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
-            return Found(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
+        def attempt(stage: str, changes: Changes | None, exact: Path) -> Result:
+            answer: Result | Lost = submit(_ATTEMPT, stage, on, changes, exact).result()
+            return Result(why=f"it {answer.why}") if isinstance(answer, Lost) else answer
 
         def tries(stage: str) -> Iterator[Tried]:
-            keys = [key for key in KEYS if "@" not in stage or key in OWN_TRAINING]  # none that all U-Nets share
+            keys = [key for key in KEYS if "@" not in stage or key in OWN_TRAINING]  # not those of all U-Nets
             with TemporaryDirectory(prefix="darkroom-tune-") as folder:
                 exact = Path(folder) / "exact.pt"
                 yield from search(lambda changes: attempt(stage, changes, exact), core_count(), keys)

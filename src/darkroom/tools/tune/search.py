@@ -13,15 +13,15 @@ Changes = Mapping[str, Any]  # of keys of `training`
 KEYS = ("threads", "precision", "tf32", "channels_last", "compile")
 
 EXACT: dict[str, Any] = {"precision": "fp32", "tf32": False, "compile": False, "channels_last": False}
-NOTHING = "with these parameters nothing is trained"  # why a training was not tried
+NOTHING = "nothing is trained with these parameters"  # why a training was not tried
 AS_IT_IS = "as it is"  # the label of params.yaml's settings
 PAYS = 0.97  # fraction of the time, below which a change is worth its line in params.yaml
-TOLERANCE = 0.1  # of `departure`: what departs further is another training
-COMPILES = 120.0  # seconds of a training, below which compiling cannot pay: it takes a minute, half of it on a GPU
+TOLERANCE = 0.1  # maximum `departure`; beyond it, the training is a different one
+COMPILES = 120.0  # seconds of a training, below which compiling, which takes a minute (half on a GPU), cannot pay
 
 
 @dataclass(frozen=True)
-class Found:
+class Result:
     """The result of a training with some settings.
 
     departure: the maximum of the shift of the loss and the shared difference of the gradients of all batches, both in
@@ -34,7 +34,7 @@ class Found:
     updates: int = 0  # optimizer steps of the whole training
     batch: int = 0  # images in one, of one process
     seconds: float = 0.0  # of an optimizer step, with its reading
-    first: float = 0.0  # seconds that the first one takes more, as compiling does
+    first: float = 0.0  # additional seconds of the first one, for example to compile
     loss: float = 0.0  # relative difference of the mean loss from exact settings, of the phase where it is the largest
     gradient: float = 0.0  # relative difference of a batch's gradient from that of exact settings, root mean square
     departure: float = 0.0
@@ -58,9 +58,9 @@ class Found:
 class Tried:
     """A trial: the change, the result, and the verdict."""
 
-    changes: Changes  # beside the settings of params.yaml
+    changes: Changes  # of the settings in params.yaml
     label: str  # of the last change
-    found: Found
+    result: Result
     verdict: str
 
 
@@ -74,7 +74,7 @@ class Tuned:
     @property
     def why(self) -> str:
         """Why the training was not tried; "" if it was."""
-        return self.tried[0].found.why
+        return self.tried[0].result.why
 
     @property
     def taken(self) -> Tried:
@@ -84,11 +84,11 @@ class Tuned:
     @property
     def changes(self) -> Changes:
         """The accepted changes to params.yaml."""
-        now = self.tried[0].found.now
+        now = self.tried[0].result.now
         return {key: value for key, value in self.taken.changes.items() if now[key] != value}
 
 
-Attempt = Callable[[Changes | None], Found]  # with changes beside params.yaml; None: says what params.yaml says
+Attempt = Callable[[Changes | None], Result]  # with changes of params.yaml; None: only report its settings
 
 
 def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS) -> Iterator[Tried]:
@@ -98,42 +98,42 @@ def search(attempt: Attempt, cores: int, keys: Sequence[str] = KEYS) -> Iterator
 
     `attempt` trains for some optimizer steps, the first time with exact settings. Only `keys` are tried.
     """
-    asked = attempt(None)
-    exact = asked if asked.why else attempt(EXACT)
+    current = attempt(None)
+    exact = current if current.why else attempt(EXACT)
     if exact.why:
         yield Tried(EXACT, "exact", exact, f"cannot run: {exact.why}")
         return
-    now, exact = asked.now, replace(exact, now=asked.now)
+    now, exact = current.now, replace(exact, now=current.now)
     plain = all(now[key] == value for key, value in EXACT.items())
     yield Tried(EXACT, AS_IT_IS if plain else "exact", exact, "")
-    best, kept = exact, dict[str, Any]()
+    best, accepted = exact, dict[str, Any]()
     if not plain:
         best = attempt({})
         verdict = f"cannot run: {best.why}" if best.why else "departs" if best.departs else ""
         yield Tried({}, AS_IT_IS, best, verdict)
         if verdict:
-            best, kept = exact, {key: value for key, value in EXACT.items() if now[key] != value}
+            best, accepted = exact, {key: value for key, value in EXACT.items() if now[key] != value}
     for key, values in _options(exact, now, cores):
         for value in values if key in keys else ():
-            if value == kept.get(key, now[key]):
+            if value == accepted.get(key, now[key]):
                 continue
-            changes = {**kept, key: value}
+            changes = {**accepted, key: value}
             if key == "compile" and value and best.whole < COMPILES:
                 short = f"not tried: the training is shorter than {COMPILES / 60:g} min"
-                yield Tried(changes, label(key, value), Found(why=short), short)
+                yield Tried(changes, label(key, value), Result(why=short), short)
                 continue
-            found = attempt(changes)
-            verdict = _verdict(found, best)
+            result = attempt(changes)
+            verdict = _verdict(result, best)
             if verdict == "taken":
-                best, found, verdict = _again(attempt, (kept, best), (changes, found))
-            yield Tried(changes, label(key, value), found, verdict)
+                best, result, verdict = _again(attempt, (accepted, best), (changes, result))
+            yield Tried(changes, label(key, value), result, verdict)
             if verdict == "taken":
-                best, kept = found, changes
-            elif key == "threads" and value > kept.get(key, now[key]):
-                break  # nor will still more be quicker
+                best, accepted = result, changes
+            elif key == "threads" and value > accepted.get(key, now[key]):
+                break  # more will not be faster either
 
 
-def _options(exact: Found, now: Changes, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
+def _options(exact: Result, now: Changes, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield the keys to try, in order, with their values."""
     if not exact.gpu:
         most = max(1, cores // now["processes"])
@@ -146,25 +146,25 @@ def _options(exact: Found, now: Changes, cores: int) -> Iterator[tuple[str, Sequ
     yield "compile", (False, True)
 
 
-def _verdict(found: Found, best: Found) -> str:
-    if found.why:
-        return f"cannot run: {found.why}"
-    if found.departs:
+def _verdict(result: Result, best: Result) -> str:
+    if result.why:
+        return f"cannot run: {result.why}"
+    if result.departs:
         return "departs"
-    return "taken" if found.whole < PAYS * best.whole else "no quicker"
+    return "taken" if result.whole < PAYS * best.whole else "not faster"
 
 
-def _again(attempt: Attempt, best: tuple[Changes, Found], other: tuple[Changes, Found]) -> tuple[Found, Found, str]:
+def _again(attempt: Attempt, best: tuple[Changes, Result], other: tuple[Changes, Result]) -> tuple[Result, Result, str]:
     """Measure both again, since some changes are faster by chance; return the mean times and the verdict."""
     means, wholes = [], []
     for changes, before in (best, other):
-        found = attempt(changes)
-        if found.why:
-            return best[1], other[1], "no quicker"
-        # What was compiled is found again, so only the first time says what it takes.
-        found = replace(found, first=before.first) if changes.get("compile") else found
-        wholes.append(found.whole)
-        seconds, first = (before.seconds + found.seconds) / 2, min(before.first, found.first)
+        repeated = attempt(changes)
+        if repeated.why:
+            return best[1], other[1], "not faster"
+        # Compiled code is cached, so only the first run measures the time to compile.
+        repeated = replace(repeated, first=before.first) if changes.get("compile") else repeated
+        wholes.append(repeated.whole)
+        seconds, first = (before.seconds + repeated.seconds) / 2, min(before.first, repeated.first)
         means.append(replace(before, seconds=seconds, first=first))
     return means[0], means[1], "taken" if wholes[1] < PAYS * wholes[0] else "not faster when repeated"
 

@@ -23,19 +23,19 @@ from darkroom.params.training import Training
 from darkroom.tools.editing import put
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.rehearsal import alone, endless, first_image, here
-from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Found, key_of
+from darkroom.tools.tune.search import KEYS, NOTHING, Changes, Result, key_of
 from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.start import OutputPaths, open_training
 from darkroom.training.train_state import TrainState
 
-BUDGET = 1.5  # seconds that optimizer steps are repeated for
-_WARM = 8  # optimizer steps before losses and gradients are looked at: many networks begin with layers of zeros
-_GENTLE = 0.1  # fraction of the learning rate in these, which has no warm-up
+BUDGET = 1.5  # seconds for which optimizer steps are repeated
+_WARM = 8  # optimizer steps before losses and gradients are compared: many networks begin with layers of zeros
+_GENTLE = 0.1  # fraction of the learning rate in these steps, which have no warm-up
 _MANY = 64  # optimizer steps from which batches are taken
-_BLOCK = 8  # optimizer steps that a GPU is timed in: it computes one while the next is read
-_PROBES = 4  # batches of which losses and gradients are compared
-_NUMBERS = 4_000_000  # of a gradient that are compared, evenly spread, at most
-_SCALES = 16  # optimizer steps in which the scale of fp16's losses finds its place, at most
+_BLOCK = 8  # optimizer steps of a measurement on a GPU, which computes one while the next is read
+_PROBES = 4  # batches whose losses and gradients are compared
+_NUMBERS = 4_000_000  # maximum numbers of a gradient that are compared, evenly spread
+_SCALES = 16  # maximum optimizer steps until the loss scale of fp16 fits
 _TINY = 1e-30
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
@@ -53,13 +53,13 @@ class Trial:
     """
 
     exact: Path | None
-    found: Found | None = None
+    result: Result | None = None
 
     def train(self, recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> TrainState:
         """Replace `darkroom.training.loop.train`. Raises Enough."""
         now = {key: getattr(settings, key) for key in (*KEYS, "processes")}
         if self.exact is None:
-            self.found = Found(now=now)
+            self.result = Result(now=now)
             raise Enough
         begin = first_image(recipe, settings.model_copy(update={"images": settings.images + _MANY * settings.batch}))
         gentle = _gentle(settings, begin)
@@ -72,7 +72,7 @@ class Trial:
             _write_exact(self.exact, trainer, steps, probes)
         apart = _departure(trainer, probes, self.exact)
         seconds = _timed(trainer, steps)
-        self.found = Found(
+        self.result = Result(
             updates=settings.images // settings.batch,
             batch=trainer.settings.batch,
             seconds=seconds,
@@ -85,7 +85,7 @@ class Trial:
         raise Enough
 
 
-def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> Found:
+def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> Result:
     """Run a training stage, or one of its items (STAGE@ITEM), up to its training, and try the training.
 
     `changes` override params.yaml; None: only report its settings. For `exact`, see `Trial`.
@@ -104,8 +104,8 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> F
         pass
     except Exception as error:
         traceback.print_exc()
-        return Found(why=str(error) if isinstance(error, DarkroomError) else f"{type(error).__name__}: {error}")
-    return trial.found or Found(why=NOTHING)
+        return Result(why=str(error) if isinstance(error, DarkroomError) else f"{type(error).__name__}: {error}")
+    return trial.result or Result(why=NOTHING)
 
 
 def _gentle(settings: Training, begin: int) -> Training:
@@ -135,17 +135,17 @@ def _write_exact(path: Path, trainer: TrainState, steps: Iterator[Batch], probes
     for _ in range(_WARM - 1):
         trainer.step(next(steps))
     losses, gradients = _probed(trainer, probes)
-    kept = {
+    stored = {
         "weights": {name: module.state_dict() for name, module in trainer.modules.items()},
         "averages": trainer.ema.state,
         "losses": losses,
         "gradients": gradients,
     }
-    torch.save(kept, path)
+    torch.save(stored, path)
 
 
 def _departure(trainer: TrainState, probes: Sequence[Batch], path: Path) -> dict[str, Any]:
-    """Return the differences of losses and gradients from exact settings at equal weights, as fields of `Found`."""
+    """Return the differences of losses and gradients from exact settings at equal weights, as fields of `Result`."""
     exact = torch.load(path, weights_only=True, map_location="cpu")
     for name, module in trainer.modules.items():
         module.load_state_dict(exact["weights"][name])
@@ -161,7 +161,7 @@ def _departure(trainer: TrainState, probes: Sequence[Batch], path: Path) -> dict
     return {"loss": float(relative), "gradient": gradient, "departure": far, "noise": noise}
 
 
-def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
+def gradients_apart(gradients: Tensor, exact: Tensor) -> tuple[float, float, float]:
     """Compare the gradients of batches, (B, N), with those of exact settings.
 
     Returns:
@@ -171,7 +171,7 @@ def gradients_apart(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
     """
     count, mean = len(exact), exact.mean(dim=0)
     noise = float((exact - mean).square().sum() / (count - 1))
-    apart = found - exact
+    apart = gradients - exact
     each, shared = float(apart.square().sum() / count), float(apart.mean(dim=0).square().sum())
     systematic = max(0.0, (count * shared - each) / (count - 1))  # the rest would leave each / count in the mean
     relative = (each / max(float(exact.square().sum()) / count, _TINY)) ** 0.5
@@ -190,8 +190,8 @@ def _probed(trainer: TrainState, probes: Sequence[Batch]) -> tuple[Tensor, Tenso
         for phase in trainer.recipe.phases:
             losses.append(trainer.gradients(phase, batch, pieces)["loss"].detach().cpu().double())
             trainer.scalers[phase.module].update()
-            found = (p.grad for p in trainer.names[phase.module] if p.grad is not None)
-            parts += [each.detach().flatten()[::every].float().cpu() for each in found]
+            tensors = (p.grad for p in trainer.names[phase.module] if p.grad is not None)
+            parts += [each.detach().flatten()[::every].float().cpu() for each in tensors]
         gradients.append(torch.cat(parts))
     return torch.stack(losses).reshape(len(probes), -1), torch.stack(gradients)
 

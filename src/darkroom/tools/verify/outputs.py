@@ -23,13 +23,13 @@ class Problem(NamedTuple):
     """One error: the file or object, what is wrong with it, what to do, and details."""
 
     path: Path | str
-    what: str
+    fault: str
     remedy: str
     detail: str = ""
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.path}: {self.what}{detail}: {self.remedy}."
+        return f"{self.path}: {self.fault}{detail}: {self.remedy}."
 
 
 class Output(NamedTuple):
@@ -80,7 +80,7 @@ class Cache:
         """Return whether an output is missing because its stage has not run here, as in a new clone."""
         if not output.cached or output.path.exists() or (str(output.path), output.md5) in self._made:
             return False
-        # An object may be an equal output of another stage: what is left of trainings that are off is the same.
+        # An object may be an equal output of another stage: disabled trainings have equal outputs.
         return self.find(output.md5) is None or any(md5 == output.md5 for _, md5 in self._made)
 
 
@@ -117,8 +117,8 @@ def _problems(output: Output, cache: Cache) -> Iterator[Problem]:
         for name in sorted(here.keys() - files.keys()):
             yield Problem(path / name, "belongs to no output, and nothing reads it", "delete it")
         for name in sorted(name for name, md5 in files.items() if here.get(name) != md5):
-            what = f"is not what {LOCK} records" if name in here else "is missing"
-            yield Problem(path / name, what, f"delete {path} and {remedy}")
+            fault = f"is not what {LOCK} records" if name in here else "is missing"
+            yield Problem(path / name, fault, f"delete {path} and {remedy}")
 
 
 def _of_cache(output: Output, cache: Cache, objects: set[str], sound: bool) -> Iterator[Problem]:
@@ -129,8 +129,8 @@ def _of_cache(output: Output, cache: Cache, objects: set[str], sound: bool) -> I
         if (path := cache.find(md5)) is None:
             missing += 1
         elif md5_file(path) != md5.removesuffix(".dir"):
-            what = "is damaged: the hash of its content differs from its name"
-            yield Problem(path, what, f"delete it, then {remedy}", detail=f"of {output.path}, stage {stage}")
+            fault = "is damaged: the hash of its content differs from its name"
+            yield Problem(path, fault, f"delete it, then {remedy}", detail=f"of {output.path}, stage {stage}")
     if missing:
         detail = f"{missing:,} of {len(objects):,} objects missing"
         yield Problem(output.path, "is incomplete in DVC's cache", remedy, detail=detail)

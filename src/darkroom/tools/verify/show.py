@@ -49,9 +49,9 @@ def show(
         DarkroomError: params.yaml is not valid, or has no such part.
         ArtifactError: a part is missing or damaged; the message names the file.
     """
-    wanted = read_parts(names or [])
-    failed = [part for part in wanted if _failed(part)]
-    parts = [part for part in wanted if part not in failed]
+    chosen = read_parts(names or [])
+    failed = [part for part in chosen if _failed(part)]
+    parts = [part for part in chosen if part not in failed]
     blocks: list[Iterator[str]] = []
     if failed:
         blocks.append(_failures(failed, every_row))
@@ -138,7 +138,7 @@ def _sizes(parts: Parts, size: int) -> Iterator[str]:
 
 
 def _captions(manifests: Manifests) -> Iterator[str]:
-    folders = {SHARDS / part / split: made["splits"][split] for part, made in manifests.items() for split in SPLITS}
+    folders = {SHARDS / part / split: facts["splits"][split] for part, facts in manifests.items() for split in SPLITS}
     index = Index(folders, IMAGES)
     captions = index.column("caption")
     rows = pc.indices_nonzero(pc.is_valid(captions))
@@ -167,11 +167,11 @@ def _damage(tables: Mapping[str, pa.Table], every_row: bool) -> Iterator[str]:
     """Yield for each part, action and reason the number of samples, then the first of them, or all."""
     counts, listed = [("  part", "what was done", "reason", "samples")], list[tuple[str, ...]]()
     for part, table in tables.items():
-        found: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+        groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
         for row in table.to_pylist():
-            found.setdefault((row["action"], row["reason"]), []).append(row)
-        for action, reason in sorted(found, key=lambda pair: (list(DONE).index(pair[0]), pair[1])):
-            rows = found[action, reason]
+            groups.setdefault((row["action"], row["reason"]), []).append(row)
+        for action, reason in sorted(groups, key=lambda pair: (list(DONE).index(pair[0]), pair[1])):
+            rows = groups[action, reason]
             counts.append((f"  {part}", DONE[action], reason, f"{len(rows):,}"))
             listed += [
                 (f"  {part}", reason, row["key"], _short(row["source"]), _short(row["detail"]))

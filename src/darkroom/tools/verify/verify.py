@@ -75,7 +75,7 @@ def _check_outputs(outputs: Sequence[Output]) -> int:
     present = [output for output in outputs if output not in [*unfinished, *missing]]
     with ThreadPoolExecutor() as pool:
         checks = pool.map(lambda output: check_output(output, cache), present)
-        faults = _print(f"outputs: {len(present)} of dvc.lock", [fault for found in checks for fault in found])
+        faults = _print(f"outputs: {len(present)} of dvc.lock", [fault for problems in checks for fault in problems])
     if unfinished:
         stages = ", ".join(dict.fromkeys(output.stage for output in unfinished))
         print(f"  not checked, because a running stage writes them: {stages}.")
@@ -96,7 +96,7 @@ def _print(line: str, faults: Sequence[Problem]) -> int:
 def in_place(name: str) -> dict[str, str]:
     """Return the SHA-256 of the tars of a part that is indexed in place, by path or URL.
 
-    Empty for a part whose images are stored, and for one whose manifest is damaged, as the check of the outputs says.
+    Empty if its images are stored, or if its manifest is damaged, which the check of the outputs reports.
     """
     try:
         check_seal(SHARDS / name)
@@ -111,8 +111,8 @@ def check_in_place(name: str, tars: Mapping[str, str]) -> list[Problem]:
     """Return the errors of tars of a part, and report progress."""
     remedy = f"it changed since it was indexed; put the old file back, or index it again with `dvc repro ingest@{name}`"
     with ThreadPoolExecutor(_WORKERS) as pool:
-        found = pool.map(lambda tar: _check(tar, tars[tar], remedy), tars)
-        each = with_progress(([problems] for problems in found), len(tars), name, "tars")
+        checks = pool.map(lambda tar: _check(tar, tars[tar], remedy), tars)
+        each = with_progress(([problems] for problems in checks), len(tars), name, "tars")
         return [problem for (problems,) in each for problem in problems]
 
 
