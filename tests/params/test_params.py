@@ -341,14 +341,14 @@ FITS = {
         {},
         "",
     ),
-    "no U-Net reads texts": ({"sample_text.images": 19, f"{BASE}.trained": False}, {}, ""),
+    "no U-Net reads texts": ({"sample_text.images": 19, f"{BASE}.frozen": True}, {}, ""),
     "grids are guided where the condition is dropped": (
         {f"{BASE}.grids": {"guidance": 3.0}},
         {f"{BASE}.diffusion.image_dropout": 0.0, "sample_decoder.common.guidance": 1.0},
         "`train_decoder.unets.base.grids.guidance` is 3.0, but `train_decoder.unets.base.diffusion.image_dropout` is",
     ),
     "LPIPS of the tokenizer": (
-        {**TWELVE, f"{BASE}.trained": False, f"{UP}.trained": False},
+        {**TWELVE, f"{BASE}.frozen": True, f"{UP}.frozen": True},
         {"score_tokenizer.lpips": "lpips"},
         "`score_tokenizer.lpips` needs images of at least 16 pixels",
     ),
@@ -382,7 +382,7 @@ FITS = {
         "`train_decoder.unets.base.clip` is models/clip, and `embed_clip.normalise` is false",
     ),
     "a U-Net that keeps its weights reads embeddings": (
-        {f"{BASE}.trained": False, f"{BASE}.weights": "data"},
+        {f"{BASE}.frozen": True, f"{BASE}.weights": "data"},
         {"embed_clip.store": ["val", "test"]},
         "`embed_clip.store` leaves out train",
     ),
@@ -654,6 +654,7 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
 
 
 def test_a_new_name_keeps_what_stands_for_the_star(clone, capsys):
+    change("train_decoder.unets.up.trained", False)
     change("train_tokenizer.vqgan", {"training": {"keep_every": 64}, "adversarial": {"rate": 2.0}})
     change("training.keep_every", 64)
     change("sample_generator.dit.weaker", "data/none")
@@ -661,6 +662,7 @@ def test_a_new_name_keeps_what_stands_for_the_star(clone, capsys):
     lines = sorted(line.partition("params.yaml: ")[2] for line in capsys.readouterr().err.splitlines())
     assert lines == [
         "`sample_generator.dit.weaker` is now `sample_generator.dit.guide`: rename it.",
+        "`train_decoder.unets.up.trained` is now `train_decoder.unets.up.frozen`: rename it, and invert its value.",
         "`train_tokenizer.vqgan.adversarial.rate` is now `train_tokenizer.vqgan.adversarial.lr_scale`: rename it.",
         "`train_tokenizer.vqgan.training.keep_every` is now `train_tokenizer.vqgan.training.save_every`: rename it.",
         "`training.keep_every` is now `training.save_every`: rename it.",

@@ -68,6 +68,7 @@ RENAMED = {
     "sample_dit.steps": "sample_generator.dit.steps",
     "sample_generator.dit.weaker": "sample_generator.dit.guide",
     "train_decoder.common": "train_decoder.training",
+    "train_decoder.unets.*.trained": "train_decoder.unets.*.frozen",
     "train_dit": "train_generator",
     "train_dit.diffusion": "train_generator.dit.diffusion",
     "train_dit.evaluate": "train_generator.evaluate",
@@ -81,6 +82,7 @@ RENAMED = {
     "train_tokenizer.*.adversarial.rate": "train_tokenizer.*.adversarial.lr_scale",
     "train_tokenizer.common": "train_tokenizer.training",
 }
+_INVERT = ", and invert its value"  # of `frozen`, which was `trained`
 
 # Removed keys without a new name, as globs, and what to do instead.
 _NOTHING = " and is no longer read: delete it"
@@ -115,7 +117,7 @@ def require_new_names(params: Mapping[str, Any]) -> None:
     """
     leaves = list(_leaves(params))
     names = dict(filter(None, map(_renamed, leaves))).items()
-    lines = [f"{PARAMS}: `{old}` is now `{new}`: rename it." for old, new in names]
+    lines = [f"{PARAMS}: `{old}` is now `{new}`: rename it{_INVERT * new.endswith('.frozen')}." for old, new in names]
     removed = ((key, advice) for key in leaves for glob, advice in REMOVED.items() if fnmatchcase(key, glob))
     lines += [f"{PARAMS}: `{key}` was removed{advice}." for key, advice in removed]
     if lines:
