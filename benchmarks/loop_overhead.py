@@ -68,7 +68,7 @@ class Labelled(LatentShards):
 class WithoutPictures(DiTRecipe):
     """Draws nothing while it trains: there is no tokenizer."""
 
-    def strip(self) -> None:  # type: ignore[override]
+    def sample_evolution(self) -> None:  # type: ignore[override]
         """Return no images."""
 
 

@@ -90,7 +90,7 @@ def vqgan(adversarial: bool, penalty_every: int = 1, plain: bool = False, batch:
         "adaptive": "perceptual" if adversarial else "taming",
         "channels": [width, width, 2 * width, 4 * width, 8 * width],
         "norm_groups": 16,
-        "rate": 1.0,
+        "lr_scale": 1.0,
         "betas": [0.9, 0.99],
         "clip_norm": None,
         "gradient_penalty": 10.0,

@@ -94,10 +94,10 @@ def test_the_scale_grows_from_one(schedule, expected):
         assert how.at(0.75) == pytest.approx(1 + 4 * (1 - 2**-0.5) / 2)
 
 
-def test_a_weaker_network_takes_the_place_of_the_null_condition():
+def test_a_guide_network_takes_the_place_of_the_null_condition():
     strong, weak = torch.randn(3, 4, 2, 2), torch.randn(3, 4, 2, 2)
     one, other = Spoken(strong), Spoken(weak)
-    denoise = denoiser(one, Flow(), 2.0, both=Spoken(strong, strong), weaker=other)
+    denoise = denoiser(one, Flow(), 2.0, both=Spoken(strong, strong), guide=other)
     found = denoise(X, torch.full((3,), 0.5), None).velocity
     torch.testing.assert_close(found, weak + 2 * (strong - weak))
     assert one.rows == other.rows == [3]

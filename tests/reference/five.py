@@ -80,7 +80,7 @@ def five_updates(name: str, depth: int | None = None) -> Any:
         SimpleNamespace(latent_shape=shape),  # type: ignore[arg-type]  # only pictures need a tokenizer
         params.train_generator.chosen.sampling,
     )
-    recipe.strip = lambda: None  # type: ignore[method-assign]  # a picture, too
+    recipe.sample_evolution = lambda: None  # type: ignore[method-assign]  # a picture, too
     return train(recipe, settings, run, OutputPaths(Path("state"), Path("curves"), Path("logs/train_generator")))
 
 

@@ -82,7 +82,7 @@ def test_it_is_the_configuration_of_the_original(params: Any) -> None:
     section = params.train_decoder
     unet, training = section.unets["base"], section.training_of("base")
     assert validate(schema("train_generator"), given("train_generator")).idle == NO_GENERATOR  # type: ignore[attr-defined]
-    assert not given("train_decoder", "up")["train_decoder"]["unets"]["up"]["trained"]
+    assert given("train_decoder", "up")["train_decoder"]["unets"]["up"]["frozen"]
     assert (unet.size, unet.model.channels, unet.model.layers) == (64, [128, 256, 512, 1024], 2)
     assert (unet.model.head_dim, unet.model.norm_groups, unet.model.image_tokens) == (32, 8, 4)
     assert unet.model.image_to_time and not unet.model.text_tokens

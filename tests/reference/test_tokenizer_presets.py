@@ -138,7 +138,7 @@ def test_vqgan_is_the_trainer_and_the_readme(applied: Callable[[str], Params]) -
     assert (section.reconstruction, section.perceptual.network, section.perceptual.weight) == ("l1", "vgg16", 1.0)
     game = section.adversarial
     assert (game.weight, game.loss, game.start, game.adaptive) == (1.0, "hinge_sum", 0, "perceptual")
-    assert (game.rate, game.betas, game.clip_norm) == (1.0, (0.9, 0.999), None)
+    assert (game.lr_scale, game.betas, game.clip_norm) == (1.0, (0.9, 0.999), None)
     assert (game.gradient_penalty, game.gradient_penalty_every, game.norm_groups) == (10.0, 4, 16)
 
 

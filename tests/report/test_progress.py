@@ -14,14 +14,14 @@ from darkroom.report.page import render
 from report.making import CLASSES, UNETS, Page, project
 
 
-def strip(name: str, count: int, **facts: Any) -> None:
-    """Write a strip of `count` images in a row, at 1,000 and 2,500 images."""
+def write_evolution(name: str, count: int, **facts: Any) -> None:
+    """Write a sample evolution of `count` images in a row, at 1,000 and 2,500 images."""
     facts = {"images": [1000, 2500], "originals": False, "by_class": False} | facts
     rows = len(facts["images"]) + facts["originals"]
     images = np.random.default_rng(0).integers(0, 256, (rows * count, 3, 8, 8), dtype=np.uint8)
     folder = Path("curves") / name
-    save_png(folder / "strip.png", contact_sheet(images, count))
-    (folder / "strip.json").write_text(json.dumps(facts))
+    save_png(folder / "sample_evolution.png", contact_sheet(images, count))
+    (folder / "sample_evolution.json").write_text(json.dumps(facts))
 
 
 def section(html: str, name: str) -> str:
@@ -30,8 +30,8 @@ def section(html: str, name: str) -> str:
 
 def test_the_rows_are_named_by_the_images_seen(made: Path) -> None:
     assert "As the training" not in render("title", read_inputs())
-    strip("generator", 2, by_class=True)
-    strip("tokenizer", 3, originals=True)
+    write_evolution("generator", 2, by_class=True)
+    write_evolution("tokenizer", 3, originals=True)
     html = render("title", read_inputs())
     assert Page(html).faults == []
     generated = Page(section(html, "samples"))
@@ -43,7 +43,7 @@ def test_the_rows_are_named_by_the_images_seen(made: Path) -> None:
 
 
 def test_columns_of_texts_have_them_above(made: Path) -> None:
-    strip("generator", 2, captions=["a red <ring>", "two dogs"])
+    write_evolution("generator", 2, captions=["a red <ring>", "two dogs"])
     page = Page(section(render("title", read_inputs()), "samples"))
     titles = [str(attributes["title"]) for tag, attributes in page.tags if tag == "span" and "title" in attributes]
     assert titles[-2:] == ["a red <ring>", "two dogs"] and "a red <ring>\ntwo dogs" in page.text
@@ -53,14 +53,14 @@ def test_each_u_net_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     project(told=True)
     for unet in UNETS:
-        strip(f"decoder/{unet}", 4, originals=True)
+        write_evolution(f"decoder/{unet}", 4, originals=True)
     text = Page(render("title", read_inputs(UNETS))).text
     assert all(text.count(f"As the training of {unet} went on") == 1 for unet in UNETS)
 
 
 @pytest.mark.parametrize("facts", ["{}", "no"])
 def test_a_damaged_one_is_named(made: Path, facts: str) -> None:
-    strip("generator", 2)
-    Path("curves/generator/strip.json").write_text(facts)
-    with pytest.raises(DarkroomError, match=r"curves/generator/strip\.json"):
+    write_evolution("generator", 2)
+    Path("curves/generator/sample_evolution.json").write_text(facts)
+    with pytest.raises(DarkroomError, match=r"curves/generator/sample_evolution\.json"):
         read_inputs()

@@ -66,10 +66,10 @@ def test_each_condition_is_trained_sampled_and_scored(clone, condition):
     assert ("clip" in trained) == (condition in ("image", "text", "tokens"))
     assert ("class_counts" in trained) == (condition == "class")
     assert len(list(Path("logs/train_generator").rglob("*.png"))) == 2
-    strip = json.loads(Path("curves/generator/strip.json").read_text())
+    evolution = json.loads(Path("curves/generator/sample_evolution.json").read_text())
     val = ImageShards.open_parts(["one"], "val")
-    assert set(strip.get("captions", [])) <= {*val.captions}
-    assert len(strip.get("captions", [])) == (10 if condition in ("text", "tokens", "caption") else 0)
+    assert set(evolution.get("captions", [])) <= {*val.captions}
+    assert len(evolution.get("captions", [])) == (10 if condition in ("text", "tokens", "caption") else 0)
     drawn = {path.stem for path in Path("curves/generator").rglob("eval/*.tsv")}
     assert {"fd", "kid"} <= drawn and ("label_accuracy" in drawn) == (condition != "none")
     images, manifest = sample(condition, images=14)

@@ -145,7 +145,7 @@ def test_a_dit_trains_on_latents_in_any_form(
     stored(form, "bfloat16", mirror=True)
     rows = LabelledLatents(LatentShards.open_parts(["one"], "train"), load_catalog(), 0)
     made = recipe(rows)
-    monkeypatch.setattr(made, "strip", lambda: None)  # it has no tokenizer
+    monkeypatch.setattr(made, "sample_evolution", lambda: None)  # it has no tokenizer
     before = {name: value.clone() for name, value in made.model.state_dict().items()}
     places = OutputPaths(tmp_path / "state", tmp_path / "curves", tmp_path / "logs")
     train(made, training(images=24, precision=precision), run(), places)

@@ -110,7 +110,7 @@ root = Path(sys.argv[1])
 values, dvc = read_yaml(root / "params.yaml"), read_yaml(root / "dvc.yaml")
 values["train_clip"]["source"] = values["train_generator"]["kind"] = "none"
 values["score_decoder"]["attributes"] = "none"
-values["train_decoder"]["unets"]["up"]["trained"] = False
+values["train_decoder"]["unets"]["up"]["frozen"] = True
 values["train_tokenizer"]["kl"]["perceptual"]["weight"] = 0.0
 for address in sys.argv[2:]:
     stage, _, item = address.partition("@")

@@ -106,11 +106,9 @@ def test_nothing_is_exported(clone: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_folder_without_a_generator_guides_none(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("train_generator")
     shutil.copytree("models/generator", "other")
-    edit({"weaker": "other"}, "dit")
+    edit({"guide": "other"}, "dit")
     assert main(["check"]) == 1
-    assert (
-        f"`sample_generator.dit.weaker` is other, which was not trained, because {REASON}." in capsys.readouterr().err
-    )
+    assert f"`sample_generator.dit.guide` is other, which was not trained, because {REASON}." in capsys.readouterr().err
 
 
 def test_no_code_of_a_transformer_is_depended_on(clone: Path) -> None:

@@ -347,17 +347,17 @@ def another_run(name: str, **changes: object) -> Path:
 def test_guidance_leads_away_from_another_runs_network(model: Path) -> None:
     shards({"guidance": 1.0}, images=8)
     plain = images().astype(int)
-    weaker = str(another_run("models/weaker"))
-    shards({"guidance": 3.0, "weaker": weaker}, images=8)
+    guide = str(another_run("models/guide"))
+    shards({"guidance": 3.0, "guide": guide}, images=8)
     away = images().astype(int)
-    shards({"guidance": 3.0, "weaker": "data/none"}, images=8)
+    shards({"guidance": 3.0, "guide": "data/none"}, images=8)
     assert np.abs(away - plain).max() > 2 and np.abs(away - images()).max() > 2
-    assert manifest()["sampler"]["weaker"] == "data/none"
+    assert manifest()["sampler"]["guide"] == "data/none"
     # Away from itself leads nowhere.
-    shards({"guidance": 3.0, "weaker": "models/generator"}, images=8)
+    shards({"guidance": 3.0, "guide": "models/generator"}, images=8)
     assert np.abs(images().astype(int) - plain).max() <= 1
     # And the formula, on the network itself.
-    strong, weak = DiT.from_pretrained(model), DiT.from_pretrained(Path(weaker))
+    strong, weak = DiT.from_pretrained(model), DiT.from_pretrained(Path(guide))
     x, t, labels = torch.randn(2, 2, 8, 8), torch.full((2,), 0.5), torch.tensor([3, 4])
     with torch.no_grad():
         found = dit_denoiser(strong, Flow(), labels, 10, 3.0, weak)(x, t, None).velocity
@@ -382,10 +382,10 @@ def test_another_run_that_does_not_fit_is_refused_by_file_and_key(model: Path, c
     facts = {name: value for name, value in there.items() if name not in ("kind", "format", "seal")}
     ours = {"objective": "flow", "prediction": {"path": "linear"}, "context_length": 5}
     write_manifest(model, "generator", **(facts | ours))
-    another_run("models/weaker", **changes)
+    another_run("models/guide", **changes)
     with pytest.raises(DarkroomError, match=re.escape(said)) as error:
-        shards({"weaker": "models/weaker"})
-    assert "`sample_generator.dit.weaker` is models/weaker" in str(error.value)
+        shards({"guide": "models/guide"})
+    assert "`sample_generator.dit.guide` is models/guide" in str(error.value)
 
 
 def write_classifier(**changes: object) -> Path:

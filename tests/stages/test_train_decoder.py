@@ -442,8 +442,8 @@ def test_clip_cannot_embed_images_of_which_latents_alone_are_read() -> None:
         params(tokenizer=True, latents=True, **COMPUTED)
 
 
-def test_one_that_is_not_trained_is_left_out_and_real_images_are_enlarged(clone: Path) -> None:
-    train_decoder.run(params(trained=False), "base")
+def test_a_frozen_one_without_weights_is_left_out_and_real_images_are_enlarged(clone: Path) -> None:
+    train_decoder.run(params(frozen=True), "base")
     assert not read_manifest(Path("models/decoder/base"), "decoder")["trained"]
     train_decoder.run(up_sampler(), "up")
     sample_decoder.run(sampling(("base", "up")))
@@ -457,18 +457,18 @@ def test_weights_of_another_run_keep_what_they_were_trained_with(clone: Path) ->
     manifest["embedding_mean"][0] += 0.25
     rewritten = {name: value for name, value in manifest.items() if name not in ("kind", "format_version")}
     write_manifest(Path("earlier"), "decoder", **rewritten)
-    train_decoder.run(params(weights="earlier", trained=False), "base")
+    train_decoder.run(params(weights="earlier", frozen=True), "base")
     kept = read_manifest(Path("models/decoder/base"), "decoder")
     assert kept["embedding_mean"] == manifest["embedding_mean"] and kept["embedding_std"] == manifest["embedding_std"]
     assert weights() == Path("earlier/model.safetensors").read_bytes()
     train_decoder.run(params(weights="earlier"), "base")
     assert read_manifest(Path("models/decoder/base"), "decoder")["embedding_mean"] == manifest["embedding_mean"]
     with pytest.raises(DarkroomError, match="were trained with another prediction"):
-        train_decoder.run(params(weights="earlier", trained=False, diffusion={"schedule": "linear"}), "base")
+        train_decoder.run(params(weights="earlier", frozen=True, diffusion={"schedule": "linear"}), "base")
     write_manifest(Path("earlier"), "decoder", **{**rewritten, "clip": "0" * 64})
-    for trained in (True, False):
+    for frozen in (False, True):
         with pytest.raises(DarkroomError, match="were trained with another clip"):
-            train_decoder.run(params(weights="earlier", trained=trained), "base")
+            train_decoder.run(params(weights="earlier", frozen=frozen), "base")
     write_manifest(Path("earlier"), "decoder", **{**rewritten, "tokenizer": "0" * 64})
     with pytest.raises(DarkroomError, match="were trained with another tokenizer"):  # of latents, and these are pixels
         train_decoder.run(params(weights="earlier"), "base")

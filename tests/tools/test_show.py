@@ -80,8 +80,8 @@ def test_what_there_is_to_look_at_is_listed() -> None:
         "samples/nearest/generator/real.png",
         "samples/nearest/text/real.png",
         "samples/nearest/generator/neighbours.png",
-        "curves/decoder/up/strip.png",
-        "curves/tokenizer/strip.png",
+        "curves/decoder/up/sample_evolution.png",
+        "curves/tokenizer/sample_evolution.png",
         "logs/train_decoder-up/grids/000012800-ema.png",
         "reports/index.html",
     ]
@@ -100,12 +100,12 @@ def test_pictures_of_other_data_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("darkroom.tools.show.outdated", lambda: states)
     for path in (
         "samples/generator/grid.png",
-        "curves/tokenizer/strip.png",
+        "curves/tokenizer/sample_evolution.png",
         "logs/train_generator/grids/000000500-ema.png",
     ):
         picture(path, 100)
     assert [line.split()[0] for line in show(None).split("\n")[:-1]] == [
-        "curves/tokenizer/strip.png",
+        "curves/tokenizer/sample_evolution.png",
         "logs/train_generator/grids/000000500-ema.png",
     ]
     assert "stale, from other parameters" in show(None)

@@ -194,5 +194,5 @@ def dit_recipe(folder: Path) -> DiTRecipe:
         None,
         DiTSampling(solver="euler", steps=25, guidance=1.5),
     )
-    recipe.strip = lambda: None  # type: ignore[method-assign]  # it has no tokenizer
+    recipe.sample_evolution = lambda: None  # type: ignore[method-assign]  # it has no tokenizer
     return recipe

@@ -169,7 +169,7 @@ class Later(Toy):
         super().__init__(hook)
         self.modules["second"].register_buffer("updates", torch.zeros(()))
         self.batches = []
-        later = Phase("second", self.two, rate=0.5, betas=(0.5, 0.8), clip_norm=1e-3, start=32, after=self.count)
+        later = Phase("second", self.two, lr_scale=0.5, betas=(0.5, 0.8), clip_norm=1e-3, start=32, after=self.count)
         self.phases = (self.phases[0], later)
 
     def count(self, batch):

@@ -121,15 +121,16 @@ def test_the_work_of_any_length_leaves_out_what_says_the_length(tmp_path, monkey
     assert said.parent.name == "stable" and said.name.startswith("train_generator-")
 
 
-def test_its_strip_is_the_same_too(tmp_path, monkeypatch):
+def test_its_sample_evolution_is_the_same_too(tmp_path, monkeypatch):
     """Also the row that is drawn where the decay of the shorter one begins."""
     monkeypatch.setattr(after_step, "FIRST", 8)
     shade = lambda recipe: int(recipe.modules["second"].bias.detach().abs() * 1e6) % 256  # noqa: E731
-    monkeypatch.setattr(Toy, "strip", lambda self: np.full((2, 3, 4, 4), shade(self), np.uint8))
+    monkeypatch.setattr(Toy, "sample_evolution", lambda self: np.full((2, 3, 4, 4), shade(self), np.uint8))
     train(Toy(), settings(80), run(), lay(tmp_path / "short"))
     train(Toy(), settings(), run(), places(tmp_path / "whole"))
     recipe = Toy()
     train(recipe, settings(), run(), lay(tmp_path / "longer"))
     assert recipe.seen[0] == 64
-    assert json.loads((tmp_path / "longer/curves/strip.json").read_text())["images"] == [8, 16, 32, 64, 128, 160]
+    evolution = json.loads((tmp_path / "longer/curves/sample_evolution.json").read_text())
+    assert evolution["images"] == [8, 16, 32, 64, 128, 160]
     assert curves(tmp_path / "longer/curves") == curves(tmp_path / "whole/curves")

@@ -118,5 +118,5 @@ def trainings(params: Any) -> Iterator[tuple[str, Training]]:
         yield "train_generator.training", params.train_generator.own_training
     decoder = params.train_decoder
     for name in decoder.cascade(params.train_clip.source != "none"):
-        if decoder.unets[name].trained:
+        if not decoder.unets[name].frozen:
             yield f"train_decoder.unets.{name}.training", decoder.training_of(name)

@@ -78,7 +78,7 @@ def denoiser(
     threshold: Threshold | None = None,
     *,
     both: Network | None = None,
-    weaker: Network | None = None,
+    guide: Network | None = None,
     classifier: LogProbability | None = None,
 ) -> Denoise:
     """Return the denoiser of a network.
@@ -93,12 +93,12 @@ def denoiser(
         threshold: applied to x0; None: none is.
         both: the same network for twice as many rows, the second half without the conditions that guidance leads away
             from; None: it has no conditions, and nothing guides it.
-        weaker: another network, with the conditions bound to it, that guidance leads away from in place of `both`
-            (autoguidance: Karras et al., 2024, arXiv 2406.02507).
+        guide: another, weaker network, with the conditions bound to it, that guidance leads away from in place of
+            `both` (autoguidance: Karras et al., 2024, arXiv 2406.02507).
         classifier: its gradient, times `Guidance.classifier`, is added to the score, guided or not.
     """
     how = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
-    if both is None and weaker is None:
+    if both is None and guide is None:
         how = replace(how, scale=1.0)
     if classifier is None:
         how = replace(how, classifier=0.0)
@@ -107,8 +107,8 @@ def denoiser(
         """Return the output of the network, guided, (N, K, ...); with a scale of 1 its own, bit for bit."""
         if scale == 1:
             return network(x, timesteps, before)
-        if weaker is not None:
-            conditional, other = network(x, timesteps, before), weaker(x, timesteps, before)
+        if guide is not None:
+            conditional, other = network(x, timesteps, before), guide(x, timesteps, before)
         else:
             assert both is not None
             twice = None if before is None else torch.cat([before, before])

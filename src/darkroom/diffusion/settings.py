@@ -136,7 +136,7 @@ class Sampling(Section):
     last_step: Annotated[float, Field(gt=0, lt=1)] = 0.04
     """euler_maruyama: length of the last step, which adds no noise."""
     guidance: Annotated[float, Field(ge=0)] = 1.0
-    """Scale of guidance, away from the network without its condition, or from a weaker one; 1: none."""
+    """Scale of guidance, away from the network without its condition, or from a guide network; 1: none."""
     guidance_channels: Positive | None = None
     """Channels that are guided, the first ones; 3 for DiT's published scores; null: all."""
     guidance_variance: bool = False

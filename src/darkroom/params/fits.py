@@ -1,6 +1,7 @@
 """Checks that sections of params.yaml fit each other: helpers of each package's `fits`, and old names of keys."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NoReturn
@@ -55,8 +56,9 @@ def fits(params: Any) -> None:
             )
 
 
-# The most specific old name counts for a key: what lies below a section is renamed with it.
+# The most specific old name counts for a key: what lies below a section is renamed with it, and `*` is kept.
 RENAMED = {
+    "*training.keep_every": "*training.save_every",
     "run.at_risk": "run.max_lost_seconds",
     "ingest.max_quarantined": "catalog.max_quarantined",
     "score_dit": "score_generator",
@@ -64,7 +66,9 @@ RENAMED = {
     "sample_dit.guidance": "sample_generator.dit.guidance",
     "sample_dit.solver": "sample_generator.dit.solver",
     "sample_dit.steps": "sample_generator.dit.steps",
+    "sample_generator.dit.weaker": "sample_generator.dit.guide",
     "train_decoder.common": "train_decoder.training",
+    "train_decoder.unets.*.trained": "train_decoder.unets.*.frozen",
     "train_dit": "train_generator",
     "train_dit.diffusion": "train_generator.dit.diffusion",
     "train_dit.evaluate": "train_generator.evaluate",
@@ -75,13 +79,15 @@ RENAMED = {
     "train_dit.training": "train_generator.training",
     "train_generator.dit.diffusion.learned_variance": "train_generator.dit.diffusion.variance",
     "train_prior.diffusion.learned_variance": "train_prior.diffusion.variance",
+    "train_tokenizer.*.adversarial.rate": "train_tokenizer.*.adversarial.lr_scale",
     "train_tokenizer.common": "train_tokenizer.training",
 }
+_INVERT = ", and invert its value"  # of `frozen`, which was `trained`
 
 # Removed keys without a new name, as globs, and what to do instead.
 _NOTHING = " and is no longer read: delete it"
 _IMG2DATASET = "start img2dataset yourself, and read what it writes with the source webdataset (docs/data.md)"
-_WIDTHS = "set `ema_decay` before the training, or keep weights on the way with `save_every`"
+_WIDTHS = ": delete it; set `ema_decay` before the training, or keep weights on the way with `save_every`"
 REMOVED = {
     **dict.fromkeys(("*training.min_improvement", "*training.decay_images", "*training.groups"), _NOTHING),
     **dict.fromkeys(("*.diffusion.direction_weight", "score_*.copies.pairs"), _NOTHING),
@@ -92,12 +98,9 @@ REMOVED = {
     **dict.fromkeys(("train_tokenizer.identity.trained", "train_tokenizer.pretrained.trained"), _NOTHING),
     **{f"train_tokenizer.{kind}.grid_images": _NOTHING for kind in ("identity", "pretrained")},
     **dict.fromkeys(("urls", "urls.*", "run.img2dataset"), f": delete it; {_IMG2DATASET}"),
-    **dict.fromkeys(("*training.ema_profiles", "*training.ema_snapshots"), f": delete it; {_WIDTHS}"),
-    **dict.fromkeys(("*.sigma_rel", "*.average_images"), f": delete it; {_WIDTHS}"),
-    "*training.keep_every": ": it is now `save_every`",
+    **dict.fromkeys(("*training.ema_profiles", "*training.ema_snapshots", "*.sigma_rel", "*.average_images"), _WIDTHS),
     "*training.non_finite": ": delete it; such a step stops the training, which continues from its last checkpoint",
-    "*.weaker_sigma_rel": ": delete it; name the folder of a weaker generator under `weaker`",
-    "*.weaker_images": ": delete it; name the folder of a weaker generator under `weaker`",
+    "*.weaker_*": ": delete it; name the folder of a weaker generator under `guide`",
     **dict.fromkeys(
         (f"embed_clip.imported.{key}" for key in ("layout", "metadata", "column")),
         ": delete it; embeddings are read in DALLE2-pytorch's layout, which embedding-dataset-reordering writes",
@@ -113,8 +116,8 @@ def require_new_names(params: Mapping[str, Any]) -> None:
         DarkroomError: one sentence for each old name, with the new one or what to do.
     """
     leaves = list(_leaves(params))
-    renamed = dict.fromkeys(name for key in leaves if (name := _old_name(key)) is not None)
-    lines = [f"{PARAMS}: `{old}` is now `{RENAMED[old]}`: rename it." for old in renamed]
+    names = dict(filter(None, map(_renamed, leaves))).items()
+    lines = [f"{PARAMS}: `{old}` is now `{new}`: rename it{_INVERT * new.endswith('.frozen')}." for old, new in names]
     removed = ((key, advice) for key in leaves for glob, advice in REMOVED.items() if fnmatchcase(key, glob))
     lines += [f"{PARAMS}: `{key}` was removed{advice}." for key, advice in removed]
     if lines:
@@ -123,8 +126,7 @@ def require_new_names(params: Mapping[str, Any]) -> None:
 
 def new_name(key: str) -> str | None:
     """Return the current name of a renamed key; None: it was not renamed."""
-    old = _old_name(key)
-    return None if old is None else f"{RENAMED[old]}{key.removeprefix(old)}"
+    return key.replace(*names, 1) if (names := _renamed(key)) else None
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -135,6 +137,12 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _old_name(key: str) -> str | None:
-    """Return the longest old name that a key is, or lies below."""
-    return max((old for old in RENAMED if f"{key}.".startswith(f"{old}.")), key=len, default=None)
+def _renamed(key: str) -> tuple[str, str] | None:
+    """Return the longest old name that a key is, or lies below, and its new name."""
+    names = [
+        (match[1], new.replace("*", "".join(match.groups()[1:])))
+        for old, new in RENAMED.items()
+        if "*" in old or key.startswith(old)
+        if (match := re.match(rf"({re.escape(old)})(?:\.|$)".replace(r"\*", "(.*)"), key))
+    ]
+    return max(names, key=lambda pair: len(pair[0]), default=None)

@@ -11,7 +11,7 @@ from darkroom.report.copies import Nearest, read_nearest
 from darkroom.report.curves import CURVES, Training, read_training
 from darkroom.report.decoder import Conditioned, PriorScored, read_conditioned, read_prior
 from darkroom.report.metadata import Catalog, Reconstructions, Reference, Samples, typed
-from darkroom.report.pictures import Picture, Strip, read_png, read_strip, read_svg
+from darkroom.report.pictures import Picture, SampleEvolution, read_png, read_sample_evolution, read_svg
 from darkroom.report.scores import ClipScored, Scored, read_clip, read_scored
 
 CATALOG, REFERENCE = Path("data/catalog"), Path("data/reference")
@@ -31,7 +31,7 @@ class Inputs:
     own: images that the tokenizer generated.
     decoder, text: images sampled from embeddings, and from captions.
     nearest: for each set of generated images, the nearest training images, by the name of its folder.
-    strips: the same images at points of a training, by the name of its curves.
+    evolutions: the same images at points of a training, by the name of its curves.
     """
 
     catalog: Catalog
@@ -49,7 +49,7 @@ class Inputs:
     sample_grid: Picture | None
     reconstruction_grid: Picture
     nearest: dict[str, Nearest]
-    strips: dict[str, Strip]
+    evolutions: dict[str, SampleEvolution]
     data_grid: Picture
     dag: Markup
 
@@ -81,7 +81,7 @@ def read_inputs(unets: Sequence[str] = ()) -> Inputs:
         sample_grid=read_png(SAMPLES / GRID) if samples.images else None,
         reconstruction_grid=read_png(RECONSTRUCTIONS / GRID),
         nearest={name: read_nearest(name) for name in GENERATED},
-        strips={name: strip for name in drawing if (strip := read_strip(CURVES / name, catalog.classes)) is not None},
+        evolutions={each: of for each in drawing if (of := read_sample_evolution(CURVES / each, catalog.classes))},
         data_grid=read_png(PICTURES / GRID),
         dag=read_svg(DAG),
     )

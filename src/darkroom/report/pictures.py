@@ -1,4 +1,4 @@
-"""Pictures embedded in the page: PNG as base64, SVG unchanged; strips that trainings write next to their curves."""
+"""Pictures embedded in the page: PNG as base64, SVG unchanged; sample evolutions, which lie next to the curves."""
 
 import base64
 import io
@@ -79,8 +79,8 @@ def read_svg(path: Path) -> Markup:
     return Markup(text)
 
 
-class _StripFacts(Metadata):
-    """strip.json: images seen at each row, whether a row of originals stands above, whether column i is of class i.
+class _EvolutionFacts(Metadata):
+    """sample_evolution.json: images seen at each row, whether originals stand above, whether column i is of class i.
 
     captions: captions of the columns, if they are images of texts.
     """
@@ -92,24 +92,24 @@ class _StripFacts(Metadata):
 
 
 @dataclass(frozen=True)
-class Strip:
-    """The strip of a training, with the names of its rows, and of its columns if these are classes or texts."""
+class SampleEvolution:
+    """The sample evolution of a training, the names of its rows, and of its columns if these are classes or texts."""
 
     picture: Picture
     rows: list[str]
     columns: list[str]
 
 
-def read_strip(folder: Path, classes: Sequence[str]) -> Strip | None:
-    """Return the strip of the training that wrote `folder`; None if there is none.
+def read_sample_evolution(folder: Path, classes: Sequence[str]) -> SampleEvolution | None:
+    """Return the sample evolution of the training that wrote `folder`; None where it drew none.
 
     Raises:
         ArtifactError: a file is missing or damaged; the message names it.
     """
-    path = folder / "strip.json"
+    path = folder / "sample_evolution.json"
     if not path.is_file():
         return None
-    facts, picture = typed(_StripFacts, read_json(path), path), read_png(folder / "strip.png")
+    facts, picture = typed(_EvolutionFacts, read_json(path), path), read_png(folder / "sample_evolution.png")
     rows = ["original"] * facts.originals + [f"{images:,}" for images in facts.images]
     columns = list(classes[: picture.columns(len(rows))]) if facts.by_class else facts.captions
-    return Strip(picture, rows, columns)
+    return SampleEvolution(picture, rows, columns)

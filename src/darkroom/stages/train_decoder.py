@@ -56,7 +56,7 @@ def build(params: Params, name: str, opened: DecoderData, evaluation: UNetEvalua
 def run(params: Params, name: str, train: Train | None = None) -> None:
     """Train one U-Net of the cascade, and write its averaged weights, with raw ones in `raw/`.
 
-    An untrained one is written with the weights that `weights` names, or without weights.
+    A frozen one is written with the weights that `weights` names, or without weights.
     """
     catalog = load_catalog(shards=None)
     idle, left_out = _idle(params.train_decoder.unets[name], [*catalog.parts]), "this U-Net is left out of the cascade"
@@ -65,8 +65,8 @@ def run(params: Params, name: str, train: Train | None = None) -> None:
 
 
 def _idle(settings: UNet, parts: Sequence[str]) -> str | None:
-    if not settings.trained and settings.weights == NO_FILE:
-        return "`trained` is false"
+    if settings.frozen and settings.weights == NO_FILE:
+        return "`frozen` is true"
     return NO_CLIP if _lacks_clip(settings, parts) else None
 
 
@@ -93,7 +93,7 @@ def _open(params: Params, name: str, catalog: Catalog, device: torch.device) -> 
     recipe = build(params, name, opened, evaluation)
     model = recipe.model
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(recipe.train):,} images")
-    if settings.trained:
+    if not settings.frozen:
         return Job(model.save_pretrained, metadata, recipe, raw=True, kept_weights=True)
     begun = initial_manifest(settings.weights, KIND)
     require_same(weights_key(name), begun, metadata, ("size", "low_size", "timesteps", "objective", "prediction"))

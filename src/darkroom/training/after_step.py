@@ -1,8 +1,8 @@
 """Log, track and draw after an optimizer step, without changing any weight.
 
-The strip shows a training: the same few images, from the same noise, at each doubling of the images seen. It is a
-declared output like the curves, so it depends on parameters alone, not on `run.grid_every`; doublings do not depend on
-the length of the training. Checkpoints hold the images drawn so far, so a killed training continues the strip.
+The sample evolution shows a training: the same few images, from the same noise, at each doubling of the images seen.
+It is a declared output like the curves, so it depends on parameters alone, not on `run.grid_every`; doublings do not
+depend on the length of the training. Checkpoints hold the images drawn so far, so a killed training continues it.
 """
 
 from pathlib import Path
@@ -21,13 +21,13 @@ from darkroom.training.recipe import Recipe
 from darkroom.training.trackers import log_histogram, log_images, log_record
 from darkroom.training.train_state import TrainState
 
-FIRST = 1000  # images seen when the first images of the strip are drawn
-KEPT = 8  # points of the strip: the last doublings, and the end
+FIRST = 1000  # images seen when the first images of the sample evolution are drawn
+KEPT = 8  # points of the sample evolution: the last doublings, and the end
 _SIDE = 128  # pixels to which larger images are reduced: they lie in every checkpoint
 
 
 def after_step(state: TrainState, logs: Path, journal: Journal | None, before: int, entry: Record | None) -> None:
-    """Log, track and draw what is due; failures of grids, strips and histograms are printed, not raised.
+    """Log, track and draw what is due; failures of grids, evolutions and histograms are printed, not raised.
 
     `before` images were seen before the step; `entry` is its record, or None if none was due; histograms and grids
     are written to `logs`. `journal` is None if another process has it.
@@ -44,8 +44,8 @@ def after_step(state: TrainState, logs: Path, journal: Journal | None, before: i
         if every and (images == end or passed(every, before, images)):
             for path in write_grids(state, logs):
                 log_images(processes.accelerator, f"grid/{path.stem.partition('-')[2]}", path, images)
-        if strip_is_due(before, images, end):
-            add_to_strip(state)
+        if sample_evolution_is_due(before, images, end):
+            add_to_sample_evolution(state)
 
 
 def _write_histograms(state: TrainState, logs: Path) -> None:
@@ -77,13 +77,13 @@ def write_grids(state: TrainState, logs: Path) -> list[Path]:
     return written
 
 
-def strip_is_due(before: int, images: int, end: int) -> bool:
+def sample_evolution_is_due(before: int, images: int, end: int) -> bool:
     """Return whether a doubling of `FIRST` lies in (before, images], or the training ends at `images`."""
     return images == end or before < _last_doubling(images) <= images
 
 
-def points_of_strip(end: int) -> int:
-    """Return the number of points in the strip of a training of `end` images."""
+def points_of_sample_evolution(end: int) -> int:
+    """Return the number of points in the sample evolution of a training of `end` images."""
     return (end // FIRST).bit_length() + (_last_doubling(end) != end)
 
 
@@ -93,21 +93,21 @@ def _last_doubling(images: int) -> int:
 
 
 @torch.no_grad()
-def add_to_strip(state: TrainState) -> None:
+def add_to_sample_evolution(state: TrainState) -> None:
     """Draw images with the averaged weights, and drop the oldest ones; recipes without images draw none.
 
     With sharded weights every process must call it; otherwise the first one.
     """
     try:
         with evaluating(state):
-            pixels = state.recipe.strip()
+            pixels = state.recipe.sample_evolution()
     except (RuntimeError, DarkroomError) as error:
-        print(f"cannot draw the strip at image {state.images:,}: {error}")
+        print(f"cannot draw the sample evolution at image {state.images:,}: {error}")
         return
     if pixels is not None and state.processes.first:
-        state.strip[state.images] = reduced(np.asarray(pixels))
-        for old in sorted(state.strip)[:-KEPT]:
-            del state.strip[old]
+        state.sample_evolution[state.images] = reduced(np.asarray(pixels))
+        for old in sorted(state.sample_evolution)[:-KEPT]:
+            del state.sample_evolution[old]
 
 
 def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -122,14 +122,14 @@ def reduced(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return squares.mean(axis=(3, 5)).astype(np.uint8)
 
 
-def write_strip(folder: Path, strip: dict[int, NDArray[np.uint8]], recipe: Recipe) -> None:
-    """Write the strip: a row for each point, below the originals if there are any; write nothing without images."""
-    if not strip:
+def write_sample_evolution(folder: Path, drawn: dict[int, NDArray[np.uint8]], recipe: Recipe) -> None:
+    """Write the sample evolution: a row for each point, below the originals if any; write nothing without images."""
+    if not drawn:
         return
-    points = sorted(strip)
+    points = sorted(drawn)
     originals = recipe.originals()
-    rows = [strip[images] for images in points]
+    rows = [drawn[images] for images in points]
     rows = rows if originals is None else [reduced(np.asarray(originals)), *rows]
-    save_png(folder / "strip.png", contact_sheet(np.concatenate(rows), len(rows[0])))
+    save_png(folder / "sample_evolution.png", contact_sheet(np.concatenate(rows), len(rows[0])))
     facts = {"images": points, "originals": originals is not None, "by_class": recipe.by_class}
-    write_json(folder / "strip.json", facts | ({"captions": list(recipe.captions)} if recipe.captions else {}))
+    write_json(folder / "sample_evolution.json", facts | ({"captions": [*recipe.captions]} if recipe.captions else {}))

@@ -16,7 +16,7 @@ from darkroom.params.run import Run
 from darkroom.params.training import Training
 from darkroom.processes.stopping import interruptible
 from darkroom.training import checkpoint, guards, wsd_checkpoint
-from darkroom.training.after_step import after_step, write_strip
+from darkroom.training.after_step import after_step, write_sample_evolution
 from darkroom.training.averages import state_of, write_kept
 from darkroom.training.changed_code import work_name
 from darkroom.training.curves import write_curves
@@ -86,7 +86,8 @@ def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> 
         state.processes.collect(None)
         if not first:
             raise SystemExit(0)
-        write_curves(places.curves, state.records, also=partial(write_strip, strip=state.strip, recipe=recipe))
+        write = partial(write_sample_evolution, drawn=state.sample_evolution, recipe=recipe)
+        write_curves(places.curves, state.records, also=write)
     return state
 
 
@@ -118,7 +119,7 @@ def _run_steps(
         _keep_weights(state, places)
         entry = record(state, before) if is_due(state, before) else None
         after_step(state, places.logs, journal, before, entry)
-        wsd_checkpoint.leave(state, places.state)  # includes the strip
+        wsd_checkpoint.leave(state, places.state)  # includes the sample evolution
         # The first process watches the clock, and any may have received the signal.
         stop, save = state.processes.agree(signals[0] if signals else 0, int(first and saver.due()))
         if stop or save:

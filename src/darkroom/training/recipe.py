@@ -97,7 +97,7 @@ class Phase:
 
     module: its name in the recipe.
     loss: of a batch, or of a micro-batch where `run.micro_batch` sets their size.
-    rate: factor of the training's learning rate.
+    lr_scale: factor of the training's learning rate.
     betas: of its AdamW; None: the training's.
     clip_norm: largest gradient norm; None: the training's; infinity: no clipping.
     start: images seen before the phase is first taken.
@@ -107,7 +107,7 @@ class Phase:
 
     module: str
     loss: Callable[[Batch], Losses]
-    rate: float = 1.0
+    lr_scale: float = 1.0
     betas: tuple[float, float] | None = None
     clip_norm: float | None = None
     start: int = 0
@@ -127,8 +127,8 @@ class Recipe:
     whole_batch: whether a loss needs the whole batch, so that `run.micro_batch` does not split it.
     columns: images in a row of `preview`.
     knows_length: whether more than the learning rate depends on the length of the training.
-    by_class: whether image i of `strip` is one of class i.
-    captions: the captions of the images of `strip`; empty: they have none.
+    by_class: whether image i of `sample_evolution` is one of class i.
+    captions: the captions of the images of `sample_evolution`; empty: they have none.
     histograms: counts of the last evaluations by name, for the values 0, 1, …, int64.
     """
 
@@ -157,10 +157,10 @@ class Recipe:
         """Return images made by the current modules, uint8 (N, C, H, W); None: the model makes none."""
         return None
 
-    def strip(self) -> NDArray[np.uint8] | None:
+    def sample_evolution(self) -> NDArray[np.uint8] | None:
         """Return a few images of `preview`, (N, C, H, W), that depend on the weights alone; None: none."""
         return None
 
     def originals(self) -> NDArray[np.uint8] | None:
-        """Return the real image of each image of `strip`, (N, C, H, W); None: they have none."""
+        """Return the real image of each image of `sample_evolution`, (N, C, H, W); None: they have none."""
         return None

@@ -97,7 +97,7 @@ class TrainState:
     Attributes:
         images: seen so far.
         records: the means and scores logged so far, in order.
-        strip: images drawn so far, by the images seen, uint8 (N, C, H, W).
+        sample_evolution: images drawn so far, by the images seen, uint8 (N, C, H, W).
         best: the best validation so far; with `select: best`, `best_state` has the averages of that moment.
         code: fingerprint of the code that runs; known to the first process, which writes the checkpoints.
         code_changed_at: images seen at each start with changed code.
@@ -126,7 +126,7 @@ class TrainState:
         self.finite = Finite(settings, self.device, processes.count, self._keys)
         self.images = 0
         self.records: list[Record] = []
-        self.strip: dict[int, NDArray[np.uint8]] = {}
+        self.sample_evolution: dict[int, NDArray[np.uint8]] = {}
         self.best: Best | None = None
         self.best_state: State | None = None
         self.code: dict[str, dict[str, str]] = {}
@@ -153,7 +153,7 @@ class TrainState:
     def _step_phase(self, phase: Phase, batch: Batch, pieces: Sequence[Batch]) -> None:
         """Take the optimizer step of one phase."""
         optimizer, scaler = self.optimizers[phase.module], self.scalers[phase.module]
-        set_rates(optimizer, self.settings, self.images, phase.rate)
+        set_rates(optimizer, self.settings, self.images, phase.lr_scale)
         losses = self.gradients(phase, batch, pieces)
         limits = (phase.clip_norm, self.settings.clip_norm, float("inf"))
         limit = next(limit for limit in limits if limit is not None)
@@ -263,8 +263,8 @@ class TrainState:
         }
         if self.best_state is not None:
             groups["best"] = _flat(self.best_state)
-        if self.strip:
-            groups["strip"] = {f"{images:012d}": torch.from_numpy(pixels) for images, pixels in self.strip.items()}
+        if self.sample_evolution:  # on disk `strip`, as in checkpoints of earlier versions
+            groups["strip"] = {f"{at:012d}": torch.from_numpy(drawn) for at, drawn in self.sample_evolution.items()}
         values = {
             "records": self.records,
             "windows": self.processes.collect(self.window.state()),
@@ -295,7 +295,7 @@ class TrainState:
             if values["scalers"][name]:
                 scaler.load_state_dict(values["scalers"][name])
         self.images = images
-        self.strip = {int(at): pixels.numpy() for at, pixels in groups.get("strip", {}).items()}
+        self.sample_evolution = {int(at): drawn.numpy() for at, drawn in groups.get("strip", {}).items()}
         self.records = values["records"]
         self.code_changed_at = list(values.get("code_changed_at", []))
         self.best = None if values["best"] is None else Best(*values["best"])
@@ -335,7 +335,7 @@ def _renamed(module: str, losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"loss_{module}" if name == "loss" else name: value for name, value in losses.items()}
 
 
-def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, factor: float = 1.0) -> None:
+def set_rates(optimizer: torch.optim.Optimizer, settings: Training, images: int, lr_scale: float = 1.0) -> None:
     """Give each group of an optimizer of `build_optimizer` its learning rate for the step after `images` images."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(settings, images) * factor
+        group["lr"] = learning_rate(settings, images) * lr_scale

@@ -76,7 +76,7 @@ def section(
         "embeddings": "data/embeddings",
         "clip": "data/none",
         "weights": "data/none",
-        "trained": True,
+        "frozen": False,
         "model": {**MODEL, **(model or {})},
         "diffusion": {**DIFFUSION, **(diffusion or {})},
         "low": {**LOW, **(low or {})},

@@ -194,13 +194,13 @@ def test_the_preview_shows_validation_images_then_training_images() -> None:
     assert made.preview().shape == (40, 1, 16, 16)
 
 
-def test_the_strip_is_the_first_row_of_the_preview() -> None:
+def test_the_sample_evolution_is_the_first_row_of_the_preview() -> None:
     for count in (3, 12):
         made = recipe(section(grids={"images": count}))
         shown, row = made.preview(), min(count, 10)
         rows = shown.reshape(-1, 10, *shown.shape[1:])
-        assert np.array_equal(made.originals(), rows[0, :row]) and np.array_equal(made.strip()[:3], rows[1, :3])
-        assert len(made.strip()) == row
+        assert np.array_equal(made.originals(), rows[0, :row])
+        assert np.array_equal(made.sample_evolution()[:3], rows[1, :3]) and len(made.sample_evolution()) == row
 
 
 def test_the_preview_is_sampled_as_asked() -> None:

@@ -184,7 +184,7 @@ def test_two_calls_come_nearer_to_the_guided_teacher() -> None:
     assert distance() < 0.2 * before
     found = made.validate(given)
     assert len(found["loss"]) == 48 == len(found["loss_call_1"]) + len(found["loss_call_2"])
-    assert made.preview().shape == (30, 1, 4, 4) and made.strip().shape == (3, 1, 4, 4)
+    assert made.preview().shape == (30, 1, 4, 4) and made.sample_evolution().shape == (3, 1, 4, 4)
 
 
 def test_without_a_condition_nothing_guides_and_it_learns_all_the_same() -> None:
@@ -200,7 +200,7 @@ def test_without_a_condition_nothing_guides_and_it_learns_all_the_same() -> None
     del given.data["labels"]
     made.loss(given)["loss"].backward()
     assert all(parameter.grad is not None for parameter in made.model.blocks.parameters())
-    assert made.strip().shape == (10, 1, 4, 4) and not made.captions
+    assert made.sample_evolution().shape == (10, 1, 4, 4) and not made.captions
 
 
 def test_rows_of_every_condition() -> None:

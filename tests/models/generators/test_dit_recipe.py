@@ -167,17 +167,17 @@ def test_the_preview_is_guided_where_labels_were_dropped(dropout):
 @torch.no_grad()
 def test_images_of_one_class_stand_ten_in_a_row():
     made = recipe(Levels(), classes=1, label_dropout=0.0)
-    assert made.preview().shape == (100, *SHAPE) and made.strip().shape == (10, *SHAPE)
+    assert made.preview().shape == (100, *SHAPE) and made.sample_evolution().shape == (10, *SHAPE)
     assert made.columns == 10 and not made.by_class  # no class is the name of a column
     assert all((call[2] == 0).all() for call in made.model.calls)
 
 
 @torch.no_grad()
-def test_the_strip_is_the_first_row_of_the_preview():
+def test_the_sample_evolution_is_the_first_row_of_the_preview():
     """One image of each class, from the same noise whenever it is drawn."""
     made = recipe(Levels())
     made.asked = asked_classes(balanced(5))  # as in the stage
-    row = made.strip()
+    row = made.sample_evolution()
     assert made.by_class and row.shape == (5, *SHAPE)
     np.testing.assert_array_equal(row, made.preview()[:5])
-    np.testing.assert_array_equal(row, made.strip())
+    np.testing.assert_array_equal(row, made.sample_evolution())

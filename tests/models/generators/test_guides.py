@@ -41,9 +41,9 @@ def write(folder: str, kind: str, path: str = "linear") -> None:
 
 
 def test_what_fits_is_accepted(clone: Path) -> None:
-    write("weaker", "generator")
+    write("guide", "generator")
     write("other", "classifier")
-    change(weaker="weaker", classifier="other", classifier_scale=2.0)
+    change(guide="guide", classifier="other", classifier_scale=2.0)
     check()
     change(classifier="models/classifier")  # that `train_classifier` is to make
     check()
@@ -52,10 +52,10 @@ def test_what_fits_is_accepted(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "kind", "said"),
     [
-        ("weaker", "generator", "with `path` vp, but the generator with linear"),
+        ("guide", "generator", "with `path` vp, but the generator with linear"),
         ("classifier", "classifier", "with `path` vp, but the generator with linear"),
-        ("weaker", "teacher", "describes 'teacher'"),
-        ("weaker", None, "which holds no manifest.json"),
+        ("guide", "teacher", "describes 'teacher'"),
+        ("guide", None, "which holds no manifest.json"),
     ],
 )
 def test_what_does_not_is_refused_by_folder_and_key(clone: Path, key: str, kind: str | None, said: str) -> None:
@@ -89,8 +89,8 @@ def test_another_training_is_refused_by_what_differs(
     ours |= {"tokenizer": "1" * 64, "clip": "1" * 64, "latent_shape": [4, 4, 4], "prediction": OUTPUT}
     Path("given").mkdir()
     write_manifest(Path("given"), kind, **{**ours, name: other}, files={})
-    key = "weaker" if kind == "generator" else "classifier"
-    sampling = SimpleNamespace(**{"weaker": "data/none", "classifier": "data/none", key: "given"})
+    key = "guide" if kind == "generator" else "classifier"
+    sampling = SimpleNamespace(**{"guide": "data/none", "classifier": "data/none", key: "given"})
     with pytest.raises(DarkroomError) as error:
         require_guides("sample_generator.dit", sampling, ours)
     assert said in str(error.value) and f"`sample_generator.dit.{key}` is given" in str(error.value)
@@ -98,13 +98,13 @@ def test_another_training_is_refused_by_what_differs(
     require_guides("sample_generator.dit", sampling, ours)
 
 
-def test_a_guided_variance_is_that_of_the_weaker_network_too(clone: Path) -> None:
+def test_a_guided_variance_is_that_of_the_guide_network_too(clone: Path) -> None:
     said = {"schedule": "linear", "target": "eps", "variance_range": "linear"}
     ours = {"objective": "gaussian", "prediction": {**said, "variance": "learned_range"}}
     Path("given").mkdir()
     write_manifest(Path("given"), "generator", **{**ours, "prediction": {**said, "variance": "fixed_small"}}, files={})
     for guided in (False, True):
-        sampling = SimpleNamespace(weaker="given", classifier="data/none", guidance_variance=guided)
+        sampling = SimpleNamespace(guide="given", classifier="data/none", guidance_variance=guided)
         if not guided:
             require_guides("sample_generator.dit", sampling, ours)
             continue
@@ -113,8 +113,8 @@ def test_a_guided_variance_is_that_of_the_weaker_network_too(clone: Path) -> Non
 
 
 def test_a_folder_that_is_not_there_is_named_with_its_key(clone: Path) -> None:
-    change(weaker="models/of-before")
-    with pytest.raises(DarkroomError, match=r"sample_generator\.dit\.weaker` is models/of-before, which does not"):
+    change(guide="models/of-before")
+    with pytest.raises(DarkroomError, match=r"sample_generator\.dit\.guide` is models/of-before, which does not"):
         check()
 
 

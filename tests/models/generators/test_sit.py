@@ -233,13 +233,13 @@ def test_a_guide_of_other_times_is_refused(here: Path) -> None:
     write_sit(here / "some.pt", 3)
     trained("pretrained", name=None, folder="some.pt", heads=HEADS, objective="flow")
     wanted = json.loads(Path("models/generator/manifest.json").read_text())
-    require_guides("key", DiTWeaker(), wanted)
+    require_guides("key", Guided(), wanted)
     del wanted["prediction"]["time_units"]
     with pytest.raises(DarkroomError, match=r"with `time_units` sit, but the generator with thousand"):
-        require_guides("key", DiTWeaker(), wanted)
+        require_guides("key", Guided(), wanted)
 
 
-class DiTWeaker:
-    """A section of sampling that names a weaker generator."""
+class Guided:
+    """A section of sampling that names a guide network."""
 
-    weaker = "models/generator"
+    guide = "models/generator"

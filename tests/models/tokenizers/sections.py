@@ -15,7 +15,7 @@ def adversarial(**changes: Any) -> Adversarial:
         "adaptive": "none",
         "channels": [4, 8],
         "norm_groups": 4,
-        "rate": 1.0,
+        "lr_scale": 1.0,
         "betas": (0.5, 0.9),
         "clip_norm": None,
         "gradient_penalty": 0.0,

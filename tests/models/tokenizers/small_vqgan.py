@@ -47,7 +47,7 @@ def section(adversarial: dict[str, Any] | None = None, vq: dict[str, Any] | None
             "adaptive": "taming",
             "channels": [8, 8],
             "norm_groups": 4,
-            "rate": 1.0,
+            "lr_scale": 1.0,
             "betas": (0.5, 0.9),
             "clip_norm": None,
             "gradient_penalty": 10.0,

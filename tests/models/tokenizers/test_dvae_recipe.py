@@ -140,11 +140,11 @@ def test_the_preview_shows_originals_soft_and_hard(channels):
 
 
 @torch.no_grad()
-def test_the_strip_is_what_is_made_of_the_first_row_of_originals():
+def test_the_sample_evolution_is_what_is_made_of_the_first_row_of_originals():
     made = recipe(grid_images=12)
     originals = images(24)[drawn(24, 12)][:10]
     assert np.array_equal(made.originals(), originals.numpy())
-    assert np.array_equal(made.strip(), made.model.reconstruct(originals).numpy())
+    assert np.array_equal(made.sample_evolution(), made.model.reconstruct(originals).numpy())
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ def attempt(checked):
             values["ingest"]["image_size"] = size
             values["train_clip"]["source"] = "none"  # what else has a size is not asked about here
             for unet in values["train_decoder"]["unets"].values():
-                unet["trained"] = False
+                unet["frozen"] = True
             values["train_teacher"]["model"]["channels"] = [16] * levels
             values["train_tokenizer"] |= changes
             values["train_tokenizer"]["kl"]["perceptual"] |= perceptual or {}

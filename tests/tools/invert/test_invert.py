@@ -166,11 +166,11 @@ def test_guidance_is_none_unless_asked_for(clone: Path) -> None:
     assert not torch.equal(plain, invert("--images", "1", "--guidance", "2")[1]["noise"])
 
 
-def test_guidance_leads_away_from_the_weaker_network(clone: Path) -> None:
-    """Of a weaker network that is the same one there is nothing to lead away from, as there is from its null."""
-    shutil.copytree("models/generator", "weaker")
+def test_guidance_leads_away_from_the_guide_network(clone: Path) -> None:
+    """Of a guide network that is the same one there is nothing to lead away from, as there is from its null."""
+    shutil.copytree("models/generator", "guide")
     words = ("--images", "1", "--guidance", "2")
-    set_params({}, weaker="weaker")
+    set_params({}, guide="guide")
     same = invert(*words)[1]["noise"]
     torch.testing.assert_close(same, invert("--images", "1")[1]["noise"])
     set_params({})

@@ -71,7 +71,7 @@ class Painter(Recipe):
             x = self.modules["slow"](x)
         return np.zeros((10, 3, 2, 2), dtype=np.uint8)
 
-    def strip(self):
+    def sample_evolution(self):
         return self.preview()
 
     def _errors(self, batch):
@@ -122,7 +122,7 @@ CASES = [
 
 @pytest.mark.parametrize(("how", "settings"), CASES)
 def test_what_is_said_is_what_the_loop_takes(clocked, rehearsed, tmp_path, monkeypatch, how, settings):
-    """Within a tenth: the loop draws no grid twice at its end, and validates there once; the strip at doublings."""
+    """Within a tenth: the loop draws no grid twice at its end, and validates there once; sample evolutions too."""
     monkeypatch.setattr(after_step, "FIRST", 8)
     settings, real = training(**settings), clocked()
     train(real, settings, run(**how), places(tmp_path / "real"))

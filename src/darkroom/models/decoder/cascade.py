@@ -47,7 +47,7 @@ class Cascade:
             stages.append(CascadeStage(name, network, objective, bounded, metadata))
         stages.sort(key=lambda stage: stage.size)
         if not stages:
-            raise ArtifactError(f"no U-Net in {root} is trained: set `trained` to true for at least one.")
+            raise ArtifactError(f"no U-Net in {root} is trained: set `frozen` to false for at least one.")
         for below, above in pairwise(stages):
             if above.metadata["low_size"] != below.size:
                 raise ArtifactError(

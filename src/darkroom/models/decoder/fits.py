@@ -73,7 +73,7 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
 
     `factor` of these pixels are behind one position of the latent, in height and in width.
     """
-    if not any(unet.trained for unet in decoder.unets.values()):
+    if all(unet.frozen for unet in decoder.unets.values()):
         return
     key = "`train_decoder.unets"
     wanted = size if decoder.tokenizer == NO_FILE else size // factor
@@ -89,13 +89,13 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
             refuse(
                 f"{key}.{name}.low_size` is {unet.low_size}, but no U-Net has that size: set it to {known or 'null'}."
             )
-    for below, above in pairwise(sorted(size for size, name in sizes.items() if decoder.unets[name].trained)):
+    for below, above in pairwise(sorted(size for size, name in sizes.items() if not decoder.unets[name].frozen)):
         if (found := decoder.unets[sizes[above]].low_size) != below:
             refuse(
                 f"{key}.{sizes[above]}.low_size` is {found}, but the next smaller U-Net has size {below}: set it so."
             )
     for name, unet in decoder.unets.items():
-        if unet.embeddings == NO_FILE or not (unet.trained or unet.weights != NO_FILE):
+        if unet.embeddings == NO_FILE or (unet.frozen and unet.weights == NO_FILE):
             continue
         if missing := sorted({"train", "val"} - set(embed.store)):
             refuse(

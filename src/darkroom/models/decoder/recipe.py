@@ -175,16 +175,16 @@ class DecoderRecipe(Recipe):
         return np.concatenate([self._previewed(stream, rows) for stream, rows in splits if len(rows)])
 
     @torch.no_grad()
-    def strip(self) -> NDArray[np.uint8]:
+    def sample_evolution(self) -> NDArray[np.uint8]:
         """Return the first row of images of `preview`."""
-        return self._made(*self._in_strip())[0].cpu().numpy()
+        return self._made(*self._in_evolution())[0].cpu().numpy()
 
     def originals(self) -> NDArray[np.uint8]:
         """Return the first row of originals of `preview`."""
-        return self._real(*self._in_strip()[1:]).cpu().numpy()
+        return self._real(*self._in_evolution()[1:]).cpu().numpy()
 
-    def _in_strip(self) -> tuple[str, IndexedDataset, list[int]]:
-        """Return the stream of noise, the data set and the rows of the images of `strip`."""
+    def _in_evolution(self) -> tuple[str, IndexedDataset, list[int]]:
+        """Return the stream of noise, the data set and the rows of the images of `sample_evolution`."""
         stream, source = ("preview", self.val) if len(self.val) else ("preview/train", self.train)
         return stream, source, drawn(len(source), min(self.settings.grids.images, self.columns))
 

@@ -69,7 +69,7 @@ class TrainDecoder(Section):
         return {
             name: unet
             for name, unet in self.unets.items()
-            if (unet.trained or unet.weights != NO_FILE) and (clip or not unet.conditioned)
+            if (not unet.frozen or unet.weights != NO_FILE) and (clip or not unet.conditioned)
         }
 
     def _misfits(self) -> Iterator[str]:
@@ -110,7 +110,7 @@ class Params(Section):
     @property
     def idle(self) -> str | None:
         """Why its own section trains nothing; None: the U-Net of the stage is trained."""
-        return None if any(unet.trained for unet in self.train_decoder.unets.values()) else "`trained` is false"
+        return "`frozen` is true" if all(unet.frozen for unet in self.train_decoder.unets.values()) else None
 
 
 class UNetSampling(Sampling):

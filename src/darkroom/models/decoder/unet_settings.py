@@ -147,8 +147,8 @@ class UNet(Section):
     """models/clip: embeddings are computed while training, for collections too large to store them; data/none."""
     weights: str = NO_FILE
     """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
-    trained: bool = True
-    """false: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
+    frozen: bool = False
+    """true: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
     model: Model = Model()
     """Size of the network, and how its conditions enter."""
     diffusion: UNetDiffusion = UNetDiffusion()

@@ -59,7 +59,7 @@ class DistilledRecipe(Recipe):
     ) -> None:
         assert isinstance(teacher.objective, Flow)  # the stage sees to it
         self.teacher, self.objective, self.how, self.seed = teacher, teacher.objective, how, training.seed
-        for network in (teacher.model, teacher.weaker):
+        for network in (teacher.model, teacher.guide):
             if network is not None:
                 network.eval()
         self.model: DiT = deepcopy(teacher.model)
@@ -120,7 +120,7 @@ class DistilledRecipe(Recipe):
             if not len(rows):
                 continue
             some, null = rows_of(condition, rows), model.null_label
-            denoise = dit_denoiser(model, self.objective, some, null, guidance, self.teacher.weaker)
+            denoise = dit_denoiser(model, self.objective, some, null, guidance, self.teacher.guide)
             with torch.no_grad(), in_float32(x.device):
                 found[rows] = follow(through(self.how.solver, self.objective, way), denoise, x[rows])
         return found
@@ -129,7 +129,7 @@ class DistilledRecipe(Recipe):
         """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""
         return self._made(10 * self.columns)
 
-    def strip(self) -> NDArray[np.uint8]:
+    def sample_evolution(self) -> NDArray[np.uint8]:
         """Return the first row of `preview`."""
         return self._made(self.columns)
 

@@ -44,7 +44,7 @@ def fits(params: Any) -> None:
         sampling, source = getattr(params.sample_generator, kind), f"train_generator.{kind}"
         source += ".diffusion" if "diffusion" in type(section.chosen).model_fields else ""
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
-        alone = getattr(sampling, "weaker", NO_FILE) == NO_FILE
+        alone = getattr(sampling, "guide", NO_FILE) == NO_FILE
         dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if alone else {}
         _require_guides(f"sample_generator.{kind}", sampling, params, size)
         if alone and section.chosen.condition == "none" and sampling.guidance != 1:
@@ -76,7 +76,7 @@ _USES = {
     "train_generator.training.init.url": None,
     "train_generator.evaluate.every": 0,
     "sample_generator.common.processes": 1,
-    "sample_generator.dit.weaker": NO_FILE,
+    "sample_generator.dit.guide": NO_FILE,
     "sample_generator.dit.classifier": NO_FILE,
     "score_generator.bits.generator": NO_FILE,
 }

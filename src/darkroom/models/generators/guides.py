@@ -1,4 +1,4 @@
-"""Additional guides of a generator: a weaker generator of another run, and a classifier of noisy latents."""
+"""Additional guides of a generator: a guide network of another run, and a classifier of noisy latents."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,8 +30,8 @@ def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: boo
     Raises:
         DarkroomError: a folder holds another artifact, or was trained differently; names folder and key.
     """
-    if (weaker := getattr(sampling, "weaker", NO_FILE)) != NO_FILE:
-        _require(f"{key}.weaker", weaker, GENERATOR, wanted, getattr(sampling, "guidance_variance", False))
+    if (guide := getattr(sampling, "guide", NO_FILE)) != NO_FILE:
+        _require(f"{key}.guide", guide, GENERATOR, wanted, getattr(sampling, "guidance_variance", False))
     condition = wanted.get("condition", "class")
     if condition != "class" and getattr(sampling, "classifier_scale", 0.0):
         raise DarkroomError(

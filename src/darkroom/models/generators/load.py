@@ -75,9 +75,9 @@ def open_generator(
         _kept(folder, settings.checkpoint), manifest, tokenizer.to(device), settings.weights
     )
     networks = [sampler.model]
-    if getattr(sampling, "weaker", NO_FILE) != NO_FILE and sampling.guidance != 1:
-        sampler.weaker = _open_weaker(Path(sampling.weaker), tokenizer).to(device)
-        networks.append(sampler.weaker)
+    if getattr(sampling, "guide", NO_FILE) != NO_FILE and sampling.guidance != 1:
+        sampler.guide = _open_guide(Path(sampling.guide), tokenizer).to(device)
+        networks.append(sampler.guide)
     if getattr(sampling, "classifier_scale", 0.0):
         sampler.classifier = _open_classifier(Path(sampling.classifier)).to(device)
     sampler = sampler.to(device)
@@ -120,7 +120,7 @@ def _kept(folder: Path, images: int | None) -> Path:
     return place
 
 
-def _open_weaker(folder: Path, tokenizer: Tokenizer) -> nn.Module:
+def _open_guide(folder: Path, tokenizer: Tokenizer) -> nn.Module:
     """Return the averaged weights of another run's generator, of the kinds that sample as this one."""
     manifest = open_artifact(folder, GENERATOR)
     if (kind := manifest["generator_kind"]) not in GENERATORS:

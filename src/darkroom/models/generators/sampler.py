@@ -35,12 +35,12 @@ class Sampler(Protocol):
     """A generator with its weights and what turns its outputs into images.
 
     classes: the number of classes.
-    weaker: the network that guidance uses instead of the unconditional prediction; None: that prediction.
+    guide: the network that guidance uses instead of the unconditional prediction; None: that prediction.
     classifier: the network whose gradient guides; None: none.
     """
 
     classes: int
-    weaker: nn.Module | None
+    guide: nn.Module | None
     classifier: Any
 
     @property

@@ -143,7 +143,7 @@ class Adversary:
         """The discriminator's phase, behind the tokenizer's."""
         of = self.settings
         limit = float("inf") if of.clip_norm == "none" else of.clip_norm
-        return (Phase(NAME, self.loss, rate=of.rate, betas=of.betas, clip_norm=limit, start=of.start),)
+        return (Phase(NAME, self.loss, lr_scale=of.lr_scale, betas=of.betas, clip_norm=limit, start=of.start),)
 
     def step(self, batch: Batch) -> int:
         """Return the discriminator's optimizer step of a batch, from 0; negative: it has not started."""

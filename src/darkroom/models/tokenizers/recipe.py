@@ -158,7 +158,7 @@ class TokenizerRecipe(Recipe):
         images = self.shown()
         return in_rows(self.columns, images, self.model.reconstruct(images))
 
-    def strip(self) -> NDArray[np.uint8]:
+    def sample_evolution(self) -> NDArray[np.uint8]:
         """Return the reconstructions of the first row of originals."""
         return self.model.reconstruct(self.shown()[: self.columns]).cpu().numpy()
 

@@ -145,7 +145,7 @@ class Adversarial(Section):
     """Width of each level of the discriminator; each but the first halves the resolution."""
     norm_groups: Positive = 16
     """Groups of the discriminator's group norms."""
-    rate: Annotated[float, Field(gt=0)] = 1.0
+    lr_scale: Annotated[float, Field(gt=0)] = 1.0
     """Learning rate of the discriminator, as a factor of the training's."""
     betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.5, 0.9)
     """Betas of the discriminator's AdamW."""

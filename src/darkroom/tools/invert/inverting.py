@@ -85,7 +85,7 @@ def inverted(
 
     def to_noise(x: Tensor, each: Condition) -> Tensor:
         null, guidance = sampler.model.null_label, Guidance.of(sampling)
-        denoise = dit_denoiser(sampler.model, sampler.objective, each, null, guidance, sampler.weaker)
+        denoise = dit_denoiser(sampler.model, sampler.objective, each, null, guidance, sampler.guide)
         return encode(denoise, x, sampler.objective, sampling)
 
     known = _encoded(sampler.tokenizer, subjects.images, latents, device)

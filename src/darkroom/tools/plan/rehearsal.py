@@ -33,7 +33,7 @@ from darkroom.tools.plan.meter import Counter, Meter, clock
 from darkroom.tools.plan.miniature import Miniature, enter, small
 from darkroom.tools.plan.table import SKIPPED, StagePlan
 from darkroom.training import evaluation
-from darkroom.training.after_step import add_to_strip, points_of_strip, write_grids
+from darkroom.training.after_step import add_to_sample_evolution, points_of_sample_evolution, write_grids
 from darkroom.training.averages import write_kept
 from darkroom.training.curves import write_curves
 from darkroom.training.guards import is_out_of_memory
@@ -124,7 +124,7 @@ class Rehearsal:
         calls: list[tuple[float, Callable[[], Any]]] = [
             (-(-settings.images // settings.validate_every) * factor, partial(evaluation.validate, trainer)),
             (grids, partial(write_grids, trainer, logs)),
-            (points_of_strip(settings.images), partial(add_to_strip, trainer)),
+            (points_of_sample_evolution(settings.images), partial(add_to_sample_evolution, trainer)),
         ]
         for every, scores in trainer.recipe.evaluations:
             each = 1 / settings.processes if scores in trainer.recipe.generated else factor

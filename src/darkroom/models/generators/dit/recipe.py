@@ -174,7 +174,7 @@ class DiTRecipe(GeneratorRecipe):
         """Return ten images for each of the first ten classes, or a hundred of one, or of ten stored conditions."""
         return self._made(10 * self.columns)
 
-    def strip(self) -> NDArray[np.uint8]:
+    def sample_evolution(self) -> NDArray[np.uint8]:
         """Return the first row of `preview`."""
         return self._made(self.columns)
 

@@ -28,7 +28,7 @@ class DiTSampler:
     """A transformer, its objective, the scale of its latents, and the tokenizer that decodes them."""
 
     model: DiT
-    weaker: nn.Module | None = None
+    guide: nn.Module | None = None
     classifier: Classifier | None = None
 
     def __init__(self, model: DiT, objective: Objective, scaler: LatentScaler, tokenizer: Tokenizer) -> None:
@@ -72,7 +72,7 @@ class DiTSampler:
             assert isinstance(condition, Tensor)  # `require_guides` sees to it that there are classes
             classifier = partial(self.classifier.log_probability, labels=condition)
         null, guidance = self.model.null_label, Guidance.of(settings)
-        denoise = dit_denoiser(self.model, self.objective, condition, null, guidance, self.weaker, classifier)
+        denoise = dit_denoiser(self.model, self.objective, condition, null, guidance, self.guide, classifier)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         latents = sample(denoise, noise, self.objective, settings, generators)
         return self.scaler.invert(latents)
@@ -99,12 +99,12 @@ def dit_denoiser(
     condition: Condition,
     null_label: int,
     guidance: Guidance | float = 1.0,
-    weaker: Callable[[Tensor, Tensor, Condition], Tensor] | None = None,
+    guide: Callable[[Tensor, Tensor, Condition], Tensor] | None = None,
     classifier: LogProbability | None = None,
 ) -> Denoise:
-    """Return the denoiser of a DiT under a condition; guidance uses its null, or a weaker DiT, as the other prediction.
+    """Return the denoiser of a DiT under a condition; guidance uses its null, or a guide, as the other prediction.
 
-    Without a condition there is no null, so only a weaker DiT can guide.
+    Without a condition there is no null, so guidance needs a guide.
     """
     twice = _with_null(condition, null_label)
     return denoiser(
@@ -112,7 +112,7 @@ def dit_denoiser(
         objective,
         guidance,
         both=None if condition is None else lambda x, timesteps, before: model(x, timesteps, twice),
-        weaker=None if weaker is None else lambda x, timesteps, before: weaker(x, timesteps, condition),
+        guide=None if guide is None else lambda x, timesteps, before: guide(x, timesteps, condition),
         classifier=classifier,
     )
 

@@ -116,9 +116,9 @@ class DiTSampling(Sampling):
 
 
 class DiTGenerated(DiTSampling):
-    """How images are sampled, and additional guides: a weaker network (autoguidance), a classifier."""
+    """How images are sampled, and additional guides: a guide network (autoguidance), a classifier."""
 
-    weaker: str = NO_FILE
+    guide: str = NO_FILE
     """Autoguidance: a folder as models/generator of another run, of the same latents; data/none: none."""
 
     classifier: str = NO_FILE

@@ -1,4 +1,4 @@
-"""The strip of a training: the same images at each doubling, whatever kills it or `run` says; on disk as pictures."""
+"""The sample evolution of a training: the same images at each doubling, whatever kills it or `run` says; on disk."""
 
 import json
 
@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from darkroom.training import after_step
-from darkroom.training.after_step import points_of_strip, reduced, strip_is_due
+from darkroom.training.after_step import points_of_sample_evolution, reduced, sample_evolution_is_due
 from darkroom.training.loop import train
 from helpers import run, training
 from training.toy import Toy, curves, places
@@ -21,7 +21,7 @@ class Shades(Toy):
 
     by_class = True
 
-    def strip(self):
+    def sample_evolution(self):
         shade = int(self.modules["second"].bias.detach().abs() * 1e6) % 256
         return np.stack([np.full((3, 4, 4), shade, np.uint8), np.full((3, 4, 4), 7, np.uint8)])
 
@@ -38,8 +38,8 @@ def early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shades(folder):
-    """Return the grey levels of the strip, by row and column."""
-    with Image.open(folder / "curves/strip.png") as picture:
+    """Return the grey levels of the sample evolution, by row and column."""
+    with Image.open(folder / "curves/sample_evolution.png") as picture:
         pixels = np.asarray(picture)
     return pixels[2 + 48 :: 98, 2 + 48 :: 98, 0].tolist()
 
@@ -49,17 +49,17 @@ def shades(folder):
 def test_it_is_drawn_at_doublings_and_at_the_end(end: int, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(after_step, "FIRST", 1000)
     end -= end % batch
-    drawn = [seen for seen in range(batch, end + 1, batch) if strip_is_due(seen - batch, seen, end)]
+    drawn = [seen for seen in range(batch, end + 1, batch) if sample_evolution_is_due(seen - batch, seen, end)]
     doublings = [1000 * 2**k for k in range(20)]
     at = {-(-doubling // batch) * batch for doubling in doublings}
     assert drawn == sorted({*(seen for seen in at if seen <= end), end})
     if batch == 1:
-        assert len(drawn) == points_of_strip(end)
+        assert len(drawn) == points_of_sample_evolution(end)
 
 
 def test_a_row_for_each_point_below_the_originals(tmp_path) -> None:
     train(Copies(), training(), run(), places(tmp_path))
-    facts = json.loads((tmp_path / "curves/strip.json").read_text())
+    facts = json.loads((tmp_path / "curves/sample_evolution.json").read_text())
     assert facts == {"images": [8, 16, 32, 64], "originals": True, "by_class": True}
     first, *rows = shades(tmp_path)
     assert first == [200, 200] and [row[1] for row in rows] == [7] * 4 and len({row[0] for row in rows}) == 4
@@ -69,7 +69,7 @@ def test_texts_that_its_images_are_of_are_kept(tmp_path) -> None:
     recipe = Shades()
     recipe.captions = ["dark", "seven"]
     train(recipe, training(), run(), places(tmp_path))
-    assert json.loads((tmp_path / "curves/strip.json").read_text())["captions"] == ["dark", "seven"]
+    assert json.loads((tmp_path / "curves/sample_evolution.json").read_text())["captions"] == ["dark", "seven"]
 
 
 def test_it_shows_the_averaged_weights(tmp_path) -> None:
@@ -90,23 +90,28 @@ def test_a_killed_training_continues_it_and_run_changes_nothing(tmp_path) -> Non
     assert curves(tmp_path / "curves") == curves(tmp_path / "whole/curves")
 
 
+def test_checkpoints_name_it_as_those_of_earlier_versions(tmp_path) -> None:
+    trainer = train(Shades(), training(), run(), places(tmp_path))
+    assert list(trainer.state_dict()[0]["strip"]) == [f"{images:012d}" for images in (8, 16, 32, 64)]
+
+
 def test_of_a_long_training_the_last_points_are_kept(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(after_step, "KEPT", 2)
     train(Shades(), training(), run(), places(tmp_path))
-    assert json.loads((tmp_path / "curves/strip.json").read_text())["images"] == [32, 64]
+    assert json.loads((tmp_path / "curves/sample_evolution.json").read_text())["images"] == [32, 64]
 
 
 def test_a_recipe_that_draws_nothing_has_none_and_a_failure_costs_no_training(tmp_path, capsys) -> None:
     train(Toy(), training(), run(), places(tmp_path / "none"))
 
     class Failing(Shades):
-        def strip(self):
+        def sample_evolution(self):
             raise RuntimeError("no room")
 
     train(Failing(), training(), run(), places(tmp_path))
-    assert "cannot draw the strip at image 8: no room" in capsys.readouterr().out
+    assert "cannot draw the sample evolution at image 8: no room" in capsys.readouterr().out
     for folder in (tmp_path / "none", tmp_path):
-        assert (folder / "curves/metrics.json").is_file() and not (folder / "curves/strip.png").exists()
+        assert (folder / "curves/metrics.json").is_file() and not (folder / "curves/sample_evolution.png").exists()
 
 
 def test_large_images_are_reduced_by_means_of_squares() -> None:
