@@ -31,7 +31,7 @@ _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # maximum pixels of an image
 _OWN = 0.05  # different captions per captioned image, above which captions say more than classes
 _SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
-_GREY = 4  # maximum difference of two channels of a grey image, of 255
+_GREY = 4  # maximum mean difference of the channels of a grey image, of 255
 
 
 @dataclass(frozen=True)
