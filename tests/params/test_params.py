@@ -655,6 +655,7 @@ def test_old_names_are_answered_with_the_new_ones(clone, capsys):
 
 def test_a_new_name_keeps_what_stands_for_the_star(clone, capsys):
     change("train_decoder.unets.up.trained", False)
+    change("train_tokenizer.dvae.trained", False)
     change("train_tokenizer.vqgan", {"training": {"keep_every": 64}, "adversarial": {"rate": 2.0}})
     change("training.keep_every", 64)
     change("sample_generator.dit.weaker", "data/none")
@@ -663,6 +664,7 @@ def test_a_new_name_keeps_what_stands_for_the_star(clone, capsys):
     assert lines == [
         "`sample_generator.dit.weaker` is now `sample_generator.dit.guide`: rename it.",
         "`train_decoder.unets.up.trained` is now `train_decoder.unets.up.frozen`: rename it, and invert its value.",
+        "`train_tokenizer.dvae.trained` is now `train_tokenizer.dvae.frozen`: rename it, and invert its value.",
         "`train_tokenizer.vqgan.adversarial.rate` is now `train_tokenizer.vqgan.adversarial.lr_scale`: rename it.",
         "`train_tokenizer.vqgan.training.keep_every` is now `train_tokenizer.vqgan.training.save_every`: rename it.",
         "`training.keep_every` is now `training.save_every`: rename it.",

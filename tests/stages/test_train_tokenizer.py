@@ -80,7 +80,7 @@ def test_each_kind_is_trained_and_opened_again(kind):
 def test_given_weights_are_taken_as_they_are(kind):
     model, _ = trained(kind)
     shutil.copytree("models/tokenizer", "given")
-    again, manifest = trained(kind, init="given", trained=False)
+    again, manifest = trained(kind, init="given", frozen=True)
     assert manifest["tokenizer_kind"] == kind and manifest["images_seen"] == 0
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
     assert not list(Path("curves/tokenizer").rglob("*.tsv"))
@@ -89,9 +89,9 @@ def test_given_weights_are_taken_as_they_are(kind):
 @pytest.mark.parametrize("kind", ["kl", "dvae"])
 def test_without_a_training_weights_must_be_given(kind):
     with pytest.raises(
-        ValidationError, match=f"`{kind}.trained` is false: name weights in `train_tokenizer.training.init`"
+        ValidationError, match=f"`{kind}.frozen` is true: name weights in `train_tokenizer.training.init`"
     ):
-        trained(kind, trained=False)
+        trained(kind, frozen=True)
 
 
 @pytest.mark.usefixtures("clone")

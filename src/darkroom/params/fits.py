@@ -81,6 +81,7 @@ RENAMED = {
     "train_prior.diffusion.learned_variance": "train_prior.diffusion.variance",
     "train_tokenizer.*.adversarial.rate": "train_tokenizer.*.adversarial.lr_scale",
     "train_tokenizer.common": "train_tokenizer.training",
+    **{f"train_tokenizer.{key}.trained": f"train_tokenizer.{key}.frozen" for key in ("dvae", "kl", "vqgan", "vq_ar")},
 }
 _INVERT = ", and invert its value"  # of `frozen`, which was `trained`
 

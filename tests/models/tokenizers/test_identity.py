@@ -64,7 +64,7 @@ def test_the_stage_writes_it_and_it_is_opened_again(clone: Path, monkeypatch: py
     assert torch.equal(opened.reconstruct(LEVELS), LEVELS)
 
 
-@pytest.mark.parametrize("asked", [{"training": {"images": 3}}, {"trained": False}, {"grid_images": 4}])
+@pytest.mark.parametrize("asked", [{"training": {"images": 3}}, {"frozen": True}, {"grid_images": 4}])
 def test_keys_of_a_training_are_refused(asked: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match=r"nothing is trained|extra_forbidden"):
         Identity.model_validate(asked)

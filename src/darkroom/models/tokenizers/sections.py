@@ -70,8 +70,8 @@ class Imported(kinds.Kind):
 class Kind(Imported):
     """A kind of tokenizer that is trained."""
 
-    trained: bool = True
-    """false: the weights of `training.init` are taken as they are."""
+    frozen: bool = False
+    """true: the weights of `training.init` are taken as they are."""
     grid_images: Positive = 10
     """Images in a grid while training, each with its reconstruction; ten a row."""
 

@@ -60,8 +60,8 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
                 f"`{self.kind}.adversarial.start` is {game.start:,}, but the training has {training.images:,} images, "
                 "so the discriminator would never start: lower it"
             )
-        if not getattr(self.chosen, "trained", True) and training.init.url is None and training.init.folder == NO_FILE:
-            yield f"`{self.kind}.trained` is false: name weights in `train_tokenizer.training.init`, or set it to true"
+        if getattr(self.chosen, "frozen", False) and training.init.url is None and training.init.folder == NO_FILE:
+            yield f"`{self.kind}.frozen` is true: name weights in `train_tokenizer.training.init`, or set it to false"
         if self.untrained and self.training.processes > 1:
             yield f"{self.untrained}, which needs one process: set `train_tokenizer.training.processes` to 1"
 
@@ -70,7 +70,7 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
         """Why nothing is trained; None: it is."""
         if not TOKENIZERS.has("recipe", self.kind):
             return f"`train_tokenizer.kind` is {self.kind}, which is taken as it is"
-        return None if self.chosen.trained else f"`train_tokenizer.{self.kind}.trained` is false"
+        return f"`train_tokenizer.{self.kind}.frozen` is true" if self.chosen.frozen else None
 
 
 class Params(Section):
