@@ -97,11 +97,11 @@ def denoiser(
             (autoguidance: Karras et al., 2024, arXiv 2406.02507).
         classifier: its gradient, times `Guidance.classifier`, is added to the score, guided or not.
     """
-    how = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
+    settings = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
     if both is None and weaker is None:
-        how = replace(how, scale=1.0)
+        settings = replace(settings, scale=1.0)
     if classifier is None:
-        how = replace(how, classifier=0.0)
+        settings = replace(settings, classifier=0.0)
 
     def predict(x: Tensor, timesteps: Tensor, before: Tensor | None, scale: float) -> Tensor:
         """Return the output of the network, guided, (N, K, ...); with a scale of 1 its own, bit for bit."""
@@ -113,26 +113,26 @@ def denoiser(
             assert both is not None
             twice = None if before is None else torch.cat([before, before])
             conditional, other = both(torch.cat([x, x]), torch.cat([timesteps, timesteps]), twice).chunk(2)
-        count = x.shape[1] if how.channels is None else min(how.channels, x.shape[1])
+        count = x.shape[1] if settings.channels is None else min(settings.channels, x.shape[1])
         prediction = guided(conditional[:, :count], other[:, :count], scale)
         rest = conditional[:, count:]
-        if how.variance:
+        if settings.variance:
             parts = rest[:, : x.shape[1] - count], guided(conditional[:, x.shape[1] :], other[:, x.shape[1] :], scale)
             rest = torch.cat(parts, dim=1)
         return torch.cat([prediction, rest], dim=1) if rest.shape[1] else prediction
 
     def denoise(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
-        scale, weight = how.scale, how.classifier
-        if not how.constant:  # of a batch one time, and reading it waits for the device
+        scale, weight = settings.scale, settings.classifier
+        if not settings.constant:  # of a batch one time, and reading it waits for the device
             time = float(t[0]) / objective.duration
-            scale, weight = how.at(time), how.classifier_at(time)
-        found = objective.denoised(predict(x, objective.timesteps(t), before, scale), x, t, threshold)
+            scale, weight = settings.at(time), settings.classifier_at(time)
+        denoised = objective.denoised(predict(x, objective.timesteps(t), before, scale), x, t, threshold)
         if classifier is None or not weight:
-            return found
+            return denoised
         gradient = weight * gradient_of(classifier, x, objective.timesteps(t))
-        if how.channels is not None:
-            gradient[:, how.channels :] = 0
-        return objective.scored(found, gradient, t)
+        if settings.channels is not None:
+            gradient[:, settings.channels :] = 0
+        return objective.scored(denoised, gradient, t)
 
     return denoise
 

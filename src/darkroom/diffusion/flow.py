@@ -185,13 +185,13 @@ class Flow:
         x0 = x0 if threshold is None else threshold(x0)
         return Denoised(x0, alpha_rate * x0 + sigma_rate * (x - alpha * x0) / sigma)
 
-    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+    def scored(self, denoised: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
         """Return x_0 + σ² / α g, and v + (α' σ² / α - σ σ') g, with g added to the score; at noise alone 0."""
         alpha, sigma, alpha_rate, sigma_rate = self._levels(t, gradient)
         gradient = torch.where(alpha > LEAST_SIGNAL, gradient, 0)
         of_x0 = sigma**2 / alpha.clamp(min=LEAST_SIGNAL) * gradient
-        assert found.velocity is not None  # that of a flow
-        return Denoised(found.x0 + of_x0, found.velocity + alpha_rate * of_x0 - sigma * sigma_rate * gradient)
+        assert denoised.velocity is not None  # that of a flow
+        return Denoised(denoised.x0 + of_x0, denoised.velocity + alpha_rate * of_x0 - sigma * sigma_rate * gradient)
 
     def _levels(self, t: Tensor, x: Tensor) -> Levels:
         return PATHS[self.path](t.reshape(-1, *(1,) * (x.ndim - 1)))

@@ -107,11 +107,11 @@ class Gaussian:
         mean, variance = self._split(output)
         return Denoised(self._x0(mean, x, t, threshold), variance=variance)
 
-    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+    def scored(self, denoised: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
         """Return x_0 + σ² / α g, with g added to the score; at noise alone 0."""
         alpha, sigma = self.schedule.signal_and_noise(t, gradient.ndim)
         of_x0 = torch.where(alpha > LEAST_SIGNAL, sigma**2 / alpha.clamp(min=LEAST_SIGNAL) * gradient, 0)
-        return found._replace(x0=found.x0 + of_x0)
+        return denoised._replace(x0=denoised.x0 + of_x0)
 
     def _x0(self, mean: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None) -> Tensor:
         x0 = to_x0(mean.float(), x, t, self.schedule, self.target)
@@ -147,12 +147,12 @@ def to_x0(prediction: Tensor, x: Tensor, steps: Tensor, schedule: NoiseSchedule,
     return (x - sigma * prediction) / alpha if target == "eps" else alpha * x - sigma * prediction
 
 
-def variance_fraction(raw: Tensor, how: VarianceRange) -> Tensor:
+def variance_fraction(raw: Tensor, kind: VarianceRange) -> Tensor:
     """Return f in log σ² = f log β + (1 - f) log β̃ from the second half of a network's output.
 
     (v + 1) / 2 as Nichol and Dhariwal, 2021, arXiv 2102.09672, equation 15; or the logistic function, within 0 and 1.
     """
-    return raw.sigmoid() if how == "sigmoid" else (raw + 1) / 2
+    return raw.sigmoid() if kind == "sigmoid" else (raw + 1) / 2
 
 
 # ----------------------------------------------------------------------------------------------------------------------

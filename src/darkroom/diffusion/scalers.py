@@ -59,7 +59,7 @@ class EmbeddingScaler(Scaler):
         values = embeddings.astype(np.float64)
         if not values.any():
             raise DarkroomError("all image embeddings are zero: embed the images again (`dvc repro embed_clip`).")
-        mean, std = ([float(f"{each:.5g}") for each in found] for found in (values.mean(axis=0), values.std(axis=0)))
+        mean, std = ([float(f"{each:.5g}") for each in array] for array in (values.mean(axis=0), values.std(axis=0)))
         return cls(mean, std)
 
     @classmethod

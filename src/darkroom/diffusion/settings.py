@@ -112,10 +112,10 @@ class Diffusion(Section):
 
     def prediction(self) -> dict[str, Any]:
         """Return a manifest's entries on the network's output: `objective`, and `prediction` with the keys it reads."""
-        said = self.model_dump(include=_PREDICTION.get(self.objective, set()))
-        if said.get("time_units") == "thousand":
-            del said["time_units"]  # manifests of before do not say it
-        return {"objective": self.objective, "prediction": said}
+        prediction = self.model_dump(include=_PREDICTION.get(self.objective, set()))
+        if prediction.get("time_units") == "thousand":
+            del prediction["time_units"]  # manifests of before do not say it
+        return {"objective": self.objective, "prediction": prediction}
 
 
 class Sampling(Section):
@@ -226,9 +226,9 @@ def unfit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, times
 
     `timesteps` are key and value of the length of the noise schedule.
     """
-    if found := misfit(sampling, diffusion, timesteps[1]):
-        other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
-        yield f"{key}.{found.key} is {found.value}, and {other} is {found.bound}: {found.remedy}"
+    if mismatch := misfit(sampling, diffusion, timesteps[1]):
+        other = timesteps[0] if mismatch.source == "timesteps" else f"{source}.{mismatch.source}"
+        yield f"{key}.{mismatch.key} is {mismatch.value}, and {other} is {mismatch.bound}: {mismatch.remedy}"
 
 
 def require_sampling(
@@ -248,8 +248,8 @@ def require_sampling(
     Raises:
         DarkroomError: the first misfit; names its key and what to set it to.
     """
-    if found := misfit(sampling, diffusion, timesteps[1]):
-        other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
-        refuse(f"`{key(found.key)}` is {found.value}, and `{other}` is {found.bound}: {found.remedy}.")
+    if mismatch := misfit(sampling, diffusion, timesteps[1]):
+        other = timesteps[0] if mismatch.source == "timesteps" else f"{source}.{mismatch.source}"
+        refuse(f"`{key(mismatch.key)}` is {mismatch.value}, and `{other}` is {mismatch.bound}: {mismatch.remedy}.")
     for name, dropout in dropouts.items():
         require_dropout(key("guidance"), sampling.guidance, name, dropout)

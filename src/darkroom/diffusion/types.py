@@ -80,7 +80,7 @@ class Objective(Protocol):
         """Return the prediction that an output at x_t encodes."""
         ...
 
-    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+    def scored(self, denoised: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
         """Return x_0, and the velocity where there is one, with a gradient added to the score.
 
         The score of x_t = α x_0 + σ ε is -ε / σ = (α x_0 - x_t) / σ². With g more of it ε becomes ε - σ g, x_0 becomes

@@ -35,10 +35,10 @@ def covariance_root(cov: Tensor) -> Tensor:
     return (vectors * _spectrum(values)) @ vectors.T
 
 
-def _require_length(found: int, wanted: int) -> None:
-    if found != wanted:
+def _require_length(length: int, expected: int) -> None:
+    if length != expected:
         raise DarkroomError(
-            f"features of length {found} cannot be compared with a reference of length {wanted}: "
+            f"features of length {length} cannot be compared with a reference of length {expected}: "
             "both must come from the same extractor; run reference_stats again (`dvc repro`)."
         )
 
@@ -134,6 +134,6 @@ def jackknifed(reference: Moments, root: Tensor, features: Tensor, block: Tensor
 
 def frechet_scores(name: str, reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> dict[str, float]:
     """Return the result of `jackknifed` under the names of a metrics file: NAME, NAME_debiased, NAME_se."""
-    found = jackknifed(reference, root, features, block)
-    debiased = {} if found.debiased is None else {f"{name}_debiased": found.debiased}
-    return {name: found.value, **debiased, **found.named(name)}
+    distance = jackknifed(reference, root, features, block)
+    debiased = {} if distance.debiased is None else {f"{name}_debiased": distance.debiased}
+    return {name: distance.value, **debiased, **distance.named(name)}

@@ -140,8 +140,8 @@ def error(originals: Images, decoded: Images) -> Images:
 
 def rows(originals: Images, decoded: Images, columns: int) -> Images:
     """Return images row by row: `columns` originals, below them their reconstructions, their errors, and so on."""
-    found: list[Images] = []
+    parts: list[Images] = []
     for at in range(0, len(originals), columns):
         one, other = originals[at : at + columns], decoded[at : at + columns]
-        found += [one, other, error(one, other)]
-    return np.concatenate(found)
+        parts += [one, other, error(one, other)]
+    return np.concatenate(parts)

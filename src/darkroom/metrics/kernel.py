@@ -192,7 +192,7 @@ def cmmd(features: Tensor, reference: Tensor, blocks: int, weights: Tensor | Non
         DarkroomError: see `kernel_jackknife` and `assign_blocks`.
     """
     generated, real = (functional.normalize(rows.double(), dim=1) for rows in (features, reference))
-    found = kernel_jackknife(
+    distance = kernel_jackknife(
         real, within(real, gaussian, weights), generated, assign_blocks(len(generated), blocks), gaussian, weights
     )
-    return {name: SCALE * value for name, value in found.named("cmmd").items()}
+    return {name: SCALE * value for name, value in distance.named("cmmd").items()}

@@ -63,22 +63,23 @@ LITTLE = 0.8  # accuracy on held-out real images below which label scores say li
 
 def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
     """Return a card's notes on its label scores: on an unreliable evaluator."""
-    found, notes = baselines.get("label_accuracy"), []
-    if "label_accuracy" not in scores or found is None:
+    accuracy, notes = baselines.get("label_accuracy"), []
+    if "label_accuracy" not in scores or accuracy is None:
         return []
-    if "held_out" in found and found["held_out"] < LITTLE:
+    if "held_out" in accuracy and accuracy["held_out"] < LITTLE:
         notes.append(
-            f"label scores say little: the evaluator of labels recognises a fraction of {found['held_out']:.2f} of "
-            f"held-out real images of the same classes, below {LITTLE}; a constant answer gets {found['constant']:.2f}"
+            f"label scores say little: the evaluator of labels recognises a fraction of {accuracy['held_out']:.2f} of "
+            f"held-out real images of the same classes, below {LITTLE}; a constant answer gets "
+            f"{accuracy['constant']:.2f}"
         )
-    if found["never_recognised"]:
+    if accuracy["never_recognised"]:
         notes.append(
-            f"the evaluator of labels recognises no held-out image of {', '.join(found['never_recognised'])}: such an "
-            "image counts as wrong however good it is"
+            f"the evaluator of labels recognises no held-out image of {', '.join(accuracy['never_recognised'])}: such "
+            "an image counts as wrong however good it is"
         )
-    if found["without_held_out"]:
+    if accuracy["without_held_out"]:
         notes.append(
-            f"no held-out image is of {', '.join(found['without_held_out'])}: whether the evaluator of labels "
+            f"no held-out image is of {', '.join(accuracy['without_held_out'])}: whether the evaluator of labels "
             "recognises such images is not known"
         )
     return notes
@@ -181,21 +182,21 @@ def label_baselines(by_class: Mapping[str, Mapping[str, float]], labels: Sequenc
         `without_held_out`: classes of the samples that no held-out image shows, which are left out of the first three;
         `never_recognised`: classes of the samples of which the evaluator recognises no held-out image.
     """
-    asked = {name: count / len(labels) for name, count in sorted(Counter(labels).items())}
-    seen = {name: fraction for name, fraction in asked.items() if name in by_class}
-    found: dict[str, Any] = {
-        "constant": max(asked.values()),
-        "without_held_out": [name for name in asked if name not in by_class],
-        "never_recognised": [name for name in seen if not by_class[name]["accuracy"]],
+    requested = {name: count / len(labels) for name, count in sorted(Counter(labels).items())}
+    recognisable = {name: fraction for name, fraction in requested.items() if name in by_class}
+    baselines: dict[str, Any] = {
+        "constant": max(requested.values()),
+        "without_held_out": [name for name in requested if name not in by_class],
+        "never_recognised": [name for name in recognisable if not by_class[name]["accuracy"]],
     }
-    if not seen:
-        return found
-    whole = math.fsum(seen.values())
-    real = [(fraction / whole, by_class[name]) for name, fraction in seen.items()]
+    if not recognisable:
+        return baselines
+    whole = math.fsum(recognisable.values())
+    real = [(fraction / whole, by_class[name]) for name, fraction in recognisable.items()]
     variances = (p**2 * of["accuracy"] * (1 - of["accuracy"]) / of["n"] for p, of in real)
     return {
         "held_out": math.fsum(p * of["accuracy"] for p, of in real),
         "held_out_se": math.sqrt(math.fsum(variances)),
         "held_out_confident": math.fsum(p * of["confident"] for p, of in real),
-        **found,
+        **baselines,
     }

@@ -118,8 +118,8 @@ def nearest(rows: Tensor, columns: Tensor, k: int, same: bool = False) -> tuple[
             first = max(across.start, down.start)
             own = torch.arange(first, max(first, min(across.stop, down.stop)))
             squares[own - across.start, own - down.start] = torch.inf
-        found, at = squares.topk(min(k, squares.shape[1]), dim=1, largest=False)
-        values = torch.cat([best[across], found], dim=1)
+        closest, at = squares.topk(min(k, squares.shape[1]), dim=1, largest=False)
+        values = torch.cat([best[across], closest], dim=1)
         numbers = torch.cat([which[across], at + down.start], dim=1)
         order = values.argsort(dim=1, stable=True)[:, :k]
         best[across], which[across] = values.gather(1, order), numbers.gather(1, order)

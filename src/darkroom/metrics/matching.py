@@ -42,18 +42,18 @@ def shares_of(distribution: Distribution, classes: Sequence[str], counts: Tensor
     `distribution` is balanced, or numbers of images by class; a class without images in `counts` (K,) has 0.
     """
     if isinstance(distribution, str):
-        asked = torch.ones(len(classes), dtype=torch.float64)
+        fractions = torch.ones(len(classes), dtype=torch.float64)
     else:
-        asked = torch.tensor([distribution.get(name, 0) for name in classes], dtype=torch.float64)
-    asked = torch.where(counts > 0, asked, 0)
-    return asked / asked.sum()
+        fractions = torch.tensor([distribution.get(name, 0) for name in classes], dtype=torch.float64)
+    fractions = torch.where(counts > 0, fractions, 0)
+    return fractions / fractions.sum()
 
 
 def missing(distribution: Distribution, classes: Sequence[str], counts: Tensor) -> list[str]:
     """Return the classes that a distribution asks for and that have no image."""
-    asked = classes if isinstance(distribution, str) else [name for name, count in distribution.items() if count]
-    there = {name for name, count in zip(classes, counts.tolist(), strict=True) if count}
-    return [name for name in asked if name not in there]
+    requested = classes if isinstance(distribution, str) else [name for name, count in distribution.items() if count]
+    present = {name for name, count in zip(classes, counts.tolist(), strict=True) if count}
+    return [name for name in requested if name not in present]
 
 
 def class_weights(numbers: Tensor, shares: Tensor) -> Tensor:
@@ -63,8 +63,8 @@ def class_weights(numbers: Tensor, shares: Tensor) -> Tensor:
     """
     counts = count_classes(numbers, len(shares))
     weights = torch.where(counts > 0, shares / counts.clamp(min=1), 0)
-    found = torch.where(numbers >= 0, weights[numbers.clamp(min=0)], 0)
-    return found / found.sum()
+    by_image = torch.where(numbers >= 0, weights[numbers.clamp(min=0)], 0)
+    return by_image / by_image.sum()
 
 
 def kept_rows(total: int, most: int, numbers: Tensor | None) -> list[int]:
@@ -90,7 +90,7 @@ def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
-def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> tuple[list[int], bool]:
+def alike_rows(numbers: Tensor, requested: Tensor, distribution: Distribution) -> tuple[list[int], bool]:
     """Draw rows of real images, as many as the samples and of the same classes, or fewer where too few exist.
 
     Where a class has too few images, all are fewer alike; by frequency they are then any drawn ones, whose classes have
@@ -98,21 +98,21 @@ def alike_rows(numbers: Tensor, wanted: Tensor, distribution: Distribution) -> t
 
     Args:
         numbers: class of each real image, (H,) int64, -1: none.
-        wanted: class of each sample, (N,) int64, -1: none.
+        requested: class of each sample, (N,) int64, -1: none.
         distribution: the requested one.
 
     Returns:
         the rows, and whether their classes are those of the samples, and not chance.
     """
-    chance = drawn(len(numbers), len(wanted)), False
-    if not len(wanted) or not len(numbers) or (wanted < 0).any():
+    chance = drawn(len(numbers), len(requested)), False
+    if not len(requested) or not len(numbers) or (requested < 0).any():
         return chance
-    classes = int(max(wanted.max(), numbers.max())) + 1
-    there, asked = (count_classes(each, classes).double() for each in (numbers, wanted))
-    fraction = min(1.0, float((there / asked)[asked > 0].min()))
+    classes = int(max(requested.max(), numbers.max())) + 1
+    available, needed = (count_classes(each, classes).double() for each in (numbers, requested))
+    fraction = min(1.0, float((available / needed)[needed > 0].min()))
     if fraction < 1 and distribution == FREQUENCY:
         return chance
-    quota = _whole(asked * fraction)
+    quota = _whole(needed * fraction)
     mixed = np.array(drawn(len(numbers)), dtype=np.int64)
     of_rows = numbers.numpy()[mixed]
     keep = (of_rows >= 0) & (_rank(of_rows) < quota.numpy()[np.maximum(of_rows, 0)])

@@ -34,7 +34,7 @@ class Samples:
     """Generated images, or real ones in their place, as a metric sees them.
 
     extractor: the network whose features are seen: in_domain, inception, …
-    seen: the features of N images, on the CPU.
+    views: the features of N images, on the CPU.
     blocks: of the jackknife, at most: see `count_blocks`.
     numbers: class number of each image, (N,) int64, spread evenly over the blocks; None: they are of no class.
     images: yields the images in batches, uint8 (n, C, H, W); its argument names the work on the progress line.
@@ -45,7 +45,7 @@ class Samples:
     """
 
     extractor: str
-    seen: Views
+    views: Views
     blocks: int
     numbers: Tensor | None = None
     images: Callable[[str], Iterator[NDArray[np.uint8]]] | None = None
@@ -58,14 +58,14 @@ class Samples:
     @property
     def features(self) -> Tensor:
         """The features in which distances are measured, (N, D) float32."""
-        return self.seen.pool.cpu()
+        return self.views.pool.cpu()
 
     @cached_property
     def block(self) -> Tensor:
         """The block of each image, (N,) int64."""
         from darkroom.metrics.uncertainty import assign_blocks
 
-        return assign_blocks(len(self.seen), self.blocks, self.numbers)
+        return assign_blocks(len(self.views), self.blocks, self.numbers)
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ def available(samples: Samples, reference: Reference | None) -> set[str]:
     known = {
         "statistics": reference is not None,
         "real": reference is not None and len(reference.kid_features) > 0,
-        "spatial": reference is not None and reference.spatial is not None and samples.seen.spatial is not None,
-        "logits": samples.seen.logits is not None,
+        "spatial": reference is not None and reference.spatial is not None and samples.views.spatial is not None,
+        "logits": samples.views.logits is not None,
         "images": samples.images is not None,
         "classifier": samples.classifier is not None,
     }
-    return {name for name, there in known.items() if there}
+    return {name for name, present in known.items() if present}
 
 
 def measure(samples: Samples, reference: Reference | None, metrics: Iterable[Metric]) -> Measurement:
@@ -133,12 +133,12 @@ def measure(samples: Samples, reference: Reference | None, metrics: Iterable[Met
         reference: real images through the same one, `matched` to the classes of the samples; None: there are none.
         metrics: for example `SAMPLE_METRICS`.
     """
-    there, found = available(samples, reference), Measurement()
+    inputs, measurement = available(samples, reference), Measurement()
     for metric in metrics:
-        if there.issuperset(metric.needs):
+        if inputs.issuperset(metric.needs):
             one = metric.measure(samples, reference)
-            found |= one if isinstance(one, Measurement) else Measurement(dict(one))
-    return found
+            measurement |= one if isinstance(one, Measurement) else Measurement(dict(one))
+    return measurement
 
 
 @dataclass(frozen=True)
@@ -162,14 +162,14 @@ def _kernel(samples: Samples, reference: Reference) -> Mapping[str, float]:
     if reference.kid_within is None:
         return {}
     real, weights = reference.kid_features, reference.kid_weights
-    found = kernel_jackknife(real, reference.kid_within, samples.features, samples.block, weights=weights)
-    return found.named("kid")
+    distance = kernel_jackknife(real, reference.kid_within, samples.features, samples.block, weights=weights)
+    return distance.named("kid")
 
 
 def _spatial(samples: Samples, reference: Reference) -> Mapping[str, float]:
     from darkroom.metrics.frechet import frechet_scores
 
-    features, places = samples.seen.spatial, reference.spatial
+    features, places = samples.views.spatial, reference.spatial
     assert features is not None and places is not None  # they are needed
     return frechet_scores("sfid", places.moments, places.root, features.cpu(), samples.block)
 
@@ -177,8 +177,8 @@ def _spatial(samples: Samples, reference: Reference) -> Mapping[str, float]:
 def _inception_score(samples: Samples, reference: object) -> Mapping[str, float]:
     from darkroom.metrics.inception_score import inception_scores
 
-    assert samples.seen.logits is not None  # they are needed
-    return inception_scores(samples.seen.logits, samples.blocks)
+    assert samples.views.logits is not None  # they are needed
+    return inception_scores(samples.views.logits, samples.blocks)
 
 
 def _cmmd(samples: Samples, reference: Reference) -> Mapping[str, float]:
@@ -194,7 +194,7 @@ def _manifold(samples: Samples, reference: Reference) -> Mapping[str, float]:
     """Return nothing with fewer than 6 images on a side."""
     from darkroom.metrics.manifold import LEAST, manifold
 
-    if min(len(reference.kid_features), len(samples.seen)) < LEAST:
+    if min(len(reference.kid_features), len(samples.views)) < LEAST:
         return {}
     return manifold(samples.features, reference.kid_features, weights=reference.kid_weights)
 
@@ -226,5 +226,5 @@ def distances(
     """
     from darkroom.metrics.batches import Views
 
-    seen = features if isinstance(features, Views) else Views(features)
-    return measure(Samples(reference.extractor, seen, blocks, classes), reference, DISTANCE_METRICS).scores
+    views = features if isinstance(features, Views) else Views(features)
+    return measure(Samples(reference.extractor, views, blocks, classes), reference, DISTANCE_METRICS).scores

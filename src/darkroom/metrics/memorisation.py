@@ -21,7 +21,7 @@ from torch import Tensor
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.metrics.kernel import within
-from darkroom.metrics.nearest import COARSE, Found, Nearest, middle, mirrored, moved, reduced, shrunk
+from darkroom.metrics.nearest import COARSE, Closest, Nearest, middle, mirrored, moved, reduced, shrunk
 from darkroom.metrics.reference import frechet_between
 from darkroom.metrics.score import share_and_error
 from darkroom.metrics.uncertainty import assign_blocks, jackknife
@@ -50,15 +50,15 @@ class Near:
     """Some images of a set and their nearest training images.
 
     rows: of the images in their set.
-    found: in each space, in the order of `rows`.
+    neighbours: in each space, in the order of `rows`.
     """
 
     rows: list[int]
-    found: dict[str, Found]
+    neighbours: dict[str, Closest]
 
     def closest(self, space: str, count: int) -> list[int]:
         """Return the places in `rows` of the `count` images of least d1 / d2, the least first."""
-        return self.found[space].ratio.argsort(stable=True)[:count].tolist()
+        return self.neighbours[space].ratio.argsort(stable=True)[:count].tolist()
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Panel:
     scores: dict[str, float]
     floor: dict[str, float]
     nearer: dict[str, float]
-    made: Near
+    samples: Near
     held_out: Near
 
 
@@ -89,7 +89,7 @@ def _stacked(function: Callable[[Tensor], Tensor], batches: Iterator[Tensor]) ->
 
 
 def memorisation(
-    made: tuple[ImageShards, list[int]],
+    samples: tuple[ImageShards, list[int]],
     held_out: tuple[ImageShards, list[int]],
     train: ImageShards,
     train_rows: Sequence[int],
@@ -104,7 +104,7 @@ def memorisation(
     """Measure memorisation.
 
     Args:
-        made: generated images and the rows to examine, in random order.
+        samples: generated images and the rows to examine, in random order.
         held_out: the same of real images that were not trained on.
         train: all training images.
         train_rows: those with which the gaps are measured, at random, of the classes of the held-out ones.
@@ -118,15 +118,15 @@ def memorisation(
     Raises:
         DarkroomError: a set holds no image, or images differ in shape.
     """
-    sets = (made, held_out)
-    if not made[1] or len(held_out[1]) < 2:
+    sets = (samples, held_out)
+    if not samples[1] or len(held_out[1]) < 2:
         raise DarkroomError(
-            f"cannot search for copies with {len(made[1])} generated and {len(held_out[1])} held-out images: at least "
-            "1 and 2 are needed."
+            f"cannot search for copies with {len(samples[1])} generated and {len(held_out[1])} held-out images: at "
+            "least 1 and 2 are needed."
         )
-    real = slice(len(made[1]), None)
+    real = slice(len(samples[1]), None)
     pixels = torch.cat([_stacked(reduced, _batches(*each, batch)) for each in sets])
-    seen = torch.cat([_stacked(features, _batches(*each, batch)) for each in sets])
+    plain = torch.cat([_stacked(features, _batches(*each, batch)) for each in sets])
     flipped = torch.cat([_stacked(lambda images: features(images.flip(-1)), _batches(*each, batch)) for each in sets])
     spaces = {
         "pixels": Space(mirrored(pixels, lambda images: images.flatten(1)[None]), lambda x: reduced(x).flatten(1)),
@@ -136,35 +136,35 @@ def memorisation(
             lambda images: middle(reduced(images)),
             lambda group: mirrored(pixels[group], moved),
         ),
-        "features": Space(torch.stack([seen, flipped]), features),
+        "features": Space(torch.stack([plain, flipped]), features),
     }
     searches = {name: Nearest(space.queries, device) for name, space in spaces.items()}
     for images in progress(_batches(train, range(len(train)), batch)):
         for name, space in spaces.items():
             searches[name].update(space.vectors(images))
-    found = {}
+    neighbours = {}
     for name, space in spaces.items():
         rows = searches[name].candidates.tolist()
         candidates = _stacked(space.finer or space.vectors, _batches(train, rows, batch))
-        found[name] = searches[name].settle(candidates, real, space.views)
+        neighbours[name] = searches[name].settle(candidates, real, space.views)
     near = [
-        Near(rows, {name: of[part] for name, of in found.items()})
+        Near(rows, {name: of[part] for name, of in neighbours.items()})
         for (_, rows), part in zip(sets, (slice(real.start), real), strict=True)
     ]
     scores: dict[str, float] = {}
     floor: dict[str, float] = {}
     by_pairs: dict[str, float] = {}
     half = len(held_out[1]) // 2
-    for name in found:
-        one, other = (each.found[name] for each in near)
+    for name in neighbours:
+        one, other = (each.neighbours[name] for each in near)
         scores |= copied(one, name) | {f"ct_{name}": data_copying(one.nearest, other.nearest)}
         floor |= copied(other, name) | {f"ct_{name}": data_copying(other.nearest[:half], other.nearest[half:])}
         by_pairs[name] = nearer(one.nearest, other.nearest)
-    unseen = seen[real]
+    unseen = plain[real]
     count = min(len(train_rows), len(unseen))
-    if with_gaps and min(len(made[1]), count) >= 2 * blocks:
+    if with_gaps and min(len(samples[1]), count) >= 2 * blocks:
         trained = _stacked(features, _batches(train, train_rows[:count], batch))
-        scores |= gaps(seen[: real.start], trained, unseen[:count], blocks)
+        scores |= gaps(plain[: real.start], trained, unseen[:count], blocks)
         if half >= 2 * blocks:
             few = min(half, count)
             floor |= gaps(unseen[:half], trained[:few], unseen[half : half + few], blocks)
@@ -174,13 +174,13 @@ def memorisation(
 RATIO = 1 / 3  # d1 / d2 below which an image counts as a copy
 
 
-def copied(found: Found, space: str) -> dict[str, float]:
+def copied(neighbours: Closest, space: str) -> dict[str, float]:
     """Return `copies_SPACE`, the fraction of images with d1 / d2 below 1/3, and its standard error."""
-    share = (found.ratio < RATIO).double().mean().item()
-    return share_and_error(f"copies_{space}", share, len(found.nearest))
+    share = (neighbours.ratio < RATIO).double().mean().item()
+    return share_and_error(f"copies_{space}", share, len(neighbours.nearest))
 
 
-def data_copying(made: Tensor, real: Tensor) -> float:
+def data_copying(fake: Tensor, real: Tensor) -> float:
     """Return C_T: the Mann-Whitney z of distances to the nearest training image, of m made images against n real ones.
 
     z = (U - mn/2) / sqrt(mn/12 ((m + n + 1) - Σ (t³ - t) / ((m + n)(m + n - 1)))), U the number of pairs in which the
@@ -188,8 +188,8 @@ def data_copying(made: Tensor, real: Tensor) -> float:
     real images lie equally near; far below 0 where made ones lie nearer, as copies do; far above 0 where they lie
     further away, as bad images do. It grows with the root of the number of images.
     """
-    m, n = len(made), len(real)
-    _, group, sizes = torch.cat([made, real]).unique(return_inverse=True, return_counts=True)
+    m, n = len(fake), len(real)
+    _, group, sizes = torch.cat([fake, real]).unique(return_inverse=True, return_counts=True)
     last = sizes.cumsum(0).double()
     ranks = (last - (sizes - 1) / 2)[group]  # the mean rank of a tie
     wins = ranks[:m].sum() - m * (m + 1) / 2
@@ -198,23 +198,23 @@ def data_copying(made: Tensor, real: Tensor) -> float:
     return float((wins - m * n / 2) / variance.sqrt()) if variance > 0 else 0.0
 
 
-def nearer(made: Tensor, real: Tensor) -> float:
+def nearer(fake: Tensor, real: Tensor) -> float:
     """Return the fraction of pairs in which the made image lies nearer to the training images than the real one.
 
     A tie is half a pair; 1/2 for images that lie equally near. Arguments as of `data_copying`.
     """
-    return ((made[:, None] < real).double() + (made[:, None] == real).double() / 2).mean().item()
+    return ((fake[:, None] < real).double() + (fake[:, None] == real).double() / 2).mean().item()
 
 
 Distance = Callable[[Tensor, Tensor], float]  # of features (n, D) from features of a reference (m, D)
 
 
-def _kernel(made: Tensor, reference: Tensor) -> float:
-    mixed = (made.double() @ reference.double().T / made.shape[1] + 1).pow(3).mean()
-    return float(within(made) + within(reference) - 2 * mixed)
+def _kernel(fake: Tensor, reference: Tensor) -> float:
+    mixed = (fake.double() @ reference.double().T / fake.shape[1] + 1).pow(3).mean()
+    return float(within(fake) + within(reference) - 2 * mixed)
 
 
-def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
+def gaps(fake: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
     """Return `fd_gap` and `kid_gap`: how much nearer (below 0) images lie to training images than to held-out ones.
 
     distance(made, train) - distance(made, held_out), of features (n, D) and twice (m, D) float32, in random order. Both
@@ -228,20 +228,20 @@ def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str
     """
     if len(train) != len(held_out):
         raise DarkroomError(f"a gap needs as many training as held-out images, not {len(train)} and {len(held_out)}.")
-    if min(len(made), len(train)) < 2 * blocks:
-        raise DarkroomError(f"{len(made)} and {len(train)} images are too few for {blocks} blocks of a gap: use more.")
-    found: dict[str, float] = {}
+    if min(len(fake), len(train)) < 2 * blocks:
+        raise DarkroomError(f"{len(fake)} and {len(train)} images are too few for {blocks} blocks of a gap: use more.")
+    scores: dict[str, float] = {}
     for name, distance in {"fd_gap": frechet_between, "kid_gap": _kernel}.items():
-        whole = [made, train, held_out]
+        whole = [fake, train, held_out]
         value, squares = _difference(distance, whole), 0.0
         for place, of in enumerate(whole):
             block = assign_blocks(len(of), blocks)
             others = ([*whole[:place], of[block != number], *whole[place + 1 :]] for number in range(blocks))
             squares += (jackknife(value, [_difference(distance, sets) for sets in others]).se or 0.0) ** 2
-        found |= {name: value, f"{name}_se": math.sqrt(squares)}
-    return found
+        scores |= {name: value, f"{name}_se": math.sqrt(squares)}
+    return scores
 
 
 def _difference(distance: Distance, sets: Sequence[Tensor]) -> float:
-    made, train, held_out = sets
-    return distance(made, train) - distance(made, held_out)
+    fake, train, held_out = sets
+    return distance(fake, train) - distance(fake, held_out)

@@ -14,14 +14,14 @@ from torch import Tensor
 from darkroom.errors import DarkroomError
 
 
-def require_finite(values: Tensor, what: str = "features") -> None:
+def require_finite(values: Tensor, name: str = "features") -> None:
     """Check the outputs of a network.
 
     Raises:
         DarkroomError: a value is not finite.
     """
     if not torch.isfinite(values).all():
-        raise DarkroomError(f"{what} hold a value that is not finite: the images or the weights are damaged.")
+        raise DarkroomError(f"{name} hold a value that is not finite: the images or the weights are damaged.")
 
 
 @dataclass(frozen=True)

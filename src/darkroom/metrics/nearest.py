@@ -69,7 +69,7 @@ def mirrored(pixels: Tensor, views: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Found:
+class Closest:
     """The training images nearest to each of n images.
 
     nearest: d1, the distance to the nearest one, (n,) float64.
@@ -81,8 +81,8 @@ class Found:
     second: Tensor
     row: Tensor
 
-    def __getitem__(self, rows: slice) -> "Found":
-        return Found(self.nearest[rows], self.second[rows], self.row[rows])
+    def __getitem__(self, rows: slice) -> "Closest":
+        return Closest(self.nearest[rows], self.second[rows], self.row[rows])
 
     @property
     def ratio(self) -> Tensor:
@@ -158,7 +158,7 @@ class Nearest:
             raise DarkroomError("there are no training images to search for copies: the train split is empty.")
         return self._rows.unique().cpu()
 
-    def settle(self, vectors: Tensor, real: slice, views: Callable[[slice], Tensor] | None = None) -> Found:
+    def settle(self, vectors: Tensor, real: slice, views: Callable[[slice], Tensor] | None = None) -> Closest:
         """Return the nearest images, from the vectors of `candidates`, (u, D) float32, in their order.
 
         The second nearest image is the nearest candidate that lies at least `NEAR_DUPLICATE` of a scale from the
@@ -183,7 +183,7 @@ class Nearest:
         apart = torch.cat([_distances(vectors[slots[group, 0]][None], vectors[slots[group]]) for group in groups])
         others = torch.where(apart > NEAR_DUPLICATE * usual, near, torch.inf).amin(dim=1)
         second = torch.where(others.isinf(), near[:, 0].clamp(min=usual), others)
-        return Found(near[:, 0], second, rows[slots[:, 0]])
+        return Closest(near[:, 0], second, rows[slots[:, 0]])
 
 
 def _distances(views: Tensor, vectors: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ class Reference:
     spatial: "Reference | None" = None
 
     @property
-    def kept(self) -> Views:
+    def stored_views(self) -> Views:
         """Return the kept features, in the order of `labels`."""
         return Views(self.kid_features, None if self.spatial is None else self.spatial.kid_features)
 
@@ -105,20 +105,20 @@ class Reference:
                 f"the reference ({self.n:,} images) has no images of the classes requested from the samples: "
                 "sample by frequency (`sample_generator.common.labels`), or choose another `reference_stats.split`."
             )
-        kept = count_classes(self.labels, len(self.classes))
-        weights = class_weights(self.labels, shares_of(distribution, self.classes, kept))
-        found = self.balanced
-        if found is None or distribution != BALANCED:
+        counts = count_classes(self.labels, len(self.classes))
+        weights = class_weights(self.labels, shares_of(distribution, self.classes, counts))
+        moments = self.balanced
+        if moments is None or distribution != BALANCED:
             sums = WeightedMoments(self.kid_features.shape[1])
             for rows, own in zip(self.kid_features.split(_ROWS), weights.split(_ROWS), strict=True):
                 sums.update(rows, own)
-            found = sums.compute()
+            moments = sums.compute()
         return replace(
             self,
-            n=found.count,
-            mean=found.mean,
-            cov=found.cov,
-            root=covariance_root(found.cov),
+            n=moments.count,
+            mean=moments.mean,
+            cov=moments.cov,
+            root=covariance_root(moments.cov),
             kid_within=None if self.kid_within is None else within(self.kid_features, weights=weights),
             kid_weights=weights,
             spatial=None if self.spatial is None else self.spatial.matched(distribution),
@@ -161,20 +161,20 @@ class Reference:
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = json.loads((file.metadata() or {})["reference"])
-                found: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             made_with, balanced = metadata["extractor_sha256"], None
-            if "balanced_n" in found:
-                balanced = Moments(int(found["balanced_n"]), found["balanced_mean"], found["balanced_cov"])
+            if "balanced_n" in tensors:
+                balanced = Moments(int(tensors["balanced_n"]), tensors["balanced_mean"], tensors["balanced_cov"])
             reference = Reference(
                 extractor=extractor,
                 sha256=made_with,
-                n=int(found["n"]),
-                kid_within=float(found["kid_within"]) if "kid_within" in found else None,
+                n=int(tensors["n"]),
+                kid_within=float(tensors["kid_within"]) if "kid_within" in tensors else None,
                 classes=tuple(metadata["classes"]),
                 balanced=balanced,
                 spatial=Reference.load(folder, of_spatial, sha256) if (folder / _file(of_spatial)).is_file() else None,
-                **{name: found[name] for name in _TENSORS},
-                **{name: found.get(name) for name in _OPTIONAL},  # type: ignore[arg-type]
+                **{name: tensors[name] for name in _TENSORS},
+                **{name: tensors.get(name) for name in _OPTIONAL},  # type: ignore[arg-type]
             )
         except (SafetensorError, KeyError, ValueError) as error:
             raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {folder}`.") from error
@@ -242,23 +242,23 @@ class _Sums:
     """Of all images in one kind of features: sums, weighted sums, and the features that are kept."""
 
     def __init__(self, plan: _Plan, features: int) -> None:
-        self.plan, self.seen = plan, 0
+        self.plan, self.count = plan, 0
         self.sums, self.weighted = BlockMoments(features), WeightedMoments(features)
-        self.kept: list[Tensor] = []
+        self.selected: list[Tensor] = []
 
     def update(self, features: Tensor) -> None:
         """Take in the next images, (n, D) float32."""
         plan, features = self.plan, features.cpu()
         self.sums.update(features, torch.zeros(len(features), dtype=torch.int64))
         if plan.balance is not None:
-            self.weighted.update(features, plan.balance[self.seen : self.seen + len(features)])
-        here = (plan.rows >= self.seen) & (plan.rows < self.seen + len(features))
-        self.kept.append(features[plan.rows[here] - self.seen])
-        self.seen += len(features)
+            self.weighted.update(features, plan.balance[self.count : self.count + len(features)])
+        here = (plan.rows >= self.count) & (plan.rows < self.count + len(features))
+        self.selected.append(features[plan.rows[here] - self.count])
+        self.count += len(features)
 
     def reference(self, extractor: str, sha256: str, kernel: bool = True) -> Reference:
         """Return the reference; without `kernel` one that has no kernel distance."""
-        plan, moments, features = self.plan, self.sums.compute().all(), torch.cat(self.kept)
+        plan, moments, features = self.plan, self.sums.compute().all(), torch.cat(self.selected)
         return Reference(
             extractor=extractor,
             sha256=sha256,
@@ -302,29 +302,29 @@ def build_reference(
     pool: _Sums | None = None
     spatial: _Sums | None = None
     for batch in batches:
-        seen = batch if isinstance(batch, Views) else Views(batch)
-        pool = pool or _Sums(plan, seen.pool.shape[1])
-        pool.update(seen.pool)
-        if seen.spatial is not None:
-            spatial = spatial or _Sums(plan, seen.spatial.shape[1])
-            spatial.update(seen.spatial)
-    if pool is None or pool.seen != total:
-        found = 0 if pool is None else pool.seen
-        raise DarkroomError(f"the reference received {found} images, but the index lists {total}.")
+        views = batch if isinstance(batch, Views) else Views(batch)
+        pool = pool or _Sums(plan, views.pool.shape[1])
+        pool.update(views.pool)
+        if views.spatial is not None:
+            spatial = spatial or _Sums(plan, views.spatial.shape[1])
+            spatial.update(views.spatial)
+    if pool is None or pool.count != total:
+        count = 0 if pool is None else pool.count
+        raise DarkroomError(f"the reference received {count} images, but the index lists {total}.")
     of_spatial = None if spatial is None else spatial.reference(spatial_name(extractor), sha256, kernel=False)
     return replace(pool.reference(extractor, sha256), spatial=of_spatial)
 
 
-def with_held_out(reference: Reference, seen: Views, labels: Tensor, most: int) -> Reference:
-    """Return a reference with other images than its own, for noise floors: at most `most` drawn ones of `seen`, (H, …).
+def with_held_out(reference: Reference, views: Views, labels: Tensor, most: int) -> Reference:
+    """Return a reference with at most `most` other images, drawn from `views` (H, …), for noise floors.
 
     `labels` are class numbers, (H,) int64, -1: none; classes are as frequent among the drawn images as in the split.
     """
-    rows = sorted(drawn(len(seen), most))
-    kept, numbers, spatial = seen.take(rows), labels[rows], reference.spatial
+    rows = sorted(drawn(len(views), most))
+    chosen, numbers, spatial = views.take(rows), labels[rows], reference.spatial
     if spatial is not None:
-        spatial = replace(spatial, unseen=kept.spatial, unseen_labels=numbers)
-    return replace(reference, unseen=kept.pool, unseen_labels=numbers, unseen_logits=kept.logits, spatial=spatial)
+        spatial = replace(spatial, unseen=chosen.spatial, unseen_labels=numbers)
+    return replace(reference, unseen=chosen.pool, unseen_labels=numbers, unseen_logits=chosen.logits, spatial=spatial)
 
 
 def held_out_reference(reference: Reference, distribution: Distribution = FREQUENCY) -> Reference | None:
@@ -346,7 +346,7 @@ def held_out_reference(reference: Reference, distribution: Distribution = FREQUE
         if missing(distribution, reference.classes, counts):
             return None
     count = len(images)
-    found = build_reference(
+    held_out = build_reference(
         reference.extractor, reference.sha256, [images], count, count, labels, list(reference.classes)
     )
-    return with_held_out(found, reference.kept, reference.labels, len(reference.kept))
+    return with_held_out(held_out, reference.stored_views, reference.labels, len(reference.stored_views))

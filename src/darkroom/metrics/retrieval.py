@@ -32,11 +32,11 @@ def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]
         cosines = texts @ images[at : at + _BLOCK].T  # (U, n)
         foreign = captions[at : at + _BLOCK] != torch.arange(len(texts))[:, None]
         strangers += ((cosines >= best[:, None] - _TIE) & foreign).sum(dim=1)
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for name, counts in (("image_to_text", others), ("text_to_image", strangers)):
         for recall in RECALLS:
-            found |= fraction(f"{name}_r{recall}", counts < recall)
-    return found
+            scores |= fraction(f"{name}_r{recall}", counts < recall)
+    return scores
 
 
 def _blocks(rows: Tensor) -> range:

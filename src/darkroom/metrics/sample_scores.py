@@ -283,11 +283,11 @@ _LISTED = 5  # names in a sentence
 
 def held_out_names(distances: Mapping[str, float]) -> dict[str, float]:
     """Return distances from held-out images under their names: `fd_held_out`, `fd_held_out_se`."""
-    found = {}
+    named = {}
     for name, value in distances.items():
         first, _, rest = name.partition("_")
-        found[f"{first}_held_out_{rest}".rstrip("_")] = value
-    return found
+        named[f"{first}_held_out_{rest}".rstrip("_")] = value
+    return named
 
 
 def listed(names: Sequence[str]) -> str:

@@ -36,11 +36,11 @@ def metrics_of(extractor: str) -> tuple[Metric, ...]:
 def scores() -> dict[str, Score]:
     """Return all scores by name, in the order of the tables."""
     measured = [score for metric in (*FEATURE_METRICS, *SAMPLE_METRICS) for score in metric.scores]
-    found = (
+    listed = (
         *(*DISTANCES, *HELD_OUT, *FEATURE_SCORES, *measured, *DIVERSITY, *MEMORISATION, *BITS),
         *(*IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR),
     )
-    return {score.name: score for score in found}
+    return {score.name: score for score in listed}
 
 
 def of_group(*groups: str) -> tuple[str, ...]:
@@ -50,10 +50,10 @@ def of_group(*groups: str) -> tuple[str, ...]:
 
 def formulas(names: Mapping[str, float]) -> dict[str, str]:
     """Return the formula of each score and standard error of a metrics file, by its name; a count has none."""
-    known, found = scores(), {}
+    known, by_name = scores(), {}
     for name in names:
         score = known.get(name.removesuffix("_se"))
         text = "" if score is None else score.error if name.endswith("_se") else score.formula
         if text:
-            found[name] = text
-    return found
+            by_name[name] = text
+    return by_name

@@ -54,10 +54,10 @@ class Cascade:
                     f"the U-Net `{above.name}` has low_size {above.metadata['low_size']}, but `{below.name}` makes "
                     f"images of {below.size} pixels: set `train_decoder.unets.{above.name}.low_size` to {below.size}."
                 )
-        for key, what in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
-            found = {stage.metadata[key] for stage in stages if stage.metadata[key] is not None}
-            if len(found) > 1:
-                raise ArtifactError(f"the U-Nets in {root} were trained with different {what}s: train them again.")
+        for key, noun in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
+            fingerprints = {stage.metadata[key] for stage in stages if stage.metadata[key] is not None}
+            if len(fingerprints) > 1:
+                raise ArtifactError(f"the U-Nets in {root} were trained with different {noun}s: train them again.")
         if len({stage.metadata["normalised"] for stage in stages if stage.metadata["clip"] is not None}) > 1:
             raise ArtifactError(
                 f"only some of the U-Nets in {root} were trained on embeddings of length 1, which embeddings computed "
@@ -182,8 +182,8 @@ class Decoder:
         """Return the low-resolution input of the first trained U-Net from real images; None: it starts from noise."""
         if (size := self.cascade.low_size) is None:
             return None
-        how = self.cascade.stages[0].metadata["low_downsample"]
-        return downsampled(to_network(images.to(self.device)), size, how)
+        method = self.cascade.stages[0].metadata["low_downsample"]
+        return downsampled(to_network(images.to(self.device)), size, method)
 
     def _pixels(self, x0: Tensor) -> Tensor:
         if self._tokenizer is not None:

@@ -143,22 +143,22 @@ class ConditionedDataset:
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the rows of images or latents, with `image` float16 (N, D), `encoding` (N, L, W), `tokens` (N, L)."""
-        found = dict(self.rows.__getitems__(rows, positions))
+        data = dict(self.rows.__getitems__(rows, positions))
         if self.embeddings is not None and self.names:
-            found |= self.embeddings.__getitems__(rows, self.names)
+            data |= self.embeddings.__getitems__(rows, self.names)
         if self.captions is not None:
-            found["tokens"] = self._tokens(rows)
-        return found
+            data["tokens"] = self._tokens(rows)
+        return data
 
     def _tokens(self, rows: Sequence[int]) -> NDArray[np.int32]:
         """Return the tokens of some captions, (N, L), zero where there is none."""
         assert self.captions is not None
         texts = self.captions.take(pa.array(rows, pa.int64())).to_pylist()
-        found = tokens_of(
+        tokens = tokens_of(
             [text or "" for text in texts], self.context, self.truncate, lambda place: self.keys([rows[place]])[0]
         )
-        found[[text is None for text in texts]] = 0
-        return found.astype(np.int32)
+        tokens[[text is None for text in texts]] = 0
+        return tokens.astype(np.int32)
 
     def order(self, seed: int, positions: Positions) -> NDArray[np.int64]:
         """Return the row at each position of the endless sequence."""

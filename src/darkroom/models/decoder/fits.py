@@ -55,8 +55,8 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
     for name, unet in cascade.items():
         own, source = params.sample_decoder.unets.get(name, {}), f"train_decoder.unets.{name}.diffusion"
 
-        def key(what: str, name: str = name, own: Any = own) -> str:
-            return f"sample_decoder.{f'unets.{name}' if what in own else 'common'}.{what}"
+        def key(setting: str, name: str = name, own: Any = own) -> str:
+            return f"sample_decoder.{f'unets.{name}' if setting in own else 'common'}.{setting}"
 
         dropouts = dropouts_of(source, unet)
         require_sampling(key, params.sample_decoder.sampling(name), source, unet.diffusion, timesteps, dropouts)
@@ -76,13 +76,13 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
     if not any(unet.trained for unet in decoder.unets.values()):
         return
     key = "`train_decoder.unets"
-    wanted = size if decoder.tokenizer == NO_FILE else size // factor
-    what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
+    expected = size if decoder.tokenizer == NO_FILE else size // factor
+    source = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
     sizes = {unet.size: name for name, unet in decoder.unets.items()}
     if len(sizes) < len(decoder.unets):
         refuse(f"{key}`: two of {', '.join(decoder.unets)} have the same size: give each its own size.")
-    if (largest := max(sizes)) != wanted:
-        refuse(f"{key}.{sizes[largest]}.size` is {largest}, but {what} is {wanted}: set the former to the latter.")
+    if (largest := max(sizes)) != expected:
+        refuse(f"{key}.{sizes[largest]}.size` is {largest}, but {source} is {expected}: set the former to the latter.")
     for name, unet in decoder.unets.items():
         if unet.low_size is not None and unet.low_size not in sizes:
             known = " or ".join(str(each) for each in sorted(sizes) if each < unet.size)
@@ -90,9 +90,9 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
                 f"{key}.{name}.low_size` is {unet.low_size}, but no U-Net has that size: set it to {known or 'null'}."
             )
     for below, above in pairwise(sorted(size for size, name in sizes.items() if decoder.unets[name].trained)):
-        if (found := decoder.unets[sizes[above]].low_size) != below:
+        if (low_size := decoder.unets[sizes[above]].low_size) != below:
             refuse(
-                f"{key}.{sizes[above]}.low_size` is {found}, but the next smaller U-Net has size {below}: set it so."
+                f"{key}.{sizes[above]}.low_size` is {low_size}, but the next smaller U-Net has size {below}: set it so."
             )
     for name, unet in decoder.unets.items():
         if unet.embeddings == NO_FILE or not (unet.trained or unet.weights != NO_FILE):

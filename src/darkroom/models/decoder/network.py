@@ -233,11 +233,11 @@ class DecoderUNet(SavedNetwork):
             tokens.append(self.image_tokens(image).unflatten(1, (self.config.image_tokens, -1)))
         if self.config.text_shape is not None:
             assert conditions.text is not None
-            kept = conditions.text.abs().sum(dim=2, keepdim=True) > 0  # (N, L, 1): before the end
+            present = conditions.text.abs().sum(dim=2, keepdim=True) > 0  # (N, L, 1): before the end
             if conditions.text_kept is not None:
-                kept = kept & conditions.text_kept[:, None, None]
+                present = present & conditions.text_kept[:, None, None]
             words = self.text_tokens(conditions.text)
-            tokens.append(torch.where(kept, words, self.null_text.to(words.dtype)))
+            tokens.append(torch.where(present, words, self.null_text.to(words.dtype)))
         return torch.cat(tokens, dim=1) if tokens else None
 
     def _vector(self, x: Tensor, image: Tensor | None, conditions: Conditions) -> Tensor | None:
@@ -247,11 +247,11 @@ class DecoderUNet(SavedNetwork):
             assert image is not None
             parts.append(image)
         none = torch.zeros(len(x), device=x.device)
-        for wanted, level in (
+        for used, level in (
             (config.embedding_noise, conditions.image_noise),
             (config.low_noise, conditions.low_noise),
         ):
-            if wanted:
+            if used:
                 parts.append(levels_embedded(none if level is None else level))
         return torch.cat(parts, dim=1) if parts else None
 

@@ -73,17 +73,17 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
         DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or its initial weights.
     """
     begun, seed = initial_manifest(section.unets[name].weights, "decoder"), section.training_of(name).seed
-    told = section.unets[name].image_conditioned and section.unets[name].embeddings != NO_FILE
+    embedded = section.unets[name].image_conditioned and section.unets[name].embeddings != NO_FILE
     images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
     catalog.require_parts(images["train"].sources)
-    how = section.unets[name].augment
+    augment = section.unets[name].augment
     # Stored embeddings are of the images as they are.
-    augmentation = Augmentation(mirror=0.0) if told else Augmentation(how.mirror, how.scale, how.ratio)
+    augmentation = Augmentation(mirror=0.0) if embedded else Augmentation(augment.mirror, augment.scale, augment.ratio)
     rows: dict[str, IndexedDataset] = {split: Images(shards, seed, augmentation) for split, shards in images.items()}
     metadata = {"tokenizer": None, "clip": None}
     opened = DecoderData(PixelSpace(), Conditioner(), rows, catalog.image_shape[0], metadata)
     if section.tokenizer != NO_FILE:
-        _latents(opened, section, begun, images, catalog, device, seed, mirror=not told)
+        _latents(opened, section, begun, images, catalog, device, seed, mirror=not embedded)
     if section.unets[name].conditioned:
         _condition(opened, section.unets[name], begun, images, device)
     require_same(weights_key(name), begun, opened.metadata, ("clip", "normalised", "tokenizer"))
@@ -126,8 +126,8 @@ def _latents(
 @torch.no_grad()
 def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device) -> tuple[list[float], list[float]]:
     """Return mean and standard deviation of each channel of latents, of images evenly apart, to four digits."""
-    found = [tokenizer.encode(group)[0] for group in _groups(images, device)]
-    z = torch.cat(found).cpu().double().transpose(0, 1).flatten(1)  # (C, N h w)
+    latents = [tokenizer.encode(group)[0] for group in _groups(images, device)]
+    z = torch.cat(latents).cpu().double().transpose(0, 1).flatten(1)  # (C, N h w)
     mean, std = ([float(f"{each:.4g}") for each in values.tolist()] for values in (z.mean(1), z.std(1)))
     return mean, std
 
@@ -153,7 +153,7 @@ def _condition(
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
         opened.metadata |= {"clip": clip.fingerprint, "normalised": True, **(scaler.metadata() if scaler else {})}
         return
-    names = [name for name, wanted in (("image", image), ("encoding", text)) if wanted]
+    names = [name for name, used in (("image", image), ("encoding", text)) if used]
     parts = list(images["train"].sources)
     stored = {split: EmbeddingShards.open_parts(parts, split, Path(settings.embeddings)) for split in SPLITS}
     for split, rows in opened.rows.items():

@@ -74,8 +74,8 @@ class DecoderRecipe(Recipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, conditions dropped; randomness follows from each image's place in the training."""
-        found = self._losses(batch, self.draw(batch, "train"), drops=True)
-        return {name: values.mean() for name, values in found.items()}
+        losses = self._losses(batch, self.draw(batch, "train"), drops=True)
+        return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's losses with all conditions; randomness follows from its row."""
@@ -123,18 +123,18 @@ class DecoderRecipe(Recipe):
             metadata |= self._low(whole, settings.low_size, settings.low, random)
         return Conditions(**metadata)
 
-    def _low(self, whole: Tensor, size: int, how: LowResolution, random: Random) -> dict[str, Tensor]:
+    def _low(self, whole: Tensor, size: int, settings: LowResolution, random: Random) -> dict[str, Tensor]:
         """Return the image to enlarge, and the noise in it."""
         uniform = random.uniform
-        small = downsampled(whole, size, how.downsample)
-        if how.blur:
-            least, most = how.blur_sigma
-            soft = blurred(small, least + (most - least) * uniform[:, _SIGMA], how.blur_kernel)
-            small = torch.where((uniform[:, _BLUR] < how.blur)[:, None, None, None], soft, small)
+        small = downsampled(whole, size, settings.downsample)
+        if settings.blur:
+            least, most = settings.blur_sigma
+            soft = blurred(small, least + (most - least) * uniform[:, _SIGMA], settings.blur_kernel)
+            small = torch.where((uniform[:, _BLUR] < settings.blur)[:, None, None, None], soft, small)
         large = upsampled(small, self.model.config.size)
-        if not how.noise:
+        if not settings.noise:
             return {"low": large}
-        level = uniform[:, _LOW] * how.noise
+        level = uniform[:, _LOW] * settings.noise
         return {"low": noised(large, random.low, level), "low_noise": level}
 
     def _cropped(
@@ -165,8 +165,8 @@ class DecoderRecipe(Recipe):
             return None
         with torch.no_grad():
             output = self.modules["unet"](x, self.objective.timesteps(time), conditions, None)
-            found = self.objective.denoised(output, x, time, self.threshold).x0
-        return torch.where((uniform < 0.5)[:, None, None, None], found, torch.zeros_like(found))
+            x0 = self.objective.denoised(output, x, time, self.threshold).x0
+        return torch.where((uniform < 0.5)[:, None, None, None], x0, torch.zeros_like(x0))
 
     @torch.no_grad()
     def preview(self) -> NDArray[np.uint8]:
@@ -199,9 +199,9 @@ class DecoderRecipe(Recipe):
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_decoder.evaluate`: of images of validation conditions, sampled as the grids."""
         assert self.evaluation is not None  # it is an evaluation only where there is one
-        made = partial(self._made, "evaluate", self.val)
+        generate = partial(self._made, "evaluate", self.val)
         real = partial(self._real, self.train)
-        return self.evaluation.scores(made, len(self.val), real, len(self.train), rank, count, gather)
+        return self.evaluation.scores(generate, len(self.val), real, len(self.train), rank, count, gather)
 
     def _read(self, source: IndexedDataset, rows: Sequence[int]) -> Batch:
         device = next(self.model.parameters()).device
@@ -222,10 +222,10 @@ class DecoderRecipe(Recipe):
         noise = torch.from_numpy(normal(self.seed, f"decoder/{stream}/noise", rows, shape)).to(device)
         guidance = self._guidance(conditions)
         denoise = unet_denoiser(self.model, self.objective, conditions, guidance, self.threshold, config.self_condition)
-        how = self.settings.grids.sampling(self.settings.diffusion, self.objective.duration)
+        sampling = self.settings.grids.sampling(self.settings.diffusion, self.objective.duration)
         seeds = [derive(self.seed, f"decoder/{stream}/steps", row) for row in rows]
-        found = sample(denoise, noise, self.objective, how, [torch.Generator().manual_seed(each) for each in seeds])
-        return self.space.images(found), self.space.images(downsampled(whole, config.size))
+        x0 = sample(denoise, noise, self.objective, sampling, [torch.Generator().manual_seed(each) for each in seeds])
+        return self.space.images(x0), self.space.images(downsampled(whole, config.size))
 
     def _guidance(self, conditions: Conditions) -> float:
         """Return the scale of grids: as asked, else guided where the unconditional prediction is learned."""

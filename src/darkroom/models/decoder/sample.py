@@ -24,12 +24,12 @@ from darkroom.models.decoder.settings import UNetSampling
 from darkroom.rng import derive, normal
 
 
-def downsampled(images: Tensor, size: int, how: Literal["area", "nearest"] = "area") -> Tensor:
+def downsampled(images: Tensor, size: int, method: Literal["area", "nearest"] = "area") -> Tensor:
     """Return square images (N, C, S, S) at `size`, which divides S: the mean of each block, or its first pixel."""
     if images.shape[-1] == size:
         return images
     factor = images.shape[-1] // size
-    if how == "nearest":
+    if method == "nearest":
         return images[..., ::factor, ::factor].contiguous()
     return functional.avg_pool2d(images, factor)
 
@@ -119,7 +119,7 @@ class SampleRequest:
 
 def sample_stage(
     stage: CascadeStage,
-    how: UNetSampling,
+    settings: UNetSampling,
     request: SampleRequest,
     below: Tensor | None,
     seed: int,
@@ -129,35 +129,37 @@ def sample_stage(
 
     `below` are the images to enlarge, of any size, where it enlarges; all noise follows from the seed.
     """
-    config, objective = stage.network.config, stage.objective
+    config, objective, guidance = stage.network.config, stage.objective, Guidance.of(settings)
     noise = partial(_noise, stage, request.numbers, seed, device)
-    conditions = _conditions(stage, how, request, below, noise, device)
+    conditions = _conditions(stage, settings, request, below, noise, device)
     threshold: Threshold | None = None
-    if stage.bounded and how.threshold == "dynamic":
-        threshold = partial(dynamic_threshold, percentile=how.percentile)
-    elif stage.bounded and how.threshold == "clip":
+    if stage.bounded and settings.threshold == "dynamic":
+        threshold = partial(dynamic_threshold, percentile=settings.percentile)
+    elif stage.bounded and settings.threshold == "clip":
         threshold = clip_x0
-    denoise = unet_denoiser(stage.network, objective, conditions, Guidance.of(how), threshold, config.self_condition)
+    denoise = unet_denoiser(stage.network, objective, conditions, guidance, threshold, config.self_condition)
     start = noise("start", stage.shape)
     seeds = [derive(seed, f"decoder/{stage.name}/steps", number) for number in request.numbers]
     generators = [torch.Generator().manual_seed(each) for each in seeds]
     if request.known is not None and request.mask is not None:
         known, mask = (downsampled(each.to(device), config.size) for each in (request.known, request.mask))
-        kept = (mask == 1).float()  # a pixel that is known in part is not known
-        return inpaint(denoise, start, objective, how, known, kept, resamples=request.resamples, generators=generators)
-    return sample(denoise, start, objective, how, generators)
+        whole = (mask == 1).float()  # a pixel that is known in part is not known
+        return inpaint(
+            denoise, start, objective, settings, known, whole, resamples=request.resamples, generators=generators
+        )
+    return sample(denoise, start, objective, settings, generators)
 
 
 def _noise(
-    stage: CascadeStage, numbers: Sequence[int], seed: int, device: torch.device, what: str, shape: tuple[int, ...]
+    stage: CascadeStage, numbers: Sequence[int], seed: int, device: torch.device, purpose: str, shape: tuple[int, ...]
 ) -> Tensor:
     """Return the standard normal numbers of one purpose, float32 (N, *shape)."""
-    return torch.from_numpy(normal(seed, f"decoder/{stage.name}/{what}", numbers, shape)).to(device)
+    return torch.from_numpy(normal(seed, f"decoder/{stage.name}/{purpose}", numbers, shape)).to(device)
 
 
 def _conditions(
     stage: CascadeStage,
-    how: UNetSampling,
+    settings: UNetSampling,
     request: SampleRequest,
     below: Tensor | None,
     noise: Noise,
@@ -169,7 +171,7 @@ def _conditions(
         assert request.image is not None
         image = EmbeddingScaler.from_facts(stage.metadata)(request.image.to(device))
         if config.embedding_noise:
-            level = torch.full((len(request.numbers),), how.embedding_noise, device=device)
+            level = torch.full((len(request.numbers),), settings.embedding_noise, device=device)
             conditions = replace(conditions, image_noise=level)
             image = noised(image, noise("embedding", (config.embed_dim,)), level)
         conditions = replace(conditions, image=image)
@@ -180,7 +182,7 @@ def _conditions(
         assert below is not None
         large = upsampled(below.to(device), config.size)
         if config.low_noise:
-            level = torch.full((len(request.numbers),), how.low_noise, device=device)
+            level = torch.full((len(request.numbers),), settings.low_noise, device=device)
             conditions = replace(conditions, low_noise=level)
             large = noised(large, noise("low", stage.shape), level)
         conditions = replace(conditions, low=large)

@@ -77,17 +77,17 @@ class TrainDecoder(Section):
             yield "each U-Net has its own weights: name them as `unets.NAME.weights`, and none in training.init"
         for name, unet in self.unets.items():
             self.training_of(name)
-            how = unet.grids.sampling(unet.diffusion, self.timesteps)
+            sampling = unet.grids.sampling(unet.diffusion, self.timesteps)
             source, timesteps = f"unets.{name}.diffusion", ("timesteps", self.timesteps)
-            yield from unfit(f"unets.{name}.grids", how, source, unet.diffusion, timesteps)
+            yield from unfit(f"unets.{name}.grids", sampling, source, unet.diffusion, timesteps)
             if self.tokenizer != NO_FILE and unet.low_size is not None:
                 yield "a decoder of latents has one U-Net, of the latent's size: remove the up-samplers"
             if self.latents == NO_FILE:
                 continue
-            if unet.augment.asked:
+            if unet.augment.active:
                 yield (
-                    f"unets.{name}.augment.{unet.augment.asked} changes the images, but `latents` ({self.latents}) are "
-                    f"of the unchanged images: remove it, or set latents to {NO_FILE}"
+                    f"unets.{name}.augment.{unet.augment.active} changes the images, but `latents` ({self.latents}) "
+                    f"are of the unchanged images: remove it, or set latents to {NO_FILE}"
                 )
             if unet.clip != NO_FILE and unet.image_conditioned:
                 yield f"unets.{name}.clip reads images, but with stored latents none are read: set latents to {NO_FILE}"

@@ -105,7 +105,7 @@ class Augment(Section):
                 yield f"{name} must be the smallest and the largest value: {pair[0]} is above {pair[1]}"
 
     @property
-    def asked(self) -> str | None:
+    def active(self) -> str | None:
         """The key that changes images regardless of their source; None: none does."""
         return "scale" if self.scale is not None else "mirror" if self.mirror else None
 
@@ -208,7 +208,7 @@ class UNet(Section):
             )
         if not self.conditioned and named:
             yield f"`{named[0]}` is {getattr(self, named[0])}, but none of {_READERS} reads it: set it to {NO_FILE}"
-        if (key := self.augment.asked) and self.embeddings != NO_FILE and self.image_conditioned:
+        if (key := self.augment.active) and self.embeddings != NO_FILE and self.image_conditioned:
             yield (
                 f"augment.{key} changes the images, but `embeddings` ({self.embeddings}) are of the unchanged "
                 f"images: remove augment.{key}, or set `embeddings` to {NO_FILE} and `clip` to models/clip"

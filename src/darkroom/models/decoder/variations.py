@@ -23,11 +23,11 @@ def _repeated(values: Tensor | None, times: int) -> Tensor | None:
     return None if values is None else values.repeat_interleave(times, dim=0)
 
 
-def _rows_of(first: NDArray[np.uint8], made: NDArray[np.uint8], last: NDArray[np.uint8] | None = None) -> NDArray:
+def _rows_of(first: NDArray[np.uint8], generated: NDArray[np.uint8], last: NDArray[np.uint8] | None = None) -> NDArray:
     """Return images row by row: an original, the images made from it, and where there is one, another original."""
-    rows = made.reshape(len(first), -1, *made.shape[1:])
+    rows = generated.reshape(len(first), -1, *generated.shape[1:])
     parts = [first[:, None], rows] if last is None else [first[:, None], rows, last[:, None]]
-    return np.concatenate(parts, axis=1).reshape(-1, *made.shape[1:])
+    return np.concatenate(parts, axis=1).reshape(-1, *generated.shape[1:])
 
 
 def variations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
@@ -88,10 +88,10 @@ def filling(decoder: Decoder, pixels: Tensor, mask: Tensor, request: SampleReque
     holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128))
     # What is to be filled in is shown to nobody: neither to a tokenizer nor to a first U-Net that enlarges.
     known, low = decoder.space(holes), decoder.low(holes)
-    kept = (torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]) == 1).float()
+    intact = (torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]) == 1).float()
     if known.shape[-1] < width:  # latents beside the square know of its grey
-        kept = -torch.nn.functional.max_pool2d(-kept, 3, stride=1, padding=1)
-    return holes, replace(request, low=low, known=known, mask=kept.to(known.device))
+        intact = -torch.nn.functional.max_pool2d(-intact, 3, stride=1, padding=1)
+    return holes, replace(request, low=low, known=known, mask=intact.to(known.device))
 
 
 def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:

@@ -35,8 +35,8 @@ def _own(starts: Sequence[int], rank: int, count: int) -> list[int]:
 
 
 def _distances(features: Tensor, reference: Reference, classes: Tensor | None = None) -> dict[str, float]:
-    found = distances(features, reference, min(_BLOCKS, len(features) // 2), classes)
-    return {name: found[name] for name in ("fd", "fd_debiased", "kid")}
+    scores = distances(features, reference, min(_BLOCKS, len(features) // 2), classes)
+    return {name: scores[name] for name in ("fd", "fd_debiased", "kid")}
 
 
 class Evaluation:
@@ -46,9 +46,9 @@ class Evaluation:
     """
 
     def __init__(
-        self, settings: EvaluateGenerator, judge: Evaluator, reference: Reference, classes: Sequence[str]
+        self, settings: EvaluateGenerator, evaluator: Evaluator, reference: Reference, classes: Sequence[str]
     ) -> None:
-        self.settings, self.judge, self.reference, self.classes = settings, judge, reference, list(classes)
+        self.settings, self.evaluator, self.reference, self.classes = settings, evaluator, reference, list(classes)
 
     @classmethod
     def open(
@@ -71,15 +71,15 @@ class Evaluation:
         """
         if not settings.every:
             return None
-        judge = open_evaluator(Path(settings.extractor), image_shape)
-        require_known(classes, judge.classes)
-        if open_artifact(Path(settings.reference), "reference")["extractor"] != judge.fingerprint:
+        evaluator = open_evaluator(Path(settings.extractor), image_shape)
+        require_known(classes, evaluator.classes)
+        if open_artifact(Path(settings.reference), "reference")["extractor"] != evaluator.fingerprint:
             raise ArtifactError(
                 f"{settings.reference} was made with another extractor than the one in {settings.extractor}: run "
                 "`dvc repro reference_stats`."
             )
-        reference = Reference.load(Path(settings.reference), "in_domain", judge.sha256)
-        return cls(settings, judge, reference.matched(distribution), classes)
+        reference = Reference.load(Path(settings.reference), "in_domain", evaluator.sha256)
+        return cls(settings, evaluator, reference.matched(distribution), classes)
 
     def scores(
         self,
@@ -105,14 +105,15 @@ class Evaluation:
         """
         images, batch = self.settings.images, self.settings.batch
         mine = _own(range(0, images, batch), rank, count)
-        features = extract(self.judge.network, make(mine), batch, device) if mine else torch.zeros(0)
+        features = extract(self.evaluator.network, make(mine), batch, device) if mine else torch.zeros(0)
         features = gather(features)
         classes = None if numbers is None else torch.from_numpy(numbers)
         scores = _distances(features, self.reference, classes)
         if numbers is None:
             return scores
         labels = [self.classes[number] for number in numbers.tolist()]
-        return scores | {"label_accuracy": label_accuracy(self.judge.network, features, labels, self.judge.classes)}
+        accuracy = label_accuracy(self.evaluator.network, features, labels, self.evaluator.classes)
+        return scores | {"label_accuracy": accuracy}
 
 
 _LEAST = 4  # images: two blocks of two
@@ -121,7 +122,7 @@ _REAL = 2000  # images of the reference, at most
 # From rows to images at the size of the U-Net, uint8 (N, C, S, S).
 Real = Callable[[Sequence[int]], Tensor]
 # From rows of the validation split to what is made under their conditions, and the images themselves.
-Made = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+Generate = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 
 class UNetEvaluation:
@@ -132,8 +133,8 @@ class UNetEvaluation:
     real and made ones alike.
     """
 
-    def __init__(self, settings: Evaluate, judge: Evaluator, size: int, device: torch.device) -> None:
-        self.settings, self.judge, self.size, self.device = settings, judge, size, device
+    def __init__(self, settings: Evaluate, evaluator: Evaluator, size: int, device: torch.device) -> None:
+        self.settings, self.evaluator, self.size, self.device = settings, evaluator, size, device
         self._real: Reference | None = None
 
     @classmethod
@@ -153,16 +154,16 @@ class UNetEvaluation:
                 f"{validated} images, but a covariance needs {_LEAST}: raise `ingest.splits.val`, or set "
                 "`train_decoder.evaluate.every` to 0."
             )
-        judge = open_evaluator(Path(settings.extractor), catalog.image_shape)
-        return cls(settings, judge, catalog.image_shape[1], device)
+        evaluator = open_evaluator(Path(settings.extractor), catalog.image_shape)
+        return cls(settings, evaluator, catalog.image_shape[1], device)
 
     def scores(
-        self, made: Made, images: int, real: Real, total: int, rank: int, count: int, gather: Gather
+        self, generate: Generate, images: int, real: Real, total: int, rank: int, count: int, gather: Gather
     ) -> dict[str, float]:
         """Return `fd`, `fd_debiased`, `kid` and `psnr`; process `rank` of `count` makes its part, and all get them.
 
         Args:
-            made: makes images under the conditions of rows of the validation split.
+            generate: makes images under the conditions of rows of the validation split.
             images: in that split; the first `settings.images` of a random order of them are taken.
             real: reads rows of the train split.
             total: images in that split; 2,000 of them, drawn in the same way, are the reference.
@@ -171,9 +172,9 @@ class UNetEvaluation:
             gather: puts their rows together.
         """
         chosen, size = drawn(images, self.settings.images), self.settings.batch
-        pairs = [made(chosen[at : at + size]) for at in _own(range(0, len(chosen), size), rank, count)]
-        features = gather(self._features(found for found, _ in pairs) if pairs else torch.zeros(0))
-        ratios = [psnr(wanted.cpu(), found.cpu()) for found, wanted in pairs]  # in float64, which not all devices have
+        pairs = [generate(chosen[at : at + size]) for at in _own(range(0, len(chosen), size), rank, count)]
+        features = gather(self._features(fake for fake, _ in pairs) if pairs else torch.zeros(0))
+        ratios = [psnr(original.cpu(), fake.cpu()) for fake, original in pairs]  # not all devices have float64
         close = gather(torch.cat(ratios) if ratios else torch.zeros(0))
         if self._real is None:  # taken once
             rows = drawn(total, _REAL)
@@ -185,4 +186,4 @@ class UNetEvaluation:
         from darkroom.models.decoder.sample import upsampled  # of diffusers: only a U-Net's training needs it
 
         enlarged = (upsampled(group, self.size).cpu() for group in images)
-        return extract(self.judge.network, enlarged, self.settings.batch, self.device)
+        return extract(self.evaluator.network, enlarged, self.settings.batch, self.device)

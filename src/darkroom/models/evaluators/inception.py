@@ -101,9 +101,9 @@ def open_inception(
         DarkroomError: there is no file and no internet, the hash differs, or the file does not hold the tensors of this
             network.
     """
-    state, found, path = read_published(weights, sha256, PUBLISHED, keys, download)
+    state, digest, path = read_published(weights, sha256, PUBLISHED, keys, download)
     try:
         network = Inception(state, resize)
     except (RuntimeError, TypeError) as error:
         raise other_file(path, PUBLISHED, keys, error) from error
-    return network.eval(), found
+    return network.eval(), digest

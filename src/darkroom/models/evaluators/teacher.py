@@ -75,11 +75,11 @@ class Teacher(SavedNetwork):
 
     def levels(self, x: Tensor) -> list[Tensor]:
         """Return the features of each level, (N, C_l, H / 2^l, W / 2^l), of images x (N, C, H, W) in [-1, 1]."""
-        found = []
+        features = []
         for stage in self.stages:
             x = stage(x)
-            found.append(x)
-        return found
+            features.append(x)
+        return features
 
     def lengths(self) -> Tensor:
         """Return the usual norm of the features at a position of each level, (levels,) float32: see `norm_lengths`."""
@@ -177,8 +177,8 @@ class TeacherRecipe(Recipe):
         offsets = [(each * (2 * reach + 1)).floor().long().clamp(max=2 * reach) - reach for each in (down, right)]
         x = shifted(to_network(batch.data["images"]), *offsets)
         factor = 1 + self.augment.contrast * (2 * contrast - 1)
-        found = class_scores(self.modules["teacher"](x * factor[:, None, None, None]), batch.data["labels"])
-        return {name: values.mean() for name, values in found.items()}
+        scores = class_scores(self.modules["teacher"](x * factor[:, None, None, None]), batch.data["labels"])
+        return {name: values.mean() for name, values in scores.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return cross-entropy and accuracy of each image, (N,), not augmented."""

@@ -117,12 +117,12 @@ def embedded(clip: Clip, texts: Sequence[str], manifest: Mapping[str, Any]) -> d
     """
     if clip.fingerprint != manifest["clip"]:
         raise ArtifactError("models/generator was trained with another CLIP than models/clip: run `dvc repro`.")
-    found: dict[str, list[Tensor]] = {"text": [], "encoding": []}
+    embeddings: dict[str, list[Tensor]] = {"text": [], "encoding": []}
     for start in range(0, len(texts), _BATCH):
         some = list(texts[start : start + _BATCH])
         vectors, tokens = clip.texts(some + some[-1:] * (_BATCH - len(some)))
         vectors = functional.normalize(vectors, dim=1) if manifest["normalised"] else vectors
-        found["text"].append(vectors[: len(some)].half().cpu())
+        embeddings["text"].append(vectors[: len(some)].half().cpu())
         if manifest["condition"] == "tokens":
-            found["encoding"].append(tokens[: len(some)].half().cpu())
-    return {name: torch.cat(values) for name, values in found.items() if values}
+            embeddings["encoding"].append(tokens[: len(some)].half().cpu())
+    return {name: torch.cat(values) for name, values in embeddings.items() if values}

@@ -137,7 +137,7 @@ UNKNOWN = -1  # the number of a token that is in no vocabulary
 class _Rows:
     """Tensors of N images, each with N rows, or None."""
 
-    kept: Tensor
+    keep: Tensor
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Return the same with a function applied to each tensor."""
@@ -148,7 +148,7 @@ class _Rows:
         return self.mapped(lambda each: each.to(device))
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.keep)
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ class Embedded(_Rows):
 
     vector: embeddings as they are stored, float (N, D).
     tokens: encodings of the texts, zero after their end, float (N, L, W); None: the network reads none.
-    kept: which are kept, and not replaced by the learned null, bool (N,).
+    keep: which are kept, and not replaced by the learned null, bool (N,).
     """
 
     vector: Tensor
     tokens: Tensor | None
-    kept: Tensor
+    keep: Tensor
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Embedded":
@@ -181,11 +181,11 @@ class Captioned(_Rows):
 
     tokens: numbers of byte pairs (`models/clip/network.py`), zero after their end, UNKNOWN where one is hidden, int64
         (N, L).
-    kept: which are kept, and not replaced by the learned null, bool (N,).
+    keep: which are kept, and not replaced by the learned null, bool (N,).
     """
 
     tokens: Tensor
-    kept: Tensor
+    keep: Tensor
 
     @classmethod
     def of(cls, tokens: Any) -> "Captioned":
@@ -216,7 +216,7 @@ def nulled(condition: Condition, null_label: int, where: Tensor | None = None) -
     if condition is None:
         return None
     if isinstance(condition, Embedded | Captioned):
-        return replace(condition, kept=torch.zeros_like(condition.kept) if where is None else condition.kept & ~where)
+        return replace(condition, keep=torch.zeros_like(condition.keep) if where is None else condition.keep & ~where)
     null = torch.full_like(condition, null_label)
     return null if where is None else torch.where(where, null, condition)
 
@@ -282,17 +282,17 @@ def asked_stored(
     numbers = {name: number for number, name in enumerate(classes)}
     known = np.array([numbers.get(labels[row] or "", -1) for row in rows], np.int64)
 
-    def row_of(wanted: Numbers) -> NDArray[np.int64]:
-        return rows[wanted % len(rows)]
+    def row_of(images: Numbers) -> NDArray[np.int64]:
+        return rows[images % len(rows)]
 
     def stored(rows: NDArray[np.int64]) -> Condition:
         assert isinstance(shards, EmbeddingShards)  # of images the caller says how they are read
         return Embedded.of(shards.__getitems__(rows, READ[condition]))
 
     return ConditionSource(
-        lambda wanted: (read or stored)(row_of(wanted)),
-        (lambda wanted: known[wanted % len(rows)]) if (known >= 0).all() else None,
-        lambda wanted: [captions[row] or shards.keys_of([row])[0] for row in row_of(wanted).tolist()],
+        lambda images: (read or stored)(row_of(images)),
+        (lambda images: known[images % len(rows)]) if (known >= 0).all() else None,
+        lambda images: [captions[row] or shards.keys_of([row])[0] for row in row_of(images).tolist()],
     )
 
 
@@ -307,9 +307,9 @@ def open_stored(manifest: Mapping[str, Any], split: str, root: Path) -> Embeddin
     Raises:
         ArtifactError: they come from another CLIP than the generator was trained with, or are scaled otherwise.
     """
-    found = EmbeddingShards.open_parts(manifest["parts"], split, root)
-    if (found.clip, found.normalised) != (manifest["clip"], manifest["normalised"]):
+    embeddings = EmbeddingShards.open_parts(manifest["parts"], split, root)
+    if (embeddings.clip, embeddings.normalised) != (manifest["clip"], manifest["normalised"]):
         raise ArtifactError(
             f"models/generator was trained on other embeddings than {root}: run `dvc repro train_generator`."
         )
-    return found
+    return embeddings

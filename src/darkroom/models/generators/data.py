@@ -77,7 +77,7 @@ class GeneratorData:
     """The data that a generator is built for.
 
     train, val: the latents that it is trained and validated on.
-    asked: the conditions of grids and evaluations: classes, or stored ones of the validation split.
+    conditions: the conditions of grids and evaluations: classes, or stored ones of the validation split.
     latents: the shards of the train split, with their statistics.
     tokenizer: that of the latents, on the training device.
     catalog: the classes.
@@ -90,7 +90,7 @@ class GeneratorData:
     latents: LatentShards
     tokenizer: Tokenizer
     catalog: Catalog
-    asked: ConditionSource
+    conditions: ConditionSource
     embeddings: EmbeddingShards | None = None
     captions: Captions | None = None
 
@@ -118,25 +118,25 @@ class GeneratorData:
             seed: of the training.
             context: tokens of a caption; None: enough for nearly all.
         """
-        stored, known, asked = None, None, NOTHING
+        stored, known, conditions = None, None, NOTHING
         rows: Mapping[str, StoredLatents]
         if condition == "caption":
-            rows, asked = _captioned(captions, shards, catalog, context)
+            rows, conditions = _captioned(captions, shards, catalog, context)
             known = rows["train"].captions
         elif names := READ.get(condition):
             parts = list(shards["train"].sources)
             opened = {name: EmbeddingShards.open_parts(parts, name, embeddings) for name in shards}
             rows = {name: EmbeddedLatents(each, opened[name], names) for name, each in shards.items()}
             stored = opened["train"]
-            asked = asked_stored(stored, condition, catalog.classes)  # refuses where there is nothing to learn from
+            conditions = asked_stored(stored, condition, catalog.classes)  # raises if there is nothing to learn from
             if len(opened["val"]):
-                asked = asked_stored(opened["val"], condition, catalog.classes)
+                conditions = asked_stored(opened["val"], condition, catalog.classes)
         elif condition == "none":
             rows = {name: StoredLatents(each, seed) for name, each in shards.items()}
         else:
             rows = {name: LabelledLatents(each, catalog, seed) for name, each in shards.items()}
-            asked = asked_classes(balanced(len(catalog.classes)))
-        return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, asked, stored, known)
+            conditions = asked_classes(balanced(len(catalog.classes)))
+        return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, conditions, stored, known)
 
     @property
     def class_counts(self) -> list[int] | None:

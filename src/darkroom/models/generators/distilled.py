@@ -55,10 +55,10 @@ class DistilledRecipe(Recipe):
     """
 
     def __init__(
-        self, teacher: DiTSampler, how: DiTGenerated, calls: int, training: Training, data: GeneratorData
+        self, teacher: DiTSampler, settings: DiTGenerated, calls: int, training: Training, data: GeneratorData
     ) -> None:
         assert isinstance(teacher.objective, Flow)  # the stage sees to it
-        self.teacher, self.objective, self.how, self.seed = teacher, teacher.objective, how, training.seed
+        self.teacher, self.objective, self.settings, self.seed = teacher, teacher.objective, settings, training.seed
         for network in (teacher.model, teacher.weaker):
             if network is not None:
                 network.eval()
@@ -70,15 +70,15 @@ class DistilledRecipe(Recipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(self.model.blocks)
         self.train, self.val = data.train, data.val
-        self.asked: ConditionSource = data.asked
-        steps = -(-how.count // calls)
+        self.conditions: ConditionSource = data.conditions
+        steps = -(-settings.count // calls)
         times = times_of(self.objective, calls * steps)
         self.ways = [times[at : at + steps + 1] for at in range(0, calls * steps, steps)]
         self.sampling = few_calls(calls)
         self.by_class = self.model.config.condition == "class" and self.model.config.classes > 1
         self.columns = min(_COLUMNS, self.model.config.classes) if self.by_class else _COLUMNS
-        if self.asked.caption is not None and self.model.config.condition in TEXTS:
-            self.captions = self.asked.caption(np.arange(self.columns))
+        if self.conditions.caption is not None and self.model.config.condition in TEXTS:
+            self.captions = self.conditions.caption(np.arange(self.columns))
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss; noise and call follow from each image's place in the training sequence."""
@@ -113,7 +113,7 @@ class DistilledRecipe(Recipe):
             call: of each image, on the CPU.
             condition: of all images.
         """
-        found, model, guidance = torch.empty_like(x), self.teacher.model, Guidance.of(self.how)
+        ends, model, guidance = torch.empty_like(x), self.teacher.model, Guidance.of(self.settings)
         order = np.argsort(call, kind="stable")
         counts = np.bincount(call, minlength=len(self.ways)).tolist()
         for way, rows in zip(self.ways, to_device(order, x.device).split(counts), strict=True):
@@ -122,8 +122,8 @@ class DistilledRecipe(Recipe):
             some, null = rows_of(condition, rows), model.null_label
             denoise = dit_denoiser(model, self.objective, some, null, guidance, self.teacher.weaker)
             with torch.no_grad(), in_float32(x.device):
-                found[rows] = follow(through(self.how.solver, self.objective, way), denoise, x[rows])
-        return found
+                ends[rows] = follow(through(self.settings.solver, self.objective, way), denoise, x[rows])
+        return ends
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""
@@ -135,7 +135,7 @@ class DistilledRecipe(Recipe):
 
     def _made(self, count: int) -> NDArray[np.uint8]:
         device, tokenizer = next(self.model.parameters()).device, self.teacher.tokenizer
-        condition = placed(self.asked, np.arange(count) % self.columns, device)
+        condition = placed(self.conditions, np.arange(count) % self.columns, device)
         noise = torch.from_numpy(normal(self.seed, "distilled/preview", range(count), tokenizer.latent_shape))
         sampler = DiTSampler(self.model, self.objective, self.teacher.scaler, tokenizer)
         seeds = [derive(self.seed, "distilled/steps", number) for number in range(count)]

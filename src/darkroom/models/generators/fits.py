@@ -84,7 +84,7 @@ _USES = {
 
 def _require_distillable(params: Any) -> None:
     """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
-    source, how, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
+    source, section, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
     diffusion, sampling = params.train_generator.dit.diffusion, params.sample_generator.dit
     if diffusion.objective != "flow":
         refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
@@ -93,10 +93,10 @@ def _require_distillable(params: Any) -> None:
         refuse_both(params, this, f"{source}.flow_target", remedy)
     if sampling.solver == "euler_maruyama":
         remedy = "which adds noise, so there is no single path to distil: set the latter to euler, heun or dpm"
-        refuse_both(params, this, f"{how}.solver", remedy)
+        refuse_both(params, this, f"{section}.solver", remedy)
     if params.train_distilled.calls >= sampling.count:
-        refuse_both(params, "train_distilled.calls", f"{how}.steps", "which must be larger: lower the former")
-    _require_plain(params, {f"{how}.classifier": NO_FILE}, this, "guidance by a classifier cannot be distilled")
+        refuse_both(params, "train_distilled.calls", f"{section}.steps", "which must be larger: lower the former")
+    _require_plain(params, {f"{section}.classifier": NO_FILE}, this, "guidance by a classifier cannot be distilled")
     _require_plain(params, _CHOSEN, this, "and only the averaged weights of the end can be distilled")
 
 
@@ -123,7 +123,7 @@ def _require_condition(params: Any) -> None:
 def _require_bits(params: Any) -> None:
     """Check that the bound which is wanted is that of a generator that has one."""
     section, key, model = params.train_generator, "score_generator.bits.generator", params.train_generator.kind
-    if not params.score_generator.bits.wanted:
+    if not params.score_generator.bits.enabled:
         return
     diffusion = getattr(section.chosen, "diffusion", None)
     if getattr(diffusion, "objective", None) != "gaussian":
@@ -142,7 +142,7 @@ def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
     section = params.train_generator.chosen
     trained = {**section.diffusion.prediction(), "condition": section.condition}
     try:
-        require_guides(key, sampling, trained, made=False)
+        require_guides(key, sampling, trained, exists=False)
     except ArtifactError as error:
         raise DarkroomError(f"{PARAMS}: `{key}`: {error}") from error
     patch = params.train_classifier.model.patch

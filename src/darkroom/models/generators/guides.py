@@ -18,43 +18,43 @@ _SAME = (
 )
 
 
-def require_guides(key: str, sampling: Any, wanted: Mapping[str, Any], made: bool = True) -> None:
+def require_guides(key: str, sampling: Any, manifest: Mapping[str, Any], exists: bool = True) -> None:
     """Check folders that a section of params.yaml names, by their manifests; loads no torch.
 
     Args:
         key: of the section.
         sampling: its values.
-        wanted: the present or future manifest of the generator.
-        made: whether models/classifier exists, so that `train_classifier` need not make it.
+        manifest: the present or future manifest of the generator.
+        exists: whether models/classifier exists, so that `train_classifier` need not make it.
 
     Raises:
         DarkroomError: a folder holds another artifact, or was trained differently; names folder and key.
     """
     if (weaker := getattr(sampling, "weaker", NO_FILE)) != NO_FILE:
-        _require(f"{key}.weaker", weaker, GENERATOR, wanted, getattr(sampling, "guidance_variance", False))
-    condition = wanted.get("condition", "class")
+        _require(f"{key}.weaker", weaker, GENERATOR, manifest, getattr(sampling, "guidance_variance", False))
+    condition = manifest.get("condition", "class")
     if condition != "class" and getattr(sampling, "classifier_scale", 0.0):
         raise DarkroomError(
             f"`{key}.classifier_scale` is {sampling.classifier_scale}, and "
             f"`{key.replace('sample_', 'train_')}.model.condition` is {condition}: a classifier guides to classes, so "
             "set the former to 0.0."
         )
-    if (classifier := getattr(sampling, "classifier", NO_FILE)) != NO_FILE and (made or classifier != OURS):
-        _require(f"{key}.classifier", classifier, CLASSIFIER, wanted)
+    if (classifier := getattr(sampling, "classifier", NO_FILE)) != NO_FILE and (exists or classifier != OURS):
+        _require(f"{key}.classifier", classifier, CLASSIFIER, manifest)
 
 
-def _require(key: str, folder: str, kind: str, wanted: Mapping[str, Any], variance: bool = False) -> None:
+def _require(key: str, folder: str, kind: str, manifest: Mapping[str, Any], variance: bool = False) -> None:
     """Check the manifest of a guide against that of the generator, and with `variance` what it says of the variance."""
     if not (Path(folder) / NAME).is_file():
         raise DarkroomError(
             f"`{key}` is {folder}, which holds no {NAME}: use a folder like models/{kind} of another run, or {NO_FILE}."
         )
-    found = read_manifest(Path(folder), kind)
-    if not found.get("trained", True):
-        raise DarkroomError(f"`{key}` is {folder}, which was not trained, because {found['reason']}.")
+    guide = read_manifest(Path(folder), kind)
+    if not guide.get("trained", True):
+        raise DarkroomError(f"`{key}` is {folder}, which was not trained, because {guide['reason']}.")
     unlike = set() if variance else _WITHOUT_VARIANCE
     unlike |= {"target", "flow_target"} if kind == CLASSIFIER else set()
-    theirs, ours = _facts(found, unlike), _facts(wanted, unlike)
+    theirs, ours = _facts(guide, unlike), _facts(manifest, unlike)
     for name in theirs:
         if name in ours and theirs[name] != ours[name]:
             raise DarkroomError(

@@ -63,10 +63,10 @@ def open_generator(
         raise ArtifactError(
             f"{folder} is of the kind `{kind}`, but params.yaml chooses another: run `dvc repro train_generator`."
         )
-    if isinstance(sampling, Sampling) and (found := misfit(sampling, *stored_diffusion(manifest, "flow"))):
+    if isinstance(sampling, Sampling) and (mismatch := misfit(sampling, *stored_diffusion(manifest, "flow"))):
         raise ArtifactError(
-            f"`sample_generator.{kind}.{found.key}` is {found.value}, but {folder} was trained with `{found.source}` "
-            f"{found.bound}: {found.remedy}."
+            f"`sample_generator.{kind}.{mismatch.key}` is {mismatch.value}, but {folder} was trained with "
+            f"`{mismatch.source}` {mismatch.bound}: {mismatch.remedy}."
         )
     if distilled is not None:
         return _open_distilled(distilled, folder, tokenizer, settings, device)

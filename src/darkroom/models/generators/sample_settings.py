@@ -32,7 +32,7 @@ class BitsSettings(Section):
             yield f"generator ({self.generator}) and latents ({self.latents}) must be set together: set both, or none"
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         """Whether bits per dim are scored."""
         return self.generator != NO_FILE
 

@@ -86,30 +86,30 @@ def generate(
     request: Request,
     settings: Any,
     starts: Sequence[int] | None = None,
-    asked: ConditionSource | None = None,
+    conditions: ConditionSource | None = None,
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield images in batches, uint8 (n, C, H, W), n at most `request.batch`.
 
-    Image i has the condition that `asked` gives it, and noise that follows from (seed, i): it is the same, bit for bit,
-    however many images are requested, because the networks always see `request.batch` of them.
+    Image i follows from its condition and (seed, i): it is the same, bit for bit, however many images are requested,
+    because the networks always see `request.batch` of them.
 
     Args:
         sampler: on its device.
         request: how many images.
         settings: the kind's section of `sample_generator`.
         starts: only the batches that begin with these images; None: all.
-        asked: the condition of each image; None: the class of its number modulo the number of classes.
+        conditions: the condition of each image; None: the class of its number modulo the number of classes.
     """
-    asked = asked or asked_classes(balanced(sampler.classes))
+    conditions = conditions or asked_classes(balanced(sampler.classes))
     for start in range(0, request.images, request.batch) if starts is None else starts:
         numbers = np.arange(start, start + request.batch)  # past the last image: padding
-        images = sampler(numbers.tolist(), placed(asked, numbers, sampler.device), request.seed, settings)
+        images = sampler(numbers.tolist(), placed(conditions, numbers, sampler.device), request.seed, settings)
         yield images[: request.images - start].cpu().numpy()
 
 
-def placed(asked: ConditionSource, numbers: NDArray[np.int64], device: torch.device) -> Condition:
+def placed(conditions: ConditionSource, numbers: NDArray[np.int64], device: torch.device) -> Condition:
     """Return the conditions of images, on a device."""
-    condition = asked.condition(numbers)
+    condition = conditions.condition(numbers)
     return None if condition is None else condition.to(device)
 
 

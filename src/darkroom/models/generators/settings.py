@@ -146,8 +146,8 @@ class ClassifierParams(Section):
         """Why nothing is trained; None: samples are guided by this classifier."""
         if self.train_generator.kind != "dit":
             return f"`train_generator.kind` is {self.train_generator.kind}, which no classifier guides"
-        asked = self.sample_generator["dit"]["classifier"]
-        return None if asked == CLASSIFIER else f"`sample_generator.dit.classifier` is {asked}"
+        classifier = self.sample_generator["dit"]["classifier"]
+        return None if classifier == CLASSIFIER else f"`sample_generator.dit.classifier` is {classifier}"
 
 
 NOT_ASKED = "`train_distilled.kind` is none"

@@ -109,7 +109,7 @@ class PriorNetwork(SavedNetwork):
         return list(self.transformer.transformer_blocks)
 
     def forward(
-        self, x: Tensor, timesteps: Tensor, text: Tensor, encodings: Tensor | None, kept: Tensor | None = None
+        self, x: Tensor, timesteps: Tensor, text: Tensor, encodings: Tensor | None, keep: Tensor | None = None
     ) -> Tensor:
         """Return the prediction, (N, D).
 
@@ -118,15 +118,15 @@ class PriorNetwork(SavedNetwork):
             timesteps: (N,), integer or float.
             text: text embeddings, likewise, (N, D).
             encodings: of the same texts, zero after their end, (N, L, W); None where the configuration has none.
-            kept: which texts are kept and not replaced by the null, bool (N,); None: all.
+            keep: which texts are kept and not replaced by the null, bool (N,); None: all.
         """
-        kept = torch.ones(len(x), dtype=torch.bool, device=x.device) if kept is None else kept
-        text = torch.where(kept[:, None], text, self.null_text.to(text.dtype))
+        keep = torch.ones(len(x), dtype=torch.bool, device=x.device) if keep is None else keep
+        text = torch.where(keep[:, None], text, self.null_text.to(text.dtype))
         words = None
         if self.config.text_shape is not None:
             assert encodings is not None
             words = self.words(encodings)  # (N, L, width)
-            given = (encodings != 0).any(dim=2) & kept[:, None]
+            given = (encodings != 0).any(dim=2) & keep[:, None]
             words = torch.where(given[:, :, None], words, self.null_words.to(words.dtype))
         # diffusers applies its causal mask only beside a mask of tokens.
         mask = torch.ones(len(x), 0 if words is None else words.shape[1], dtype=torch.bool, device=x.device)
@@ -179,54 +179,54 @@ def prior_denoiser(
         encodings: (N, L, W), or None.
         guidance: a scale of 1 evaluates the network with its texts alone, bit for bit.
     """
-    kept = torch.arange(2 * len(text), device=text.device) < len(text)
+    keep = torch.arange(2 * len(text), device=text.device) < len(text)
     texts, words = torch.cat([text, text]), None if encodings is None else torch.cat([encodings, encodings])
     return denoiser(
         lambda x, timesteps, before: network(x, timesteps, text, encodings),
         objective,
         guidance,
-        both=lambda x, timesteps, before: network(x, timesteps, texts, words, kept),
+        both=lambda x, timesteps, before: network(x, timesteps, texts, words, keep),
     )
 
 
 @torch.no_grad()
 def sample_prior(
-    prior: Prior, text: Tensor, encodings: Tensor | None, how: PriorSampling, seed: int, numbers: Sequence[int]
+    prior: Prior, text: Tensor, encodings: Tensor | None, settings: PriorSampling, seed: int, numbers: Sequence[int]
 ) -> Tensor:
     """Return an image embedding of each text as CLIP's are stored, float32 (N, D), on the network's device.
 
-    Of `how.candidates` embeddings of a text, the one with the largest dot product with the text embedding is kept
-    (Ramesh et al., 2022, section 2.2). Embedding i follows from (seed, numbers[i]) and its text: the network
-    always sees `how.batch` of them, the last ones padded. On one thread bit for bit; on several a matrix product may
+    Of `settings.candidates` embeddings of a text, the one with the largest dot product with the text embedding is kept
+    (Ramesh et al., 2022, section 2.2). Embedding i follows from (seed, numbers[i]) and its text: the network always
+    sees `settings.batch` of them, the last ones padded. On one thread bit for bit; on several a matrix product may
     round by the row, so the last bits depend on the place in the batch.
 
     Args:
         prior: the network, on its device.
         text: text embeddings, normalised or not, (N, D).
         encodings: of the same texts, (N, L, W); None where the prior reads none.
-        how: solver, steps, guidance, candidates, and how many at once.
+        settings: solver, steps, guidance, candidates, and how many at once.
         seed: of all noise.
         numbers: which embeddings they are.
     """
     device = next(prior.network.parameters()).device
     encodings = None if prior.network.config.text_shape is None else encodings
-    dim, count = text.shape[1], how.candidates
+    dim, count, guidance = text.shape[1], settings.candidates, Guidance.of(settings)
     noise = torch.from_numpy(normal(seed, "prior/start", numbers, (count, dim))).flatten(0, 1)  # (N K, D)
     directions = text_direction(text.cpu())
     jobs = torch.arange(len(text) * count)
-    found = [noise[:0].to(device)]
-    for at in range(0, len(jobs), how.batch):
-        piece = jobs[at : at + how.batch]
-        full = fill_batch(piece, how.batch)
+    results = [noise[:0].to(device)]
+    for at in range(0, len(jobs), settings.batch):
+        piece = jobs[at : at + settings.batch]
+        full = fill_batch(piece, settings.batch)
         rows = full // count
         words = None if encodings is None else encodings.cpu()[rows].float().to(device)
-        denoise = prior_denoiser(prior.network, prior.objective, directions[rows].to(device), words, Guidance.of(how))
+        denoise = prior_denoiser(prior.network, prior.objective, directions[rows].to(device), words, guidance)
         seeds = [derive(seed, f"prior/steps/{job % count}", numbers[job // count]) for job in full.tolist()]
         generators = [torch.Generator().manual_seed(each) for each in seeds]
         start = noise[full].to(device)
-        made = sample(denoise, start, prior.objective, how, generators)
-        found.append(made[: len(piece)])
-    embeddings = prior.network.from_unit(torch.cat(found))
+        sampled = sample(denoise, start, prior.objective, settings, generators)
+        results.append(sampled[: len(piece)])
+    embeddings = prior.network.from_unit(torch.cat(results))
     if prior.normalised:
         embeddings = functional.normalize(embeddings, dim=1)
     embeddings = embeddings.unflatten(0, (len(text), count))  # (N, K, D)
@@ -240,12 +240,12 @@ class TextToImage:
 
     prior: Prior
     decoder: Decoder
-    how: PriorSampling
+    settings: PriorSampling
     seed: int
 
     def embeddings(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Tensor:
         """Return image embeddings, float32 (N, D), of text embeddings (N, D) and encodings (N, L, W)."""
-        return sample_prior(self.prior, text, encodings, self.how, self.seed, numbers).cpu()
+        return sample_prior(self.prior, text, encodings, self.settings, self.seed, numbers).cpu()
 
     def images(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Iterator[Tensor]:
         """Yield images in batches, uint8 (n, C, H, W).
@@ -257,8 +257,8 @@ class TextToImage:
             encodings: of the same texts, (N, L, W), where the prior or the decoder reads them.
             numbers: which images they are.
         """
-        found = self.embeddings(text, encodings, numbers)
-        return self.decoder.images(SampleRequest(numbers, found, encodings))
+        embeddings = self.embeddings(text, encodings, numbers)
+        return self.decoder.images(SampleRequest(numbers, embeddings, encodings))
 
 
 def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> None:

@@ -61,7 +61,7 @@ def require_texts(rows: CaptionedEmbeddings) -> None:
         print(f"{missing:,} of {len(rows.shards):,} images have no caption and are left out")
 
 
-def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
+def cosines(sampled: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
     """Return mean cosines over images, float64.
 
     `cosine` of a sampled embedding with the true one, and its standard error `cosine_se`; and its
@@ -69,13 +69,13 @@ def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
     the text embedding with that of its image, the value of a prior that returns its input.
 
     Args:
-        made: sampled image embeddings, (N, D), N at least 2.
+        sampled: sampled image embeddings, (N, D), N at least 2.
         true: those of the images.
         text: those of their captions.
     """
-    made, true, text = (functional.normalize(each.double().cpu(), dim=1) for each in (made, true, text))
-    own, count = (made * true).sum(dim=1), len(made)
-    others = (made @ true.sum(dim=0) - own) / (count - 1)
+    sampled, true, text = (functional.normalize(each.double().cpu(), dim=1) for each in (sampled, true, text))
+    own, count = (sampled * true).sum(dim=1), len(sampled)
+    others = (sampled @ true.sum(dim=0) - own) / (count - 1)
     return {
         "cosine": float(own.mean()),
         "cosine_se": float(own.std()) / math.sqrt(count),
@@ -90,9 +90,9 @@ class Scorer:
     every: images of the training between scores.
     """
 
-    def __init__(self, rows: CaptionedEmbeddings, how: Evaluate, every: int) -> None:
-        self.rows, self.how, self.every = rows, how, every
-        self.count = min(how.images, len(rows))
+    def __init__(self, rows: CaptionedEmbeddings, settings: Evaluate, every: int) -> None:
+        self.rows, self.settings, self.every = rows, settings, every
+        self.count = min(settings.images, len(rows))
 
     def scores(
         self, prior: Prior, rank: int = 0, processes: int = 1, gather: Gather = lambda rows: rows
@@ -101,16 +101,16 @@ class Scorer:
         if self.count < 2:
             return {}
         mine = np.array_split(drawn(len(self.rows), self.count), processes)[rank].tolist()
-        found = sample_rows(prior, self.rows, mine, self.how)
-        made, true, text = gather(found).unbind(dim=1)
-        return cosines(made, true, text)
+        embeddings = sample_rows(prior, self.rows, mine, self.settings)
+        sampled, true, text = gather(embeddings).unbind(dim=1)
+        return cosines(sampled, true, text)
 
 
-def sample_rows(prior: Prior, rows: CaptionedEmbeddings, numbers: Sequence[int], how: Evaluate) -> Tensor:
+def sample_rows(prior: Prior, rows: CaptionedEmbeddings, numbers: Sequence[int], settings: Evaluate) -> Tensor:
     """Return sampled, true and text embeddings of some rows, float32 (N, 3, D), on the network's device."""
     stored = {name: torch.from_numpy(np.asarray(value)) for name, value in rows.__getitems__(numbers).items()}
-    made = sample_prior(prior, stored["text"], stored.get("encoding"), how, how.seed, numbers)
-    return torch.stack([made, *(stored[name].float().to(made.device) for name in ("image", "text"))], dim=1)
+    sampled = sample_prior(prior, stored["text"], stored.get("encoding"), settings, settings.seed, numbers)
+    return torch.stack([sampled, *(stored[name].float().to(sampled.device) for name in ("image", "text"))], dim=1)
 
 
 class PriorRecipe(Recipe):
@@ -161,8 +161,8 @@ class PriorRecipe(Recipe):
         normals, uniforms = random_numbers(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)
         noise = to_device(normals, x0.device)
         time = to_device(objective.times(uniforms[:, 0]), x0.device)
-        kept = to_device(uniforms[:, 1] >= dropout, x0.device)
+        keep = to_device(uniforms[:, 1] >= dropout, x0.device)
         x = objective.add_noise(x0, noise, time)
         words = None if encoding is None else encoding.float()
-        output = self.modules["prior"](x, objective.timesteps(time), text, words, kept)
+        output = self.modules["prior"](x, objective.timesteps(time), text, words, keep)
         return objective.losses(output, x0, noise, x, time)["loss"]

@@ -179,7 +179,7 @@ def fits(params: Any) -> None:
     if conditioned:
         diffusion, source = params.train_prior.diffusion, "train_prior.diffusion"
         timesteps, dropouts = f"{source}.timesteps", {f"{source}.text_dropout": diffusion.text_dropout}
-        how = params.sample_text.prior
+        sampling = params.sample_text.prior
         require_sampling(
-            "sample_text.prior.{}".format, how, source, diffusion, (timesteps, diffusion.timesteps), dropouts
+            "sample_text.prior.{}".format, sampling, source, diffusion, (timesteps, diffusion.timesteps), dropouts
         )

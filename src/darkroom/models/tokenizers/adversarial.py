@@ -134,9 +134,9 @@ class Adversary:
         """Return the adversary of a tokenizer's recipe, and add its module and phase there; None: it has none."""
         if not settings.active:
             return None
-        made = cls(settings, recipe.training, channels, recipe.modules)
-        recipe.phases += made.phases
-        return made
+        adversary = cls(settings, recipe.training, channels, recipe.modules)
+        recipe.phases += adversary.phases
+        return adversary
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -149,23 +149,23 @@ class Adversary:
         """Return the discriminator's optimizer step of a batch, from 0; negative: it has not started."""
         return int(batch.positions[0]) // self.batch - -(-self.settings.start // self.batch)
 
-    def add(self, losses: Losses, batch: Batch, made: Outputs, last: nn.Parameter) -> Losses:
+    def add(self, losses: Losses, batch: Batch, outputs: Outputs, last: nn.Parameter) -> Losses:
         """Return the tokenizer's losses with the generator's term, added to "loss" and separately.
 
         Args:
             losses: of the tokenizer.
             batch: their batch; all of this process's where the weight is adaptive (`whole_batch`).
-            made: from the same forward pass.
+            outputs: from the same forward pass.
             last: weight of the decoder's last layer.
         """
         if self.step(batch) < 0:
             return losses
-        batch.outputs |= {"real": made.real, "fake": made.fake.detach()}
+        batch.outputs |= {"real": outputs.real, "fake": outputs.fake.detach()}
         with _frozen(self.network):  # the network itself: its gradients are not wanted, so no process waits for them
-            term = generator_loss(self.settings.loss, self.network(made.fake))
+            term = generator_loss(self.settings.loss, self.network(outputs.fake))
         if self.settings.adaptive == "none":
             return {**losses, "loss": losses["loss"] + self.settings.weight * term, "adversarial": term}
-        weight = self.settings.weight * self._adapted(made, term, last)
+        weight = self.settings.weight * self._adapted(outputs, term, last)
         return {**losses, "loss": losses["loss"] + weight * term, "adversarial": term, "adversarial_weight": weight}
 
     def loss(self, batch: Batch) -> Losses:
@@ -182,11 +182,11 @@ class Adversary:
             losses |= {"loss": loss + self.settings.gradient_penalty * penalty, "discriminator/penalty": penalty}
         return losses
 
-    def _adapted(self, made: Outputs, term: Tensor, last: nn.Parameter) -> Tensor:
+    def _adapted(self, outputs: Outputs, term: Tensor, last: nn.Parameter) -> Tensor:
         """Return the adaptive weight, of the batches of all processes."""
         if isinstance(last, DTensor):
             raise DarkroomError("`adversarial.adaptive` needs whole layers, but FSDP shards them: set it to none.")
-        others = made.perceptual if self.settings.adaptive == "perceptual" else made.others
+        others = outputs.perceptual if self.settings.adaptive == "perceptual" else outputs.others
         assert others is not None  # `unfit_losses`
         gradients = torch.stack([_gradient(others, last), _gradient(term, last)]).contiguous()  # one order of summation
         if process_count() > 1:

@@ -136,12 +136,12 @@ class LPIPS(FeatureDistance):
 
     def levels(self, x: Tensor) -> list[Tensor]:
         """Return the features of the five levels of images x (N, 3, H, W) in [-1, 1]."""
-        x, found = (x - x.new_tensor(_SHIFT).view(3, 1, 1)) / x.new_tensor(_SCALE).view(3, 1, 1), []
+        x, features = (x - x.new_tensor(_SHIFT).view(3, 1, 1)) / x.new_tensor(_SCALE).view(3, 1, 1), []
         for number, layer in enumerate(self.features):
             x = layer(x)
             if number in _TAPS:
-                found.append(x)
-        return found
+                features.append(x)
+        return features
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the distances of images on the network's device."""
@@ -151,11 +151,11 @@ class LPIPS(FeatureDistance):
 
 def _bins(size: int, like: Tensor, bins: int = 7) -> Tensor:
     """Return (bins, size): row i averages places floor(i size / bins) to ceil((i + 1) size / bins)."""
-    found = like.new_zeros(bins, size)
+    matrix = like.new_zeros(bins, size)
     for i in range(bins):
         start, end = i * size // bins, -(-(i + 1) * size // bins)
-        found[i, start:end] = 1 / (end - start)
-    return found
+        matrix[i, start:end] = 1 / (end - start)
+    return matrix
 
 
 class VGGFeatures(FeatureDistance):
@@ -212,8 +212,8 @@ def load_perceptual(
     with torch.device("meta"):  # the tensors of the file take the place of these
         distance = untrained(network)
     keys = Keys(f"`{key}` in params.yaml", "its name", "take the perceptual loss `teacher`, which downloads nothing")
-    found, _, path = read_published(weights, None, VGG16, keys)
-    state = dict(found)
+    tensors, _, path = read_published(weights, None, VGG16, keys)
+    state = dict(tensors)
     if network == "lpips":
         spec = find_spec("torchmetrics")  # where it lies, without the seconds of its import
         assert spec is not None and spec.origin is not None

@@ -143,9 +143,9 @@ def require_shape(images: Tensor, shape: tuple[int, int, int]) -> None:
     Raises:
         DarkroomError: they have another.
     """
-    if (found := tuple(images.shape[1:])) != shape:
+    if (actual := tuple(images.shape[1:])) != shape:
         raise DarkroomError(
-            f"the tokenizer needs images of shape {shape}, not {found}: run `dvc repro train_tokenizer`."
+            f"the tokenizer needs images of shape {shape}, not {actual}: run `dvc repro train_tokenizer`."
         )
 
 

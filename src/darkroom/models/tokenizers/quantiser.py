@@ -91,8 +91,8 @@ class Quantiser(nn.Module):
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
         """Update with the quantised images of all processes, after the optimizer step."""
-        found = codes.flatten().long()  # `bincount` would make the host wait for a GPU
-        counts = torch.zeros_like(self.counts).scatter_add_(0, found, torch.ones_like(found, dtype=self.counts.dtype))
+        flat = codes.flatten().long()  # `bincount` would make the host wait for a GPU
+        counts = torch.zeros_like(self.counts).scatter_add_(0, flat, torch.ones_like(flat, dtype=self.counts.dtype))
         self.counts.lerp_(counts, _RECENT)
 
     def use(self) -> dict[str, Tensor]:

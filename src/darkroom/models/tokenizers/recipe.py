@@ -181,8 +181,8 @@ def in_rows(columns: int, *groups: Tensor) -> NDArray[np.uint8]:
         groups: as many images each, uint8 (n, C, H, W).
     """
     count = len(groups[0])
-    made = torch.full((-(-count // columns), len(groups), columns, *groups[0].shape[1:]), 255, dtype=torch.uint8)
+    grid = torch.full((-(-count // columns), len(groups), columns, *groups[0].shape[1:]), 255, dtype=torch.uint8)
     for number, images in enumerate(groups):
         for row, piece in enumerate(images.cpu().split(columns)):
-            made[row, number, : len(piece)] = piece
-    return made.flatten(0, 2).numpy()
+            grid[row, number, : len(piece)] = piece
+    return grid.flatten(0, 2).numpy()

@@ -43,8 +43,8 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
     @property
     def perceptual(self) -> Perceptual | None:
         """The perceptual loss of the chosen kind; None where it has none."""
-        found = getattr(self.chosen, "perceptual", None)
-        return found if isinstance(found, Perceptual) and found.active else None
+        loss = getattr(self.chosen, "perceptual", None)
+        return loss if isinstance(loss, Perceptual) and loss.active else None
 
     def _misfits(self) -> Iterator[str]:
         loss, game, training = self.perceptual, getattr(self.chosen, "adversarial", None), self.own_training

@@ -148,7 +148,7 @@ class SplitsMetric:
 
     def measure(self, samples: Samples, reference: object) -> Mapping[str, float]:
         """Return the mean and, where there are several splits, its standard error."""
-        logits = samples.seen.logits
+        logits = samples.views.logits
         assert logits is not None  # of `needs`
         split = self.split(len(logits))
         sums = InceptionScore(logits.shape[1], int(split.max()) + 1)

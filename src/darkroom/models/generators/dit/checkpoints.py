@@ -64,23 +64,23 @@ def _config(folder: Path) -> dict[str, Any] | None:
     """Return the configuration of diffusers' DiT in a folder; None: there is none."""
     path = folder / "config.json"
     try:
-        found = json.loads(path.read_text()) if path.is_file() else {}
+        config = json.loads(path.read_text()) if path.is_file() else {}
     except ValueError as error:
         raise DarkroomError(f"{path} is not JSON ({error}): download it again.") from error
-    if not isinstance(found, dict) or found.get("_class_name") not in _CLASSES:
+    if not isinstance(config, dict) or config.get("_class_name") not in _CLASSES:
         return None
-    if found.get("norm_type") != "ada_norm_zero":
-        raise DarkroomError(f"{path} describes no DiT: `norm_type` is {found.get('norm_type')!r}, not ada_norm_zero.")
-    return found
+    if config.get("norm_type") != "ada_norm_zero":
+        raise DarkroomError(f"{path} describes no DiT: `norm_type` is {config.get('norm_type')!r}, not ada_norm_zero.")
+    return config
 
 
 def _weights(folder: Path) -> Path:
     pickled = folder / "diffusion_pytorch_model.bin"
     if not any(folder.glob("*.safetensors*")) and pickled.is_file():
         return pickled
-    if (found := weights_in(folder)) is None:
+    if (weights := weights_in(folder)) is None:
         raise DarkroomError(f"{folder} has no diffusion_pytorch_model.safetensors: download the weights.")
-    return found
+    return weights
 
 
 def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published | None:
@@ -100,16 +100,16 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
             "paper's code, or pos_embed.proj.weight, as in diffusers. Use a file with a DiT."
         )
     try:
-        found = convert(tensors)
+        converted = convert(tensors)
     except DarkroomError as error:
         raise DarkroomError(f"{path}: {error}") from error
-    if config and "positions" not in found and isinstance(config.get("sample_size"), int):
+    if config and "positions" not in converted and isinstance(config.get("sample_size"), int):
         # diffusers saves no table: the one that belongs to the size says for which latents the weights are.
         from darkroom.models.generators.dit.embeddings import sincos_positions
 
-        width, _, patch, _ = found["patches.weight"].shape
-        found["positions"] = sincos_positions(width, config["sample_size"] // patch)
-    return Published(found, heads)
+        width, _, patch, _ = converted["patches.weight"].shape
+        converted["positions"] = sincos_positions(width, config["sample_size"] // patch)
+    return Published(converted, heads)
 
 
 def _foreign_names(path: Path) -> bool:
@@ -142,8 +142,8 @@ def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
 def _heads_of(arguments: Any) -> int | None:
     """Return the heads of the size that the arguments of the paper's training name, such as `DiT-XL/2`."""
     name = getattr(arguments, "model", None)
-    found = re.match(r"\w+-(S|B|L|XL)/\d+$", name) if isinstance(name, str) else None
-    return SIZES[found[1]][2] if found else None
+    match = re.match(r"\w+-(S|B|L|XL)/\d+$", name) if isinstance(name, str) else None
+    return SIZES[match[1]][2] if match else None
 
 
 def switch_of(config: DiTConfig) -> tuple[str, Any] | None:

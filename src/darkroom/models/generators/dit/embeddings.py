@@ -108,10 +108,10 @@ class VectorEmbedding(nn.Module):
         self.mean.copy_(scaler.mean)
         self.std.copy_(scaler.std)
 
-    def forward(self, vectors: Tensor, kept: Tensor) -> Tensor:
-        """Return a vector for each; the null's where `kept`, bool (N,), is false."""
+    def forward(self, vectors: Tensor, keep: Tensor) -> Tensor:
+        """Return a vector for each; the null's where `keep`, bool (N,), is false."""
         unit = (vectors.float() - self.mean) / self.std
-        return self.mlp(torch.where(kept[:, None], unit, self.null))
+        return self.mlp(torch.where(keep[:, None], unit, self.null))
 
 
 class TokenEmbedding(nn.Module):
@@ -125,10 +125,10 @@ class TokenEmbedding(nn.Module):
         self.null = nn.Parameter(torch.zeros(shape))
         self.mlp = nn.Sequential(nn.Linear(shape[1], width), nn.GELU(approximate="tanh"), nn.Linear(width, width))
 
-    def forward(self, encodings: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, encodings: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens, and which of them are attended to, bool (N, L): of the null all, of a text its own."""
-        inside = (encodings != 0).any(dim=2) | ~kept[:, None]
-        return self.mlp(torch.where(kept[:, None, None], encodings.float(), self.null)), inside
+        inside = (encodings != 0).any(dim=2) | ~keep[:, None]
+        return self.mlp(torch.where(keep[:, None, None], encodings.float(), self.null)), inside
 
 
 class CaptionEmbedding(nn.Module):
@@ -153,18 +153,18 @@ class CaptionEmbedding(nn.Module):
         self.null = nn.Parameter(torch.zeros(length, width))
         self.pooled = nn.Linear(width, width)
 
-    def forward(self, tokens: Tensor, kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, tokens: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the encodings (N, L, width), which of them are attended to, bool (N, L), and their mean (N, width).
 
-        Of the null, where `kept`, bool (N,), is false, all are; of a caption those up to its end, its highest number.
+        Of the null, where `keep`, bool (N,), is false, all are; of a caption those up to its end, its highest number.
         """
         places = torch.searchsorted(self.vocabulary, tokens).clamp(max=len(self.vocabulary) - 1)
         x = self.words(torch.where(self.vocabulary[places] == tokens, 1 + places, 0)) + self.positions
         inside = torch.arange(tokens.shape[1], device=tokens.device) <= tokens.argmax(dim=1, keepdim=True)
         for layer in self.layers:
             x = layer(x, inside)
-        x = torch.where(kept[:, None, None], self.norm(x), self.null)
-        inside = inside | ~kept[:, None]
+        x = torch.where(keep[:, None, None], self.norm(x), self.null)
+        inside = inside | ~keep[:, None]
         mean = (x * inside[:, :, None]).sum(dim=1) / inside.sum(dim=1, keepdim=True)
         return x, inside, self.pooled(mean)
 

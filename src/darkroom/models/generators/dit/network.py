@@ -204,11 +204,11 @@ class DiT(SavedNetwork):
         """
         vector, text = self.time(timesteps), None  # (B, D)
         if isinstance(condition, Embedded):
-            vector = vector + self.vector(condition.vector, condition.kept)
+            vector = vector + self.vector(condition.vector, condition.keep)
             if condition.tokens is not None:
-                text = self.text(condition.tokens, condition.kept)
+                text = self.text(condition.tokens, condition.keep)
         elif isinstance(condition, Captioned):
-            tokens, inside, pooled = self.caption(condition.tokens, condition.kept)
+            tokens, inside, pooled = self.caption(condition.tokens, condition.keep)
             vector, text = vector + pooled, (tokens, inside)
         elif condition is not None:
             vector = vector + self.labels(condition)
@@ -225,8 +225,8 @@ class DiT(SavedNetwork):
         Raises:
             DarkroomError: see `read_published`; or this network has parts or heads that published ones do not.
         """
-        found = read_published(path)
-        if found is None:
+        published = read_published(path)
+        if published is None:
             return None
         if switch := switch_of(self.config):
             name, value = switch
@@ -234,11 +234,11 @@ class DiT(SavedNetwork):
                 f"{path} holds a published DiT, but `train_generator.dit.model.{name}` is {value}, which it was not "
                 f"trained with: set it to {SWITCHES[name]}."
             )
-        if found.heads is not None and found.heads != self.config.heads:
+        if published.heads is not None and published.heads != self.config.heads:
             raise DarkroomError(
-                f"{path} has {found.heads} heads: set `train_generator.dit.model.heads` to {found.heads}, not "
+                f"{path} has {published.heads} heads: set `train_generator.dit.model.heads` to {published.heads}, not "
                 f"{self.config.heads}."
             )
-        width = found.tensors["patches.weight"].shape[0]
-        tensors = ours_from_sit(found.tensors, path) if self.sit else found.tensors
+        width = published.tensors["patches.weight"].shape[0]
+        tensors = ours_from_sit(published.tensors, path) if self.sit else published.tensors
         return {"positions": sincos_positions(width, self.config.size // self.config.patch), **tensors}

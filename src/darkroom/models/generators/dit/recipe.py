@@ -70,7 +70,7 @@ class DiTRecipe(GeneratorRecipe):
         tokenizer: Tokenizer,
         sampling: DiTSampling,
         evaluation: Evaluation | None = None,
-        asked: ConditionSource | None = None,
+        conditions: ConditionSource | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
@@ -80,13 +80,13 @@ class DiTRecipe(GeneratorRecipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
-        self.evaluation, self.asked = evaluation, asked
+        self.evaluation, self.conditions = evaluation, conditions
         self.by_class = model.config.condition == "class" and model.config.classes > 1
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
         self.generated = [self.evaluate]
         self.columns = min(_COLUMNS, model.config.classes) if self.by_class else _COLUMNS
-        if model.config.condition in TEXTS and asked is not None and asked.caption is not None:
-            self.captions = asked.caption(np.arange(self.columns))
+        if model.config.condition in TEXTS and conditions is not None and conditions.caption is not None:
+            self.captions = conditions.caption(np.arange(self.columns))
 
     @classmethod
     def build(
@@ -123,7 +123,7 @@ class DiTRecipe(GeneratorRecipe):
             data.tokenizer,
             settings.sampling,
             evaluation,
-            data.asked,
+            data.conditions,
         )
         recipe.scale, recipe.counts = {"latent_mean": mean, "latent_std": std}, data.class_counts
         return recipe
@@ -185,8 +185,8 @@ class DiTRecipe(GeneratorRecipe):
         """
         device = next(self.model.parameters()).device
         columns = self.columns
-        asked = self.asked or asked_classes(balanced(max(1, self.model.config.classes)))
-        condition = placed(asked, np.arange(count) % columns, device)
+        conditions = self.conditions or asked_classes(balanced(max(1, self.model.config.classes)))
+        condition = placed(conditions, np.arange(count) % columns, device)
         shape = self.tokenizer.latent_shape
         noise = to_device(normal(self.seed, "dit/preview", range(count), shape), device)
         sampling = self.evaluation_settings

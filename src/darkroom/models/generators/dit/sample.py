@@ -87,8 +87,8 @@ class DiTSampler:
         denoise = dit_denoiser(self.model, objective, condition, self.model.null_label)
 
         def predict(x: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-            found = denoise(x, steps, None)
-            return found.x0, log_variance(objective.variance, found.variance, steps, objective.schedule, x.ndim)
+            denoised = denoise(x, steps, None)
+            return denoised.x0, log_variance(objective.variance, denoised.variance, steps, objective.schedule, x.ndim)
 
         return bits_per_dim(predict, x0, noise, objective.schedule)
 
@@ -122,6 +122,6 @@ def _with_null(condition: Condition, null_label: int) -> Condition:
     if condition is None:
         return None
     if isinstance(condition, Embedded | Captioned):
-        kept = torch.cat([condition.kept, torch.zeros_like(condition.kept)])
-        return replace(condition.mapped(lambda each: torch.cat([each, each])), kept=kept)
+        keep = torch.cat([condition.keep, torch.zeros_like(condition.keep)])
+        return replace(condition.mapped(lambda each: torch.cat([each, each])), keep=keep)
     return torch.cat([condition, torch.full_like(condition, null_label)])

@@ -39,20 +39,20 @@ def read(path: Path, config: DVAEConfig) -> dict[str, Tensor]:
     """
     content = read_pickled(path)
     whole: dict[Any, Any] = content if isinstance(content, dict) else {}
-    weights, said = whole.get("weights", whole), whole.get("hparams", {})
+    weights, hparams = whole.get("weights", whole), whole.get("hparams", {})
     if not isinstance(weights, dict) or not {"codebook.weight", "encoder.0.0.weight"} <= weights.keys():
         raise DarkroomError(
             f"{path} holds no DiscreteVAE: it lacks the tensors codebook.weight and encoder.0.0.weight of the files of "
             "dalle-pytorch's train_vae.py. Use a file with a DiscreteVAE."
         )
-    if not all(isinstance(value, Tensor) for value in weights.values()) or not isinstance(said, dict):
+    if not all(isinstance(value, Tensor) for value in weights.values()) or not isinstance(hparams, dict):
         raise DarkroomError(f"{path} is not from dalle-pytorch's train_vae.py: its weights are not tensors by name.")
-    if (size := said.get("image_size", config.image_size)) != config.image_size:
+    if (size := hparams.get("image_size", config.image_size)) != config.image_size:
         raise DarkroomError(
             f"{path} was trained on images of {size} pixels: set `ingest.image_size` to {size}, not "
             f"{config.image_size}."
         )
-    _require_range(path, said.get("normalization", (_MEAN, _STD)), config)
+    _require_range(path, hparams.get("normalization", (_MEAN, _STD)), config)
     return dict(weights)
 
 

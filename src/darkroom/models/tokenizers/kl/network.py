@@ -104,7 +104,7 @@ class KLAutoencoder(nn.Module):
         """
 
         def renamed(name: str) -> str:
-            return _OLD_ATTENTION.sub(lambda found: f"{found[1]}.{_NEW_ATTENTION[found[2]]}.", name)
+            return _OLD_ATTENTION.sub(lambda match: f"{match[1]}.{_NEW_ATTENTION[match[2]]}.", name)
 
         return {f"network.{renamed(name)}": value for name, value in tensors.items()}
 

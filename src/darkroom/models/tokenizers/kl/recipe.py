@@ -36,9 +36,9 @@ class KLRecipe(TokenizerRecipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
-        values, made = self._pass(batch, "train")
+        values, outputs = self._pass(batch, "train")
         losses = {name: value.mean() for name, value in values.items()}
-        return self.adversary.add(losses, batch, made, self.model.last) if self.adversary else losses
+        return self.adversary.add(losses, batch, outputs, self.model.last) if self.adversary else losses
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image, without a discriminator's, with noise that follows from its row."""

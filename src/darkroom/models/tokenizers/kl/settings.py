@@ -90,8 +90,8 @@ class Pretrained(Imported):
     def misfit(self, config: Mapping[str, Any], image_shape: tuple[int, int, int]) -> str | None:
         """Return why an autoencoder of a configuration does not fit images of shape (C, H, W); None: it does."""
         source, (channels, size, _) = self.name or self.folder, image_shape
-        if (found := config.get("_class_name")) != "AutoencoderKL":
-            return f"{source} is a {found}, but an AutoencoderKL is needed"
+        if (kind := config.get("_class_name")) != "AutoencoderKL":
+            return f"{source} is a {kind}, but an AutoencoderKL is needed"
         if (taken := config.get("in_channels", 3)) != channels:
             return self._other_channels(taken, channels)
         factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)

@@ -34,7 +34,7 @@ class _Shape:
         """Return the layers of MUSE's names; None: a residual block precedes another layer, which is not supported."""
         parts = ("encoders", "discr.layers")
         kinds, levels = (
-            {int(found[1]): found[2] for name in names if (found := _numbered(part, name))} for part in parts
+            {int(match[1]): match[2] for name in names if (match := _numbered(part, name))} for part in parts
         )
         in_order = [kinds[number] for number in sorted(kinds)][1:]  # behind the stem
         layers = sum(kind == "0" for kind in in_order)
@@ -47,30 +47,30 @@ class _Shape:
         layers, blocks = self.layers, self.residual_blocks
         first = 1 + 2 * layers  # the encoder's first residual block
         up = 1 + blocks  # the decoder's first layer behind its residual blocks
-        made = {"encoder.0": "enc_dec.encoders.0", f"encoder.{first + blocks}": "quantizer.project_in"}
-        made |= {f"encoder.{1 + 2 * at}": f"enc_dec.encoders.{1 + at}.0" for at in range(layers)}
-        made |= {
+        theirs = {"encoder.0": "enc_dec.encoders.0", f"encoder.{first + blocks}": "quantizer.project_in"}
+        theirs |= {f"encoder.{1 + 2 * at}": f"enc_dec.encoders.{1 + at}.0" for at in range(layers)}
+        theirs |= {
             "decoder.0": "quantizer.project_out",
             f"decoder.{up + 2 * layers}": f"enc_dec.decoders.{blocks + layers}",
         }
-        made |= {f"decoder.{up + 2 * at}": f"enc_dec.decoders.{blocks + at}.0" for at in range(layers)}
+        theirs |= {f"decoder.{up + 2 * at}": f"enc_dec.decoders.{blocks + at}.0" for at in range(layers)}
         for block in range(blocks):
             for inner in (0, 1, 3, 4, 6):  # convolution, norm, convolution, norm, convolution
-                made[f"encoder.{first + block}.layers.{inner}"] = f"enc_dec.encoders.{1 + layers + block}.net.{inner}"
+                theirs[f"encoder.{first + block}.layers.{inner}"] = f"enc_dec.encoders.{1 + layers + block}.net.{inner}"
             for inner in (0, 2, 3, 5, 6):  # the norms stand behind gated linear units
-                made[f"decoder.{1 + block}.layers.{inner}"] = f"enc_dec.decoders.{block}.net.{inner}"
-        return made
+                theirs[f"decoder.{1 + block}.layers.{inner}"] = f"enc_dec.decoders.{block}.net.{inner}"
+        return theirs
 
     def discriminator(self) -> dict[str, str]:
         """Return the same for the discriminator."""
         levels, end = self.levels, 3 * self.levels - 1
         if not levels:
             return {}
-        made = {"discriminator/layers.0": "discr.layers.0.0"}
+        theirs = {"discriminator/layers.0": "discr.layers.0.0"}
         for level in range(1, levels):
-            made[f"discriminator/layers.{3 * level - 1}"] = f"discr.layers.{level}.0"
-            made[f"discriminator/layers.{3 * level}"] = f"discr.layers.{level}.1"
-        return made | {
+            theirs[f"discriminator/layers.{3 * level - 1}"] = f"discr.layers.{level}.0"
+            theirs[f"discriminator/layers.{3 * level}"] = f"discr.layers.{level}.1"
+        return theirs | {
             f"discriminator/layers.{end}": "discr.to_logits.0",
             f"discriminator/layers.{end + 2}": "discr.to_logits.2",
         }
@@ -103,14 +103,14 @@ def read(path: Path, config: VQGANConfig) -> dict[str, Tensor]:
         )
     if config.pixels != "unit":
         raise DarkroomError(f"{path} holds a VQGanVAE: set {_KEY.format('pixels')} to unit.")
-    found = {"quantiser.signs.mask": theirs["quantizer.mask"]}
-    found["quantiser.counts"] = torch.zeros(2 ** len(theirs["quantizer.mask"]))
+    tensors = {"quantiser.signs.mask": theirs["quantizer.mask"]}
+    tensors["quantiser.counts"] = torch.zeros(2 ** len(theirs["quantizer.mask"]))
     for our, name in (shape.names() | shape.discriminator()).items():
         for kind in ("weight", "bias"):
             if (value := theirs.get(f"{name}.{kind}")) is not None:
                 flat = kind == "weight" and name.endswith(_LINEAR)
-                found[f"{our}.{kind}"] = value[:, :, None, None] if flat else value
-    return found
+                tensors[f"{our}.{kind}"] = value[:, :, None, None] if flat else value
+    return tensors
 
 
 def _state(content: Any) -> dict[str, Tensor]:
@@ -133,10 +133,10 @@ def written(config: VQGANConfig, tensors: Mapping[str, Tensor]) -> dict[str, Ten
             raise DarkroomError(
                 f"{_KEY.format(key)} is {given}, but MUSE's `VQGanVAE` only has {needed}: export safetensors."
             )
-    made = {"quantizer.mask": tensors["quantiser.signs.mask"].clone()}
+    renamed = {"quantizer.mask": tensors["quantiser.signs.mask"].clone()}
     for our, name in _Shape(config.layers, config.residual_blocks, 0).names().items():
         for kind in ("weight", "bias"):
             tensor = tensors[f"{our}.{kind}"]
             flat = kind == "weight" and name.endswith(_LINEAR)
-            made[f"{name}.{kind}"] = (tensor[:, :, 0, 0] if flat else tensor).clone()
-    return made
+            renamed[f"{name}.{kind}"] = (tensor[:, :, 0, 0] if flat else tensor).clone()
+    return renamed

@@ -36,12 +36,12 @@ class VQGANRecipe(TokenizerRecipe):
         x = self.model.pixels(batch.data["images"])
         output, quantised = self.modules["tokenizer"](x)
         batch.outputs |= {"latents": quantised.latents.detach(), "codes": quantised.codes}
-        made, parts = self._terms(x, output)
+        outputs, parts = self._terms(x, output)
         losses = parts | {name: value.mean() for name, value in quantised.losses.items()}
         weights = self.model.quantiser.weights
         extra = [weights[name] * losses[name] for name in quantised.losses if weights[name]]
-        losses |= {"loss": torch.stack([made.others, *extra]).sum(), **self.model.quantiser.use()}
-        return self.adversary.add(losses, batch, made, self.model.last_layer) if self.adversary else losses
+        losses |= {"loss": torch.stack([outputs.others, *extra]).sum(), **self.model.quantiser.use()}
+        return self.adversary.add(losses, batch, outputs, self.model.last_layer) if self.adversary else losses
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image, without those of a whole batch, such as the entropy of all its codes."""
