@@ -20,9 +20,9 @@ class Guidance:
     """The settings of guidance, which moves a prediction f away from another one f': f' + s (f - f').
 
     scale: s; 1: the network alone, and it is called once.
-    channels: that are guided, the first ones; None: all. DiT's published scores guide 3 of 4.
-    interval: of time, from 0, data, to 1, noise, in which it is guided (Kynkäänniemi et al., 2024, arXiv 2404.07724).
-    schedule: of s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
+    channels: the number of guided channels, the first ones; None: all. DiT's published scores guide 3 of 4.
+    interval: the times with guidance, from 0 (data) to 1 (noise) (Kynkäänniemi et al., 2024, arXiv 2404.07724).
+    schedule: s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
         (Wang et al., 2024, "Analysis of classifier-free guidance weight schedulers", arXiv 2404.13040).
     variance: whether a learned variance is guided too.
     classifier: scale of a classifier's gradient, in the same channels and interval, constant or growing from 0.
@@ -87,10 +87,10 @@ def denoiser(
     a learned variance, are guided only with `Guidance.variance`.
 
     Args:
-        network: with its conditions bound to it.
+        network: the network, with its conditions bound to it.
         objective: what the network was trained to predict.
         guidance: the settings of guidance; a number is a scale.
-        threshold: applied to x0; None: none is.
+        threshold: applied to x0; None: no threshold.
         both: the same network for twice as many rows, the second half without the conditions that guidance leads away
             from; None: it has no conditions, and nothing guides it.
         weaker: another network, with the conditions bound to it, that guidance leads away from in place of `both`
@@ -123,7 +123,7 @@ def denoiser(
 
     def denoise(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
         scale, weight = settings.scale, settings.classifier
-        if not settings.constant:  # of a batch one time, and reading it waits for the device
+        if not settings.constant:  # a batch has one time; reading it waits for the device
             time = float(t[0]) / objective.duration
             scale, weight = settings.at(time), settings.classifier_at(time)
         denoised = objective.denoised(predict(x, objective.timesteps(t), before, scale), x, t, threshold)

@@ -55,7 +55,7 @@ def _ddim_reversed(objective: Gaussian, settings: Sampling) -> Solver:
     times = torch.from_numpy(timesteps_of(len(objective.schedule), settings.steps, settings.spacing)).flip(0)
     left = torch.from_numpy(objective.schedule.alphas_cumprod)[times]
     grow, share = (1 / left).sqrt().float(), (1 / left - 1).sqrt().float()
-    after = torch.cat([left[1:], torch.zeros(1)])  # behind the last timestep there is noise alone
+    after = torch.cat([left[1:], torch.zeros(1)])  # after the last timestep only noise is left
     alpha, sigma = after.sqrt().float(), (1 - after).sqrt().float()
 
     def step(denoised: Denoised, number: int, x: Tensor) -> Tensor:
@@ -88,22 +88,22 @@ def inpaint(
 ) -> Tensor:
     """Return images that are `known` where the mask is 1 and generated elsewhere (RePaint).
 
-    Each step of ddpm is taken `resamples` times: what is known, with the noise of that step, replaces what was made,
-    and between two tries the image goes one step back, x_t = sqrt(α) x_{t-1} + sqrt(1 - α) ε, so that both parts come
-    to fit (Lugmayr et al., 2022, arXiv 2201.09865, algorithm 1).
+    Each step of ddpm is taken `resamples` times: the known pixels, with the noise of that step, replace the generated
+    ones, and between two tries the image goes one step back, x_t = sqrt(α) x_{t-1} + sqrt(1 - α) ε, so that both parts
+    agree (Lugmayr et al., 2022, arXiv 2201.09865, algorithm 1).
 
     Args:
-        denoise: as of `sample`.
-        noise: as of `sample`.
+        denoise: see `sample`.
+        noise: see `sample`.
         objective: Gaussian diffusion.
         settings: steps and spacing of ddpm.
         known: x0, of the shape of `noise`.
-        mask: 1 where it is known, 0 where it is not, (N, 1, H, W).
-        resamples: tries of each step; 1: known pixels are put in and nothing is harmonised.
-        generators: of all noise but the first, one an image.
+        mask: 1 where pixels are known, else 0, (N, 1, H, W).
+        resamples: tries of each step; 1: known pixels are inserted without harmonisation.
+        generators: one per image, for all noise but the first.
 
     Raises:
-        DarkroomError: the objective has no timesteps to go back by.
+        DarkroomError: the objective is not Gaussian diffusion.
     """
     if not isinstance(objective, Gaussian):
         raise DarkroomError("in-painting needs Gaussian diffusion: set `sample_decoder.pictures.inpainted` to 0.")

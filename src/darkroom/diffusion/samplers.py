@@ -16,7 +16,7 @@ from darkroom.diffusion.settings import Sampling
 from darkroom.diffusion.spacing import timesteps_of
 from darkroom.diffusion.types import Denoise, Denoised, Objective
 
-# One an image, of the noise that is added on the way, so that an image does not depend on the others of its batch.
+# One per image, for the noise that solvers add, so that an image does not depend on the others of its batch.
 Generators = Sequence[torch.Generator]
 
 
@@ -24,7 +24,7 @@ class Solver(NamedTuple):
     """A solver from noise to data.
 
     times: of the calls of the denoiser, (K,), in the objective's units.
-    step: returns the next x from what call number i predicted of x, i, and x.
+    step: returns the next x from the prediction of call i, i, and x.
     """
 
     times: Tensor
@@ -40,9 +40,9 @@ def sample(
     Args:
         denoise: the network, guided and thresholded, see `denoiser`.
         noise: standard normal, (N, C, ...), float32.
-        objective: the network's; the solver fits it.
+        objective: the network's; it must fit the solver.
         settings: solver, steps and their spacing.
-        generators: of the noise that ddpm, euler_maruyama, and ddim with eta above 0, add.
+        generators: for the noise that ddpm, euler_maruyama, and ddim with eta above 0 add.
     """
     return follow(SAMPLERS[settings.solver](objective, settings, generators), denoise, noise)
 
@@ -65,7 +65,7 @@ def times_of(objective: Any, steps: int, last: float = 0.0) -> Tensor:
 
     Sampling starts at the last training time, which is before t = 1 where the prediction is undefined at t = 1.
     """
-    # Written so that they are, bit for bit, those of diffusers' FlowMatchEulerDiscreteScheduler.
+    # Bit for bit the times of diffusers' FlowMatchEulerDiscreteScheduler.
     times = torch.cat([torch.from_numpy(np.linspace(1, 1 / steps, steps).astype(np.float32)), torch.zeros(1)])
     times[:-1] = times[:-1] * 1000 / 1000
     if not isinstance(objective, Flow):
@@ -99,7 +99,7 @@ def heun_along(times: Tensor, calls: Tensor) -> Solver:
         calls: the times of the calls, both ends of each step in turn; without the last one the last step is Euler's.
     """
     widths = times.diff()
-    before: list[Tensor] = []  # of the step: its x, and the velocity there
+    before: list[Tensor] = []  # x and velocity at the start of the step
 
     def step(denoised: Denoised, number: int, x: Tensor) -> Tensor:
         velocity, width = velocity_of(denoised), widths[number // 2]
@@ -113,7 +113,7 @@ def heun_along(times: Tensor, calls: Tensor) -> Solver:
 
 
 def euler_maruyama(objective: Flow, settings: Sampling, generators: Generators | None) -> Solver:
-    """Return the reverse-time SDE's first-order method, whose images have the distribution of the flow's.
+    """Return the first-order method for the reverse-time SDE, whose images are distributed as the flow's.
 
     x <- x - h (v - w s) + √(2 w h) z for a step h back in time, s = -ε / σ the score; the last step, of length
     `last_step`, adds no noise. w(t) is c σ, c (constant), c t (linear), ¼ (1 + c cos π (1 - t))² (decreasing towards
@@ -147,7 +147,7 @@ def euler_maruyama(objective: Flow, settings: Sampling, generators: Generators |
 
 def velocity_of(denoised: Denoised) -> Tensor:
     """Return the velocity, which only flows have."""
-    assert denoised.velocity is not None  # `darkroom check` sees to it that the solver fits the objective
+    assert denoised.velocity is not None  # `darkroom check` verifies that the solver fits the objective
     return denoised.velocity
 
 
@@ -200,7 +200,7 @@ def ddim(objective: Gaussian, settings: Sampling, generators: Generators | None)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Of either
+# For both objectives
 
 
 def dpm(objective: Gaussian | Flow, settings: Sampling, generators: Generators | None) -> Solver:
@@ -220,12 +220,12 @@ def multistep(times: Tensor, alpha: Tensor, sigma: Tensor) -> Solver:
     """Return DPM-Solver++(2M), second order in one call a step (Lu et al., 2022, arXiv 2211.01095, algorithm 2).
 
     x <- (σ' / σ) x - α' (e^-h - 1) D, D = x_0 + h / (2 h_before) (x_0 - x_0 before), h the step of log(α / σ). The
-    first step is of first order; so is the last.
+    first step and the last are of first order.
 
     Args:
         times: of the calls, (K,).
         alpha: α at these times and at the end, float64 (K + 1,).
-        sigma: σ there, float64 (K + 1,), log(α / σ) rising; where it ends at 0, the last step gives x_0.
+        sigma: σ at the same times, float64 (K + 1,), log(α / σ) rising; where it ends at 0, the last step gives x_0.
     """
     widths = (alpha / sigma).log().diff()
     keep, take = (sigma[1:] / sigma[:-1]).float(), (-alpha[1:] * torch.expm1(-widths)).float()

@@ -6,9 +6,9 @@ Source: Dowson and Landau, "The Fréchet distance between multivariate normal di
 trained by a two time-scale update rule converge to a local Nash equilibrium", 2017 (FID). The inner matrix is
 symmetric, so its eigenvalues are real and `eigh` finds them: exact, and it needs no general matrix root.
 
-Of N samples with N below the number of features D, S₂ = ZᵀZ with the N rows of Z = (Y - μ₂) / √(N - 1), and the cross
-term is the sum of the N singular values of Z S₁^½ (of two such sets, of Z₂ Z₁ᵀ): exact too, where the eigenvalues of a
-(D, D) matrix are mostly rounding, and much faster.
+For N samples, N below the number of features D, S₂ = ZᵀZ with the N rows of Z = (Y - μ₂) / √(N - 1), and the cross
+term is the sum of the N singular values of Z S₁^½ (for two such sets, of Z₂ Z₁ᵀ): exact too, whereas the eigenvalues of
+a (D, D) matrix are mostly rounding, and much faster.
 """
 
 import torch
@@ -47,7 +47,7 @@ def frechet_distance(reference: Moments, root: Tensor, other: Moments) -> float:
     """Return the (squared) Fréchet distance of `other` from `reference`, whose covariance root is `root`. At least 0.
 
     Raises:
-        DarkroomError: another number of features.
+        DarkroomError: the numbers of features differ.
     """
     _require_length(len(other.mean), len(reference.mean))
     inner = root @ other.cov @ root
@@ -104,7 +104,7 @@ def frechet_of_two(features: Tensor, others: Tensor) -> float:
 def few_jackknife(reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> Jackknife:
     """Return the result of `frechet_jackknife`, in the small form, for features (N, D) in blocks (N,) int64.
 
-    The product with the root, (N, D), is made once: a distance without a block costs its singular values alone.
+    The product with the root, (N, D), is computed once: a distance without a block costs only its singular values.
     """
     _require_length(features.shape[1], len(reference.mean))
     require_finite(features)

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Samples:
-    """Generated images, or real ones in their place, as a metric sees them.
+    """The input of a metric: generated images, or real ones in their place.
 
-    extractor: the network whose features are seen: in_domain, inception, …
+    extractor: the network of the features: in_domain, inception, …
     views: the features of N images, on the CPU.
-    blocks: of the jackknife, at most: see `count_blocks`.
-    numbers: class number of each image, (N,) int64, spread evenly over the blocks; None: they are of no class.
+    blocks: blocks of the jackknife, at most: see `count_blocks`.
+    numbers: class number of each image, (N,) int64, spread evenly over the blocks; None: no classes.
     images: yields the images in batches, uint8 (n, C, H, W); its argument names the work on the progress line.
     classifier: the in-domain extractor; `classifier.logits(features)` are those of `classes`.
     labels: the class that each image was requested to show; None for an image of no class.
@@ -88,7 +88,7 @@ class Measurement:
 
 
 class Metric(Protocol):
-    """The protocol of a metric: the scores that it may return, what it needs, and how it is measured."""
+    """The protocol of a metric: the scores that it may return, its inputs, and the measurement."""
 
     @property
     def scores(self) -> Sequence[Score]:
@@ -97,7 +97,7 @@ class Metric(Protocol):
 
     @property
     def needs(self) -> Sequence[str]:
-        """The inputs that it needs, without which it is left out: see `available`."""
+        """The required inputs, without which it is left out: see `available`."""
         ...
 
     def measure(self, samples: Samples, reference: Any, /) -> Mapping[str, float] | Measurement:
@@ -126,11 +126,11 @@ def available(samples: Samples, reference: Reference | None) -> set[str]:
 
 
 def measure(samples: Samples, reference: Reference | None, metrics: Iterable[Metric]) -> Measurement:
-    """Return the scores of samples against a reference by each metric that has what it needs.
+    """Return the scores of samples against a reference by each metric whose inputs are available.
 
     Args:
         samples: the images, through one extractor.
-        reference: real images through the same one, `matched` to the classes of the samples; None: there are none.
+        reference: real images through the same extractor, `matched` to the classes of the samples; None: none.
         metrics: for example `SAMPLE_METRICS`.
     """
     inputs, measurement = available(samples, reference), Measurement()
@@ -143,7 +143,7 @@ def measure(samples: Samples, reference: Reference | None, metrics: Iterable[Met
 
 @dataclass(frozen=True)
 class FeatureMetric:
-    """A metric of features by the function that measures it."""
+    """A metric of features, with the function that measures it."""
 
     scores: tuple[Score, ...]
     needs: tuple[str, ...]
@@ -182,7 +182,7 @@ def _inception_score(samples: Samples, reference: object) -> Mapping[str, float]
 
 
 def _cmmd(samples: Samples, reference: Reference) -> Mapping[str, float]:
-    """Return nothing in another network's features than CLIP's."""
+    """Return CMMD in the features of CLIP; nothing for other networks."""
     from darkroom.metrics.kernel import cmmd
 
     if samples.extractor != "clip":
@@ -191,7 +191,7 @@ def _cmmd(samples: Samples, reference: Reference) -> Mapping[str, float]:
 
 
 def _manifold(samples: Samples, reference: Reference) -> Mapping[str, float]:
-    """Return nothing with fewer than 6 images on a side."""
+    """Return precision, recall, density and coverage; nothing with fewer than 6 images on a side."""
     from darkroom.metrics.manifold import LEAST, manifold
 
     if min(len(reference.kid_features), len(samples.views)) < LEAST:
@@ -214,15 +214,15 @@ def distances(
 ) -> dict[str, float]:
     """Return the distances of generated images from a reference, from their features (N, D) float32.
 
-    `reference` is `matched` to the distribution of classes that they were asked to have; `classes` (N,) int64 are
-    spread evenly over the blocks, None: they are of no class.
+    `reference` is `matched` to the requested distribution of classes; `classes` (N,) int64 are spread evenly over the
+    blocks, None: no classes.
 
     Returns:
-        by the plain names: `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se` and, where both sides have the features of
-        sFID, `sfid`, `sfid_debiased`, `sfid_se`. Of too few samples for a standard error, the plain values alone.
+        by the plain names: `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se` and, if both sides have the features of sFID,
+        `sfid`, `sfid_debiased`, `sfid_se`. With too few samples for a standard error, only the plain values.
 
     Raises:
-        DarkroomError: fewer than 2 samples, another number of features, values that are not finite.
+        DarkroomError: fewer than 2 samples, different numbers of features, values that are not finite.
     """
     from darkroom.metrics.batches import Views
 

@@ -4,9 +4,9 @@
   image: Yoon et al., "Diffusion probabilistic models generalize when they fail to memorize", 2023; Gu et al., "On
   memorization in diffusion models", 2023 (arXiv 2310.02664).
 - C_T: Meehan et al., "A non-parametric test to detect data-copying in generative models", 2020, with one cell.
-- The gap of a distance: against training images minus against as many held-out ones.
+- The gap of a distance: from training images minus from the same number of held-out ones.
 
-None of them finds all copies. Each is reported together with its value for held-out real images.
+None finds all copies. Each is reported together with its value for held-out real images.
 The training images are read once, in batches; memory does not grow with their number. Time, measured on one core with
 32 x 32 x 3 images and the in-domain extractor, is stated in docs/scores.md.
 """
@@ -34,9 +34,9 @@ class Space:
     """How images are compared.
 
     queries: the images whose neighbours are searched for, (V, n, D).
-    vectors: from training images, uint8, to what is compared with the queries, (m, D).
-    finer: the same for the candidates, where these are compared again; None: `vectors`.
-    views: from a slice of the images to what `finer` is compared with, (V', g, D'); None: the queries.
+    vectors: from training images, uint8, to vectors that are compared with the queries, (m, D).
+    finer: the same for the candidates, which are compared again; None: `vectors`.
+    views: from a slice of the images to the queries of `finer`, (V', g, D'); None: the queries.
     """
 
     queries: Tensor
@@ -57,7 +57,7 @@ class Near:
     neighbours: dict[str, Closest]
 
     def closest(self, space: str, count: int) -> list[int]:
-        """Return the places in `rows` of the `count` images of least d1 / d2, the least first."""
+        """Return the places in `rows` of the `count` images with the smallest d1 / d2, ascending."""
         return self.neighbours[space].ratio.argsort(stable=True)[:count].tolist()
 
 
@@ -65,11 +65,11 @@ class Near:
 class Panel:
     """The measured scores and the nearest images.
 
-    scores: `copies_SPACE`, `ct_SPACE` and, where asked for and possible, `fd_gap` and `kid_gap`, with their errors.
-    floor: the same of held-out images as if they had been generated; of `ct` and gaps, of one half against the other.
-    nearer: in each space, in which fraction of pairs a generated image lies nearer to the train split than a held-out
+    scores: `copies_SPACE`, `ct_SPACE` and, if requested and possible, `fd_gap` and `kid_gap`, with their errors.
+    floor: the same for held-out images as if they were generated; `ct` and gaps compare one half with the other.
+    nearer: by space, the fraction of pairs in which a generated image lies nearer to the train split than a held-out
         one.
-    made, held_out: the images and their nearest training images.
+    samples, held_out: the images and their nearest training images.
     """
 
     scores: dict[str, float]
@@ -105,13 +105,13 @@ def memorisation(
 
     Args:
         samples: generated images and the rows to examine, in random order.
-        held_out: the same of real images that were not trained on.
+        held_out: the same for held-out real images.
         train: all training images.
-        train_rows: those with which the gaps are measured, at random, of the classes of the held-out ones.
+        train_rows: rows for the gaps, in random order, of the classes of the held-out images.
         features: those of the in-domain extractor.
         batch: images read at once.
-        blocks: of the jackknife of the gaps.
-        with_gaps: whether gaps are measured; not of images that were made of held-out ones.
+        blocks: blocks of the jackknife of the gaps.
+        with_gaps: whether gaps are measured; not for images generated from held-out ones.
         device: where distances are computed.
         progress: wraps the pass over the training images.
 
@@ -181,12 +181,12 @@ def copied(neighbours: Closest, space: str) -> dict[str, float]:
 
 
 def data_copying(fake: Tensor, real: Tensor) -> float:
-    """Return C_T: the Mann-Whitney z of distances to the nearest training image, of m made images against n real ones.
+    """Return C_T: the Mann-Whitney z of distances to the nearest training image, m generated against n real images.
 
     z = (U - mn/2) / sqrt(mn/12 ((m + n + 1) - Σ (t³ - t) / ((m + n)(m + n - 1)))), U the number of pairs in which the
-    made image lies further away, a tie half a pair, t the sizes of the ties. Near 0 (its deviation is 1) where made and
-    real images lie equally near; far below 0 where made ones lie nearer, as copies do; far above 0 where they lie
-    further away, as bad images do. It grows with the root of the number of images.
+    generated image lies further away, a tie half a pair, t the sizes of the ties. Near 0 (its deviation is 1) if both
+    lie equally near; far below 0 if generated images lie nearer, as copies do; far above 0 if they lie further away, as
+    bad images do. It grows with the root of the number of images.
     """
     m, n = len(fake), len(real)
     _, group, sizes = torch.cat([fake, real]).unique(return_inverse=True, return_counts=True)
@@ -199,9 +199,9 @@ def data_copying(fake: Tensor, real: Tensor) -> float:
 
 
 def nearer(fake: Tensor, real: Tensor) -> float:
-    """Return the fraction of pairs in which the made image lies nearer to the training images than the real one.
+    """Return the fraction of pairs in which the generated image lies nearer to the training images than the real one.
 
-    A tie is half a pair; 1/2 for images that lie equally near. Arguments as of `data_copying`.
+    A tie is half a pair; 1/2 for images that lie equally near. Arguments as in `data_copying`.
     """
     return ((fake[:, None] < real).double() + (fake[:, None] == real).double() / 2).mean().item()
 
@@ -217,11 +217,10 @@ def _kernel(fake: Tensor, reference: Tensor) -> float:
 def gaps(fake: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
     """Return `fd_gap` and `kid_gap`: how much nearer (below 0) images lie to training images than to held-out ones.
 
-    distance(made, train) - distance(made, held_out), of features (n, D) and twice (m, D) float32, in random order. Both
+    distance(fake, train) - distance(fake, held_out), of features (n, D) and twice (m, D) float32, in random order. Both
     references have the same number of images, so the bias of a Fréchet distance, which depends on it and on the number
-    of made images, is that of both terms and cancels. The error, `fd_gap_se`, is the root of the sum of three squared
-    jackknife errors: over blocks of made, of training and of held-out images; where all three are of one distribution
-    it is up to half too large.
+    of generated images, cancels. The error, `fd_gap_se`, is the root of the sum of three squared jackknife errors: over
+    blocks of generated, training and held-out images; if all three have one distribution it is up to half too large.
 
     Raises:
         DarkroomError: the references differ in size, or there are fewer than two images a block.

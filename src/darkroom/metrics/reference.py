@@ -36,22 +36,22 @@ _ROWS = 4096  # features in one float64 copy
 
 @dataclass(frozen=True)
 class Reference:
-    """Real images through one extractor: what `reference_stats` stores, and the scoring stages read.
+    """Real images through one extractor: `reference_stats` stores it, the scoring stages read it.
 
     extractor: its name: in_domain, inception, …
     sha256: of its weights.
     n: images in mean and cov.
     mean, cov, root: (D,), (D, D) and (D, D) float64; cov is unbiased, root is cov^½.
     kid_features: (K, D) float32, of drawn images, K <= n or a few more of rare classes.
-    kid_within: the real-real term of the kernel distance; None: in these features there is none.
-    kid_weights: of kid_features, (K,) float64 of sum 1; None: all have the same.
+    kid_within: the real-real term of the kernel distance; None: there is no kernel distance in these features.
+    kid_weights: of kid_features, (K,) float64 of sum 1; None: equal weights.
     classes: names, by number.
     counts: of the n images, by class, int64.
     labels: class numbers of kid_features, (K,) int64, -1: none.
-    balanced: the moments with every class as frequent as another; None: as they are.
+    balanced: the moments with equally frequent classes; None: the plain moments.
     unseen, unseen_labels: features (H, D) and class numbers (H,) of drawn images of the held-out split.
-    unseen_logits: of Inception, the logits of the same held-out images, (H, 1008) float32.
-    spatial: of Inception, the same images in the features of sFID.
+    unseen_logits: Inception's logits of the same held-out images, (H, 1008) float32.
+    spatial: for Inception, the same images in the features of sFID.
     """
 
     extractor: str
@@ -74,7 +74,7 @@ class Reference:
 
     @property
     def stored_views(self) -> Views:
-        """Return the kept features, in the order of `labels`."""
+        """Return the stored features, in the order of `labels`."""
         return Views(self.kid_features, None if self.spatial is None else self.spatial.kid_features)
 
     @property
@@ -90,10 +90,10 @@ class Reference:
         return Moments(self.n, self.mean, self.cov)
 
     def matched(self, distribution: Distribution) -> "Reference":
-        """Return the same images weighted to a distribution of classes; by frequency they are as they are.
+        """Return the same images weighted to a distribution of classes; `FREQUENCY` changes nothing.
 
-        Equally many of each class: the moments are those of all n images, weighted, and so `fd` is as exact as by
-        frequency. Of numbers by class they are those of the kept features.
+        With `BALANCED` the moments are those of all n images, weighted, so `fd` is as exact as with `FREQUENCY`. With
+        numbers by class they are those of the stored features.
 
         Raises:
             DarkroomError: no image is of any of the classes.
@@ -206,7 +206,7 @@ def moments_of(features: Tensor) -> Moments:
 
 
 def frechet_between(features: Tensor, others: Tensor) -> float:
-    """Return the Fréchet distance of two sets of features, (N, D) and (M, D) float32; in the small form where few.
+    """Return the Fréchet distance of two sets of features, (N, D) and (M, D) float32; in the small form if few.
 
     Raises:
         DarkroomError: fewer than 2 images in a set, or values that are not finite.
@@ -220,7 +220,7 @@ def frechet_between(features: Tensor, others: Tensor) -> float:
 
 
 class _Plan:
-    """Which of `total` images are kept, and what each counts where every class counts alike."""
+    """The images of `total` whose features are stored, and the weights of equally frequent classes."""
 
     def __init__(self, total: int, kid_images: int, labels: Tensor | None, classes: Sequence[str]) -> None:
         self.total, self.classes = total, tuple(classes)
@@ -232,14 +232,14 @@ class _Plan:
         if not equal and self.counts.any():
             self.balance = class_weights(self.numbers, shares_of(BALANCED, classes, self.counts))
         if len(self.rows) < total and labels is not None:
-            # Those of no class count as one more: a draw that was filled up with rare classes is weighted back.
+            # Images of no class count as one more class: weights undo the additional images of rare classes.
             own = torch.where(self.numbers < 0, len(classes), self.numbers)
             fractions = torch.bincount(own, minlength=len(classes) + 1).double() / total
             self.weights = class_weights(own[self.rows], fractions)
 
 
 class _Sums:
-    """Of all images in one kind of features: sums, weighted sums, and the features that are kept."""
+    """Sums and weighted sums over all images in one kind of features, and the stored features."""
 
     def __init__(self, plan: _Plan, features: int) -> None:
         self.plan, self.count = plan, 0
@@ -247,7 +247,7 @@ class _Sums:
         self.selected: list[Tensor] = []
 
     def update(self, features: Tensor) -> None:
-        """Take in the next images, (n, D) float32."""
+        """Add the next images, (n, D) float32."""
         plan, features = self.plan, features.cpu()
         self.sums.update(features, torch.zeros(len(features), dtype=torch.int64))
         if plan.balance is not None:
@@ -257,7 +257,7 @@ class _Sums:
         self.count += len(features)
 
     def reference(self, extractor: str, sha256: str, kernel: bool = True) -> Reference:
-        """Return the reference; without `kernel` one that has no kernel distance."""
+        """Return the reference; without `kernel` it has no kernel distance."""
         plan, moments, features = self.plan, self.sums.compute().all(), torch.cat(self.selected)
         return Reference(
             extractor=extractor,
@@ -287,12 +287,12 @@ def build_reference(
 ) -> Reference:
     """Return the reference of `total` real images whose features come in batches (n, D) float32.
 
-    Memory does not grow with `total`: sums, and the features of min(kid_images, total) images, drawn, in the order in
-    which they come, and of eight images of each class at least. Of Inception the same images are also held in the
-    features of sFID, without a kernel distance. `labels` are class numbers, (total,) int64, -1: none.
+    Memory does not grow with `total`: sums, and the features of min(kid_images, total) drawn images, in their order,
+    and of at least eight images of each class. For Inception the same images are also held in the features of sFID,
+    without a kernel distance. `labels` are class numbers, (total,) int64, -1: none.
 
     Raises:
-        DarkroomError: another number of images than `total`, fewer than 2, or features that are not finite.
+        DarkroomError: not `total` images, fewer than 2, or features that are not finite.
     """
     if total < 2:
         raise DarkroomError(
@@ -331,12 +331,12 @@ def held_out_reference(reference: Reference, distribution: Distribution = FREQUE
     """Return a reference made of the held-out images of another, whose own images are then the unseen ones.
 
     A model that copies its training images has the best distance from these; a distance from held-out images, which no
-    training saw, rewards no copy. They are enough from `ENOUGH` images a feature on: of n images with D independent
+    training saw, does not reward copies. `ENOUGH` images a feature are required: for n images with D independent
     features of variance 1 the Fréchet distance from their own distribution is about D (D / 4 + 1) / n. At n = 10 D that
-    is a fortieth of D, the variance of all features, and it grows as 1 / n.
+    is a fortieth of D, the variance of all features; it falls as 1 / n.
 
     Returns:
-        None where there are fewer than `ENOUGH` of them a feature, or none of a class that the samples were asked for.
+        None if there are fewer than `ENOUGH` of them a feature, or none of a requested class.
     """
     images, labels = reference.unseen_views, reference.unseen_labels
     if images is None or len(images) < ENOUGH * images.pool.shape[1]:

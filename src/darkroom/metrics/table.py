@@ -1,6 +1,6 @@
 """Every score by its name, with its formula, its meaning and its direction. Loads no torch.
 
-To add a metric, write a class in a file beside this one (`Metric` in `measure.py`) and list it in `FEATURE_METRICS` or
+To add a metric, write a class in a file next to this one (`Metric` in `measure.py`) and list it in `FEATURE_METRICS` or
 `SAMPLE_METRICS`: stages and `darkroom score` then measure it, and cards, `darkroom scores`, `darkroom compare` and the
 page include it.
 """
@@ -15,13 +15,13 @@ from darkroom.metrics.score import Score
 
 COUNT = "n"  # of images, in a metrics file
 
-# Measured in the features of each extractor, of generated images and of real ones beside them.
+# Measured in the features of each extractor, for generated images and for real ones.
 FEATURE_METRICS: tuple[Metric, ...] = (
     *DISTANCE_METRICS,
     INCEPTION_METRIC,
     CMMD_METRIC,
 )
-# Measured of all generated images, with the features of the in-domain extractor.
+# Measured for all generated images, with the features of the in-domain extractor.
 SAMPLE_METRICS: tuple[Metric, ...] = (
     MANIFOLD_METRIC,
     ClassMetric(),

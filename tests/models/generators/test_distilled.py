@@ -335,7 +335,7 @@ def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({("train_generator", "kind"): "none"}, "`train_generator.kind` is none, of which nothing is distilled"),
+        ({("train_generator", "kind"): "none"}, "`train_generator.kind` is none, which cannot be distilled"),
         (
             {
                 ("train_generator", "dit", "diffusion", "objective"): "gaussian",

@@ -43,7 +43,7 @@ class Embedder:
     def shard(self, reader: ImageShards, shard: Shard, names: Sequence[str]) -> dict[str, Array]:
         """Return `image` (n, D) float32, `text` (n, D) float32 and `encoding` (n, L, W) float16, as requested.
 
-        A row of an image without a caption is zero in `text` and `encoding`.
+        Rows of images without a caption are zero in `text` and `encoding`.
 
         Raises:
             DarkroomError: a caption is too long; the message names shard and key.

@@ -20,7 +20,7 @@ from darkroom.models.clip.settings import OPEN_CLIP_CONFIG as CONFIG
 from darkroom.remote import telling
 
 WEIGHTS = "open_clip_model.safetensors"
-_READ = ("size", "mean", "std", "interpolation", "resize_mode")  # of what open_clip says of images
+_READ = ("size", "mean", "std", "interpolation", "resize_mode")  # keys of open_clip's `preprocess_cfg`
 
 
 class OpenClip(Clip):
@@ -34,7 +34,7 @@ class OpenClip(Clip):
     ) -> None:
         """Freeze a network of open_clip's, converted to float32 in place.
 
-        `fingerprint` is the hash of weights and configuration, where it is known.
+        `fingerprint` is the hash of weights and configuration, if known.
 
         Raises:
             DarkroomError: its tokenizer is not CLIP's byte pairs, or its images are not square.
@@ -89,7 +89,7 @@ class OpenClip(Clip):
         self._layers.clear()
         embeddings = self.network.encode_text(tokens, normalize=False)
         length = tokens.shape[1]
-        # A CoCa has a token of its own behind those of the text.
+        # A CoCa appends its own token to those of the text.
         encodings = self._tower.ln_final(self._layers.pop()[:, :length])
         inside = torch.arange(length, device=tokens.device) <= tokens.argmax(dim=1)[:, None]
         return embeddings, encodings * inside[:, :, None]
@@ -104,7 +104,7 @@ def read_open_clip(
         source: a folder as above, `ARCHITECTURE/TAG` of open_clip's list, or `hf-hub:OWNER/NAME`.
         downloads: the folder for downloads.
         truncate: whether to truncate texts that are too long.
-        fingerprint: its hash, where it is known.
+        fingerprint: its hash, if known.
 
     Raises:
         DarkroomError: the package is missing, or the CLIP does not exist or cannot be read.
@@ -119,7 +119,7 @@ def read_open_clip(
         name = f"local-dir:{source}"
     elif not source.startswith("hf-hub:"):
         name, _, tag = source.partition("/")
-        # Whether the activation is OpenAI's is said of the weights, not of the architecture.
+        # The weights, not the architecture, determine whether the activation is OpenAI's.
         changes = {"force_quick_gelu": bool(get_pretrained_cfg(name, tag).get("quick_gelu"))}
     with telling(f"the CLIP {source} of open_clip cannot be read"), torch.random.fork_rng(devices=[]):
         network = open_clip.create_model(

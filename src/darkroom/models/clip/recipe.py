@@ -22,8 +22,8 @@ def contrastive_losses(image: Tensor, text: Tensor, scale: Tensor, captions: Ten
 
     L_i = - 1/2 [ sum_j q_ij log softmax_j(s x_i . y_j) + sum_j q_ij log softmax_j(s x_j . y_i) ], with q_ij = 1 where
     i = j: Radford et al., "Learning transferable visual models from natural language supervision", 2021, figure 3.
-    Where captions are given, q_ij = 1/n_i for the n_i pairs whose caption equals that of pair i, which are no negatives
-    of each other: Yang et al., "Unified contrastive learning in image-text-label space", 2022, 2204.03610, equation 3.
+    With captions, q_ij = 1/n_i for the n_i pairs whose caption equals that of pair i, which are not negatives of each
+    other: Yang et al., "Unified contrastive learning in image-text-label space", 2022, 2204.03610, equation 3.
 
     Args:
         image: x, of length 1, (N, D).
@@ -109,7 +109,7 @@ class ClipRecipe(Recipe):
         self.model.logit_scale.clamp_(max=float(np.log(LARGEST)))
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss of each image within its validation batch, also where that is split into micro-batches."""
+        """Return the loss of each image within its whole validation batch, not within a micro-batch."""
         whole = batch.whole or batch
         if self._validated is None or self._validated[0] is not whole:
             pieces = [self._embedded(piece) for piece in whole.split(len(batch))]
@@ -119,7 +119,7 @@ class ClipRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return zero-shot accuracy and recalls of the validation images."""
-        assert self.scorer is not None  # it is an evaluation only where there is one
+        assert self.scorer is not None  # `evaluations` is empty without one
         return self.scorer.scores(self.model, rank, count, gather)
 
     def _embedded(self, batch: Batch) -> Embedded:

@@ -21,7 +21,7 @@ from darkroom.terminal.terminal import with_progress
 from darkroom.training.data import Images, Positions
 from darkroom.training.recipe import Gather
 
-AHEAD = 100_000  # captions that are tokenised before the training, so that too long ones are refused at once
+AHEAD = 100_000  # captions that are tokenised before the training, so that too long ones fail at once
 
 
 class CaptionedImages(Images):
@@ -34,7 +34,7 @@ class CaptionedImages(Images):
     numbers: the index of its caption in `texts`, (N,).
 
     Raises:
-        DarkroomError: a caption is too long and may not be truncated; the message names the image.
+        DarkroomError: a caption is too long and truncation is off; the message names the image.
     """
 
     def __init__(self, shards: ImageShards, context: int, truncate: bool, seed: int = 0) -> None:

@@ -24,7 +24,7 @@ from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.data import with_means
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
-_GUIDANCE = 2.0  # of grids, where `grids.guidance` names none
+_GUIDANCE = 2.0  # of grids, if `grids.guidance` is null
 # Columns of the uniform numbers of a position.
 _TIME, _IMAGE, _TEXT, _EMBEDDING, _BLUR, _SIGMA, _LOW, _DOWN, _RIGHT, _SELF = range(10)
 
@@ -33,7 +33,7 @@ _TIME, _IMAGE, _TEXT, _EMBEDDING, _BLUR, _SIGMA, _LOW, _DOWN, _RIGHT, _SELF = ra
 class Random:
     """The random numbers of a batch: `noise` and `low` (N, C, S, S), `embedding` (N, D), `uniform` (N, 10).
 
-    time: of the objective, (N,).
+    time: in the objective's units, (N,).
     """
 
     noise: Tensor
@@ -60,7 +60,7 @@ class DecoderRecipe(Recipe):
     ) -> None:
         """Set the untrained U-Net and its section, and `evaluation`, which scores it while it trains.
 
-        `space` makes x_0 of a batch, and images of x_0; `conditioner` its image embeddings and text encodings.
+        `space` maps a batch to x_0, and x_0 to images; `conditioner` maps it to image embeddings and text encodings.
         """
         self.model, self.settings, self.objective = model, settings, objective
         self.space, self.conditioner, self.seed = space, conditioner, seed
@@ -170,7 +170,7 @@ class DecoderRecipe(Recipe):
 
     @torch.no_grad()
     def preview(self) -> NDArray[np.uint8]:
-        """Return rows of ten: originals, then images made under their conditions; of validation, then of training."""
+        """Return rows of ten: originals, then images from their conditions; for validation, then for training."""
         splits = (("preview", self.val), ("preview/train", self.train))
         return np.concatenate([self._previewed(stream, rows) for stream, rows in splits if len(rows)])
 
@@ -189,7 +189,7 @@ class DecoderRecipe(Recipe):
         return stream, source, drawn(len(source), min(self.settings.grids.images, self.columns))
 
     def _previewed(self, stream: str, source: IndexedDataset) -> NDArray[np.uint8]:
-        """Return originals and what is made under their conditions, row above row, the last ones filled with white."""
+        """Return originals and images from their conditions, row above row, the last ones filled with white."""
         rows = drawn(len(source), self.settings.grids.images)
         shown = [images.cpu().numpy() for images in self._made(stream, source, rows)]
         both = np.stack([_filled(images, self.columns) for images in reversed(shown)], axis=1)
@@ -197,8 +197,8 @@ class DecoderRecipe(Recipe):
 
     @torch.no_grad()
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return the scores of `train_decoder.evaluate`: of images of validation conditions, sampled as the grids."""
-        assert self.evaluation is not None  # it is an evaluation only where there is one
+        """Return the scores of `train_decoder.evaluate`: of images from validation conditions, sampled as the grids."""
+        assert self.evaluation is not None  # `evaluations` is empty without one
         generate = partial(self._made, "evaluate", self.val)
         real = partial(self._real, self.train)
         return self.evaluation.scores(generate, len(self.val), real, len(self.train), rank, count, gather)
@@ -228,7 +228,7 @@ class DecoderRecipe(Recipe):
         return self.space.images(x0), self.space.images(downsampled(whole, config.size))
 
     def _guidance(self, conditions: Conditions) -> float:
-        """Return the scale of grids: as asked, else guided where the unconditional prediction is learned."""
+        """Return the scale of grids: the setting, or `_GUIDANCE` if the unconditional prediction is learned."""
         if self.settings.grids.guidance is not None:
             return self.settings.grids.guidance
         diffusion = self.settings.diffusion

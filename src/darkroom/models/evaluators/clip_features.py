@@ -1,4 +1,4 @@
-"""CLIP's image embeddings as features, prepared as CMMD takes them: bicubic to the network's side, no antialias.
+"""CLIP's image embeddings as features, with the resize of CMMD: bicubic to the network's side, no antialias.
 
 Source: Jayasumana et al., 2024, arXiv 2401.09603; published values are of ViT-L/14 at 336 pixels.
 """

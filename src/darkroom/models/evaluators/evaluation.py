@@ -40,9 +40,9 @@ def _distances(features: Tensor, reference: Reference, classes: Tensor | None = 
 
 
 class Evaluation:
-    """Distances and label accuracy of images of a model in training, as the stages that score samples compute them.
+    """Distances and label accuracy of images of a model in training, as the scoring stages compute them.
 
-    settings: how many images, in which batches, from which seed.
+    settings: number of images, batch size and seed.
     """
 
     def __init__(
@@ -92,16 +92,16 @@ class Evaluation:
     ) -> dict[str, float]:
         """Return `fd`, `fd_debiased`, `kid` and, for images with a requested class, `label_accuracy`.
 
-        Process `rank` of `count` makes its part of the images, in whole consecutive batches, and all processes get
-        the scores.
+        Process `rank` of `count` generates its part of the images, in whole consecutive batches, and all processes
+        get the scores.
 
         Args:
-            make: makes batches of `settings.batch` images, the last one cut to `settings.images`.
-            numbers: class number of each image, (`settings.images`,); None: they are of no class.
+            make: generates batches of `settings.batch` images, the last one cut to `settings.images`.
+            numbers: class number of each image, (`settings.images`,); None: no classes.
             device: where the extractor runs.
             rank: of this process.
-            count: of processes.
-            gather: puts their rows together.
+            count: number of processes.
+            gather: joins their rows.
         """
         images, batch = self.settings.images, self.settings.batch
         mine = _own(range(0, images, batch), rank, count)
@@ -121,7 +121,7 @@ _REAL = 2000  # images of the reference, at most
 
 # From rows to images at the size of the U-Net, uint8 (N, C, S, S).
 Real = Callable[[Sequence[int]], Tensor]
-# From rows of the validation split to what is made under their conditions, and the images themselves.
+# From rows of the validation split to images from their conditions, and the originals.
 Generate = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 
@@ -130,7 +130,7 @@ class UNetEvaluation:
 
     An up-sampler enlarges real images, so its scores do not depend on the U-Net before it; `score_decoder` scores the
     cascade. The extractor sees images of `ingest.image_size`; those of a smaller U-Net are enlarged by whole pixels,
-    real and made ones alike.
+    both real and generated ones.
     """
 
     def __init__(self, settings: Evaluate, evaluator: Evaluator, size: int, device: torch.device) -> None:
@@ -144,7 +144,7 @@ class UNetEvaluation:
         """Return the evaluation that `train_decoder.evaluate` configures, or None; `validated`: images of that split.
 
         Raises:
-            DarkroomError: too few of these images; the extractor is missing, or was trained on images of another shape.
+            DarkroomError: too few of these images; the extractor is missing, or was trained on another image shape.
         """
         if not settings.every:
             return None
@@ -160,16 +160,16 @@ class UNetEvaluation:
     def scores(
         self, generate: Generate, images: int, real: Real, total: int, rank: int, count: int, gather: Gather
     ) -> dict[str, float]:
-        """Return `fd`, `fd_debiased`, `kid` and `psnr`; process `rank` of `count` makes its part, and all get them.
+        """Return `fd`, `fd_debiased`, `kid` and `psnr`; process `rank` of `count` generates its part, and all get them.
 
         Args:
-            generate: makes images under the conditions of rows of the validation split.
-            images: in that split; the first `settings.images` of a random order of them are taken.
+            generate: generates images from the conditions of rows of the validation split.
+            images: images in that split; the first `settings.images` in a random order are used.
             real: reads rows of the train split.
             total: images in that split; 2,000 of them, drawn in the same way, are the reference.
-            rank: of this process.
-            count: of processes.
-            gather: puts their rows together.
+            rank: rank of this process.
+            count: number of processes.
+            gather: joins their rows.
         """
         chosen, size = drawn(images, self.settings.images), self.settings.batch
         pairs = [generate(chosen[at : at + size]) for at in _own(range(0, len(chosen), size), rank, count)]

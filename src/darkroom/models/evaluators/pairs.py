@@ -1,7 +1,7 @@
 """Scores of pairs of an original and a generated image: perceptual distances, CLIP's cosine; and scores of codes.
 
-LPIPS needs published weights of VGG16. Where there are none, the network that scores is the perceptual network too: the
-in-domain extractor, which teaches nothing.
+LPIPS needs published weights of VGG16. Without them the in-domain extractor, which no training uses, is the perceptual
+network.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from darkroom.terminal.terminal import with_progress
 
 
 class ExtractorLevels(nn.Module):
-    """The layers of the in-domain extractor, as `LevelDistance` compares them."""
+    """The layers of the in-domain extractor, for `LevelDistance`."""
 
     def __init__(self, network: Classifier) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def _of_others(some: Tensor, others: Tensor) -> float:
 def measures(
     settings: ScoreTokenizer, image_shape: tuple[int, int, int], device: torch.device
 ) -> tuple[dict[str, Measure], list[str], str | None]:
-    """Return the measures of an image, notes on those left out, and the hash of LPIPS's weights, None without it.
+    """Return the measures of an image, notes on those left out, and the hash of LPIPS's weights or None.
 
     Raises:
         DarkroomError: LPIPS is requested, but its weights are missing or not VGG16's, or the images are too small.
@@ -160,7 +160,7 @@ def measures(
 def counted(
     tokenizer: Tokenizer, train: ImageShards, scored: ImageShards, batch: int, device: torch.device
 ) -> tuple[Counts, Counts] | None:
-    """Return the count of each code in the train split and in the scored one, None without codes."""
+    """Return the count of each code in the train split and in the scored one; None without codes."""
     if not isinstance(tokenizer, Codes):
         return None
     discrete: Codes = tokenizer

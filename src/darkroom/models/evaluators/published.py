@@ -19,7 +19,7 @@ from darkroom.params.section import NO_FILE
 
 
 class Published(NamedTuple):
-    """Where weights are published.
+    """The source of published weights.
 
     name: for messages, as in "the weights of Inception".
     url: of the file.
@@ -81,9 +81,9 @@ def read_published(
     """Return the tensors of a file, its SHA-256 and its path.
 
     Args:
-        weights: a file in the format of `source`; `data/none`: that one, downloaded once into torch hub's cache.
+        weights: a file in the format of `source`; `data/none`: that file, downloaded once into torch hub's cache.
         sha256: the SHA-256 that the file must have; None: any.
-        source: where it is published.
+        source: its publication.
         keys: for messages.
         download: whether to download a file that is not in the cache; False: raise.
 

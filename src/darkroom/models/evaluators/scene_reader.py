@@ -210,7 +210,7 @@ def blurred(x: Tensor, sigma: Tensor) -> Tensor:
 
 
 class SceneReaderRecipe(Recipe):
-    """L = Σ_cells BCE(there) + mean over things of |place - target|² + CE(colour) + CE(form) + CE(size).
+    """L = Σ_cells BCE(centre) + mean over things of |place - target|² + CE(colour) + CE(form) + CE(size).
 
     `accuracy` is the fraction of a picture's things whose colour, form and size are right, at the cell of their centre.
 

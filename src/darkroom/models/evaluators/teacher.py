@@ -1,8 +1,7 @@
 """The teacher: a small classifier whose features the perceptual losses compare. It is never an evaluator.
 
-`train_teacher` trains it on the parts that the tokenizer is trained on, by labels. It differs
-from the extractor in architecture, seed and augmentation, so that a perceptual loss does not optimise the features that
-the scores compare.
+`train_teacher` trains it on the tokenizer's parts, by labels. It differs from the extractor in architecture, seed and
+augmentation, so that a perceptual loss does not optimise the features that the scores compare.
 """
 
 import math
@@ -38,8 +37,8 @@ def _convolution(inputs: int, width: int) -> list[nn.Module]:
 def norm_lengths(norms: Sequence[nn.GroupNorm]) -> Tensor:
     """Return the norm of the features at a position after each of some group norms, float32: sqrt(Σ_c γ_c² + β_c²).
 
-    It is their root mean square norm before the rectifier behind it, which halves the square on average: the output of
-    a group norm has mean 0 and mean square 1, before its weight γ_c and bias β_c.
+    It is their root mean square norm before the next rectifier, which halves the square on average: the output of a
+    group norm has mean 0 and mean square 1, before its weight γ_c and bias β_c.
     """
     return torch.stack([(norm.weight.square() + norm.bias.square()).sum().sqrt() for norm in norms])
 

@@ -30,14 +30,14 @@ def measure_bits(
 ) -> tuple[dict[str, float], list[str], int]:
     """Return `bits_per_dim` with its terms and errors over latents, the rows of their table, and the number of latents.
 
-    Uses the averaged weights, and for each latent its own class: neither guidance nor a threshold of x0 is part of the
-    model whose likelihood is bounded. Noise follows from (seed, row, timestep). `fits` has checked that the generator
-    follows a Gaussian diffusion and has classes.
+    Uses the averaged weights, and the class of each latent, without guidance or a threshold of x0: neither is part of
+    the model whose likelihood is bounded. Noise follows from (seed, row, timestep). `fits` has checked that the
+    generator follows a Gaussian diffusion and has classes.
 
     Args:
-        settings: which generator and split, how many images.
-        samples_of: hash of the manifest of the generator that made the samples.
-        device: where the network runs.
+        settings: generator, split, number of images.
+        samples_of: hash of the manifest of the generator of the samples.
+        device: the device of the network.
 
     Raises:
         DarkroomError: the generator did not make the samples, or the split has no images.

@@ -30,8 +30,8 @@ _COLUMNS = 10  # of the grid, a class or a stored condition each
 def through(solver: str, flow: Flow, times: Tensor) -> Solver:
     """Return a solver that adds no noise, through these times, falling, (K + 1,).
 
-    solver: euler; heun, of second order in each step that does not end at data; or dpm, of first order in the first
-        step and in the last.
+    solver: euler; heun, of second order except in a step that ends at data; or dpm, of first order in the first step
+        and in the last.
     """
     if solver == "euler":
         return euler_along(times)
@@ -44,10 +44,10 @@ def through(solver: str, flow: Flow, times: Tensor) -> Solver:
 class DistilledRecipe(Recipe):
     """The mean velocity of each of K steps: L = || v(x_t, t, y) - (x_r - x_t) / (r - t) ||², r the end of the step.
 
-    x_t is data under the generator's noise at one of the K times where a call begins, and x_r is where the teacher's
-    solver leads from there, in ceil(steps / K) steps of its own, with its guidance. So Euler's method in K steps,
-    unguided, follows the teacher: each call takes the place of several guided ones, up to that the second call begins
-    where the first one ends, and is trained where data under noise lie. Progressive distillation (Salimans and Ho,
+    x_t is data with the generator's noise at one of the K times where a call begins; x_r is the result of the teacher's
+    solver from there, after ceil(steps / K) steps with guidance. So Euler's method in K steps, unguided, follows the
+    teacher: each call replaces several guided ones. It is approximate after the first call, which ends near, but not
+    on, the noisy data that the second one is trained on. Progressive distillation (Salimans and Ho,
     2022, arXiv 2202.00512) with all of its halvings in one, and guidance distilled with it (Meng et al., 2022, arXiv
     2210.03142).
 
@@ -57,13 +57,13 @@ class DistilledRecipe(Recipe):
     def __init__(
         self, teacher: DiTSampler, settings: DiTGenerated, calls: int, training: Training, data: GeneratorData
     ) -> None:
-        assert isinstance(teacher.objective, Flow)  # the stage sees to it
+        assert isinstance(teacher.objective, Flow)  # `fits` has checked it
         self.teacher, self.objective, self.settings, self.seed = teacher, teacher.objective, settings, training.seed
         for network in (teacher.model, teacher.weaker):
             if network is not None:
                 network.eval()
         self.model: DiT = deepcopy(teacher.model)
-        for module in self.model.modules():  # what the teacher finds has no dropout, so its regression has none
+        for module in self.model.modules():  # the teacher runs without dropout, so the student does too
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self.modules: dict[str, nn.Module] = {"dit": self.model}
@@ -85,7 +85,7 @@ class DistilledRecipe(Recipe):
         return {"loss": self._losses(batch, "train")[0].mean()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return each image's loss, and `loss_call_1`, … of the images of each call, from noise on."""
+        """Return each image's loss, and `loss_call_1`, … for the images of each call, the first from noise."""
         losses, call = self._losses(batch, "val")
         rows = [to_device(call == number, losses.device) for number in range(len(self.ways))]
         return {"loss": losses, **{f"loss_call_{number + 1}": losses[each] for number, each in enumerate(rows)}}
@@ -102,7 +102,7 @@ class DistilledRecipe(Recipe):
         reached = self.reached(x, call, condition)
         output = self.modules["dit"](x, self.objective.timesteps(start), condition)
         velocity = self.objective.denoised(output, x, start).velocity
-        assert velocity is not None  # that of a flow
+        assert velocity is not None  # flows have one
         return (velocity - (reached - x) / (end - start)[:, None, None, None]).square().mean(dim=(1, 2, 3)), call
 
     def reached(self, x: Tensor, call: NDArray[np.int64], condition: Condition) -> Tensor:
@@ -110,8 +110,8 @@ class DistilledRecipe(Recipe):
 
         Args:
             x: x_t, (N, C, H, W).
-            call: of each image, on the CPU.
-            condition: of all images.
+            call: the call of each image, on the CPU.
+            condition: that of all images.
         """
         ends, model, guidance = torch.empty_like(x), self.teacher.model, Guidance.of(self.settings)
         order = np.argsort(call, kind="stable")

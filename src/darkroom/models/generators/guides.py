@@ -10,8 +10,8 @@ from darkroom.errors import DarkroomError
 from darkroom.models.generators.settings import CLASSIFIER as OURS
 from darkroom.params.section import NO_FILE
 
-_WITHOUT_VARIANCE = {"variance", "variance_range"}  # the output behind what is guided
-# Entries of the manifests that must be the same, beside those of `prediction`.
+_WITHOUT_VARIANCE = {"variance", "variance_range"}  # the output after the guided one
+# Entries of the manifests that must be equal, besides those of `prediction`.
 _SAME = (
     *("tokenizer", "latent_shape", "latent_mean", "latent_std", "classes", "clip", "context_length", "objective"),
     "condition",
@@ -22,10 +22,10 @@ def require_guides(key: str, sampling: Any, manifest: Mapping[str, Any], exists:
     """Check folders that a section of params.yaml names, by their manifests; loads no torch.
 
     Args:
-        key: of the section.
+        key: the key of the section.
         sampling: its values.
         manifest: the present or future manifest of the generator.
-        exists: whether models/classifier exists, so that `train_classifier` need not make it.
+        exists: whether models/classifier exists; False: `train_classifier` will train it.
 
     Raises:
         DarkroomError: a folder holds another artifact, or was trained differently; names folder and key.
@@ -44,7 +44,7 @@ def require_guides(key: str, sampling: Any, manifest: Mapping[str, Any], exists:
 
 
 def _require(key: str, folder: str, kind: str, manifest: Mapping[str, Any], variance: bool = False) -> None:
-    """Check the manifest of a guide against that of the generator, and with `variance` what it says of the variance."""
+    """Check the manifest of a guide against that of the generator, with `variance` also its entries on the variance."""
     if not (Path(folder) / NAME).is_file():
         raise DarkroomError(
             f"`{key}` is {folder}, which holds no {NAME}: use a folder like models/{kind} of another run, or {NO_FILE}."
@@ -64,7 +64,7 @@ def _require(key: str, folder: str, kind: str, manifest: Mapping[str, Any], vari
 
 
 def _facts(manifest: Mapping[str, Any], unlike: set[str]) -> dict[str, Any]:
-    """Return what two generators must agree on; a manifest without units of time is of thousands."""
+    """Return the entries that two generators must share; a manifest without `time_units` has `thousand`."""
     predicted = {"time_units": "thousand", **manifest.get("prediction", {})}
     same = {name: manifest[name] for name in _SAME if name in manifest}
     return {"condition": "class", **same, **{name: predicted[name] for name in predicted if name not in unlike}}

@@ -18,11 +18,11 @@ from darkroom.training.recipe import Gather, Recipe
 class GeneratorRecipe(Recipe):
     """A generator in training.
 
-    name: of the module in `modules` that is saved.
+    name: that of the saved module in `modules`.
     model: the network; it has `save_pretrained(folder)`.
-    evaluation: scores while it trains; None: none.
+    evaluation: scores while it trains, or None.
     evaluation_settings: the sampler's settings in evaluations.
-    conditions: the conditions of grids, and of evaluations without classes; None: all classes in turn.
+    conditions: those of grids, and of evaluations without classes; None: all classes in turn.
     counts: images of each class in the train split, the class frequencies of evaluations; None: `conditions`.
     """
 
@@ -51,7 +51,7 @@ class GeneratorRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_generator.evaluate`."""
-        assert self.evaluation is not None  # it is an evaluation only where there is one
+        assert self.evaluation is not None  # `evaluations` is empty without one
         sampler, settings = self.sampler, self.evaluation.settings
         conditions = self.conditions or asked_classes(balanced(sampler.classes))
         if self.counts is not None:

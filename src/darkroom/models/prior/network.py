@@ -2,8 +2,8 @@
 
 Ramesh et al., "Hierarchical text-conditional image generation with CLIP latents", 2022, arXiv 2204.06125, section 2.2:
 a transformer with a causal mask reads the encoded text, the text embedding, the time, the noisy image embedding, and a
-learned query, whose output is the prediction. Dropped texts, and the places after a text's end, are learned nulls. Of
-several candidates the one that fits its text best is kept, and the cascade of the decoder makes images of it.
+learned query, whose output is the prediction. Dropped texts, and the places after a text's end, are learned nulls. The
+best of several candidates for a text is kept, and the cascade of the decoder generates images from it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,8 +30,8 @@ from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.prior.settings import PriorSampling
 from darkroom.rng import derive, normal
 
-_ADDED = 4  # tokens beside the encodings: the text embedding, the time, the noisy image embedding, the query
-_NULL = 0.02  # standard deviation at the start of what is learned as a token
+_ADDED = 4  # tokens besides the encodings: the text embedding, the time, the noisy image embedding, the query
+_NULL = 0.02  # initial standard deviation of learned tokens
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PriorConfig:
     """The shape of a prior.
 
     embed_dim: length of the embeddings.
-    text_shape: tokens and width of the text encoding; None: the text embedding alone is read.
+    text_shape: tokens and width of the text encoding; None: only the text embedding is read.
     width: of a token.
     depth: transformer blocks.
     heads: attention heads of each.
@@ -72,11 +72,11 @@ class PriorNetwork(SavedNetwork):
             num_embeddings=length,
             additional_embeddings=_ADDED,
             dropout=config.dropout,
-            encoder_hid_proj_type=None,  # its own wants encodings as wide as embeddings
+            encoder_hid_proj_type=None,  # its own needs encodings as wide as embeddings
         )
         for statistic in (transformer.clip_mean, transformer.clip_std):  # given, not learned
             statistic.requires_grad_(False)
-        for parameter in transformer.proj_to_clip_embeddings.parameters():  # nothing is said at first
+        for parameter in transformer.proj_to_clip_embeddings.parameters():  # the output is zero at first
             nn.init.zeros_(parameter)
         for token in (transformer.positional_embedding, transformer.prd_embedding):
             nn.init.normal_(token, std=_NULL)
@@ -88,9 +88,9 @@ class PriorNetwork(SavedNetwork):
 
     @torch.no_grad()
     def set_scaler(self, scaler: EmbeddingScaler) -> None:
-        """Take in mean and standard deviation of the elements of stored image embeddings.
+        """Set mean and standard deviation of the elements of stored image embeddings.
 
-        They lie among the weights, under the names at which diffusers' pipelines look for them.
+        They are among the weights, under the names that diffusers' pipelines read.
         """
         self.transformer.clip_mean.copy_(scaler.mean[None])
         self.transformer.clip_std.copy_(scaler.std[None])
@@ -116,9 +116,9 @@ class PriorNetwork(SavedNetwork):
         Args:
             x: noisy image embeddings, of about unit variance, (N, D).
             timesteps: (N,), integer or float.
-            text: text embeddings, likewise, (N, D).
-            encodings: of the same texts, zero after their end, (N, L, W); None where the configuration has none.
-            keep: which texts are kept and not replaced by the null, bool (N,); None: all.
+            text: text embeddings, also of about unit variance, (N, D).
+            encodings: of the same texts, zero after their end, (N, L, W); None if the configuration has none.
+            keep: true where the text is kept, false where the null replaces it, bool (N,); None: all are kept.
         """
         keep = torch.ones(len(x), dtype=torch.bool, device=x.device) if keep is None else keep
         text = torch.where(keep[:, None], text, self.null_text.to(text.dtype))
@@ -128,7 +128,7 @@ class PriorNetwork(SavedNetwork):
             words = self.words(encodings)  # (N, L, width)
             given = (encodings != 0).any(dim=2) & keep[:, None]
             words = torch.where(given[:, :, None], words, self.null_words.to(words.dtype))
-        # diffusers applies its causal mask only beside a mask of tokens.
+        # diffusers applies its causal mask only together with a mask of tokens.
         mask = torch.ones(len(x), 0 if words is None else words.shape[1], dtype=torch.bool, device=x.device)
         return self.transformer(x, timesteps, text, words, mask, return_dict=False)[0]
 
@@ -137,9 +137,9 @@ class PriorNetwork(SavedNetwork):
 class Prior:
     """A prior, and the meaning of its inputs and outputs.
 
-    objective: that the network is trained with.
+    objective: that of its training.
     normalised: whether stored image embeddings have length 1.
-    metadata: its manifest, where it was opened.
+    metadata: its manifest, if it was opened.
     """
 
     network: PriorNetwork
@@ -162,7 +162,7 @@ class Prior:
 def text_direction(text: Tensor) -> Tensor:
     """Return text embeddings (N, D) as the prior reads them, at length sqrt(D), float32: the direction alone counts.
 
-    So they are the same whether they are stored normalised or not.
+    So it does not matter whether they are stored normalised.
     """
     return functional.normalize(text.float(), dim=1) * text.shape[1] ** 0.5
 
@@ -173,9 +173,9 @@ def prior_denoiser(
     """Return the denoiser of a prior under texts; the unconditional input has embedding and encodings both nulled.
 
     Args:
-        network: maps x, timesteps, text, encodings and which are kept to its output.
+        network: maps x, timesteps, text, encodings and `keep` to its output.
         objective: the meaning of that output.
-        text: as `text_direction` gives it, (N, D).
+        text: from `text_direction`, (N, D).
         encodings: (N, L, W), or None.
         guidance: a scale of 1 evaluates the network with its texts alone, bit for bit.
     """
@@ -203,10 +203,10 @@ def sample_prior(
     Args:
         prior: the network, on its device.
         text: text embeddings, normalised or not, (N, D).
-        encodings: of the same texts, (N, L, W); None where the prior reads none.
-        settings: solver, steps, guidance, candidates, and how many at once.
-        seed: of all noise.
-        numbers: which embeddings they are.
+        encodings: of the same texts, (N, L, W); None if the prior reads none.
+        settings: solver, steps, guidance, candidates, and batch size.
+        seed: seed of all noise.
+        numbers: those of the embeddings.
     """
     device = next(prior.network.parameters()).device
     encodings = None if prior.network.config.text_shape is None else encodings
@@ -236,7 +236,7 @@ def sample_prior(
 
 @dataclass(frozen=True)
 class TextToImage:
-    """A prior and a decoder of the same CLIP, and how the prior is sampled; `seed` is of all its noise."""
+    """A prior and a decoder of the same CLIP, and the sampling settings of the prior, with the seed of its noise."""
 
     prior: Prior
     decoder: Decoder
@@ -250,12 +250,12 @@ class TextToImage:
     def images(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Iterator[Tensor]:
         """Yield images in batches, uint8 (n, C, H, W).
 
-        Image i follows from its text, the seeds and numbers[i], bit for bit, whatever else is requested.
+        Image i follows from its text, the seeds and numbers[i], bit for bit, regardless of the other images.
 
         Args:
             text: CLIP's text embeddings, (N, D).
-            encodings: of the same texts, (N, L, W), where the prior or the decoder reads them.
-            numbers: which images they are.
+            encodings: of the same texts, (N, L, W), if the prior or the decoder reads them.
+            numbers: those of the images.
         """
         embeddings = self.embeddings(text, encodings, numbers)
         return self.decoder.images(SampleRequest(numbers, embeddings, encodings))
@@ -265,13 +265,13 @@ def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> 
     """Check that prior and decoder use embeddings of the same CLIP, stored in the same way.
 
     Args:
-        prior: the one.
-        decoder: the other.
-        clip: the identity of the CLIP whose text embeddings the prior will be given.
+        prior: an opened prior.
+        decoder: an opened decoder.
+        clip: the identity of the CLIP of the text embeddings that the prior will read.
         where: its folder, or an artifact made with it, for the message.
 
     Raises:
-        ArtifactError: they do not; says which stage to run.
+        ArtifactError: they do not; names the stage to run.
     """
     if prior.metadata["clip"] != clip:
         raise ArtifactError(f"{PRIOR_FOLDER} was trained with another CLIP than {where}: run `dvc repro train_prior`.")

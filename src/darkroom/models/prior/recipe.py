@@ -22,9 +22,9 @@ from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phas
 
 
 class CaptionedEmbeddings:
-    """Rows of images that have a caption: `image` and `text` float16 (N, D), `encoding` (N, L, W) where it is stored.
+    """Rows of images that have a caption: `image` and `text` float16 (N, D), `encoding` (N, L, W) if stored.
 
-    rows: the row of each among the shards.
+    rows: the row of each image in the shards.
     """
 
     def __init__(self, shards: EmbeddingShards) -> None:
@@ -45,7 +45,7 @@ class CaptionedEmbeddings:
 
 
 def captioned_rows(captions: Sequence[str | None]) -> list[int]:
-    """Return the rows that have a caption, in their order; the text embeddings of the others are zero."""
+    """Return the rows that have a caption, in order; the text embeddings of the others are zero."""
     return [row for row, caption in enumerate(captions) if caption is not None]
 
 
@@ -70,8 +70,8 @@ def cosines(sampled: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
 
     Args:
         sampled: sampled image embeddings, (N, D), N at least 2.
-        true: those of the images.
-        text: those of their captions.
+        true: embeddings of the images.
+        text: embeddings of their captions.
     """
     sampled, true, text = (functional.normalize(each.double().cpu(), dim=1) for each in (sampled, true, text))
     own, count = (sampled * true).sum(dim=1), len(sampled)
@@ -87,7 +87,7 @@ def cosines(sampled: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
 class Scorer:
     """Scores a prior in training on drawn validation images that have a caption.
 
-    every: images of the training between scores.
+    every: training images between two scores.
     """
 
     def __init__(self, rows: CaptionedEmbeddings, settings: Evaluate, every: int) -> None:
@@ -130,7 +130,7 @@ class PriorRecipe(Recipe):
     ) -> None:
         """Set the untrained prior, and the scorer of validation images while training; None: no scores.
 
-        `train` and `val` give `image` and `text` (N, D), and `encoding` (N, L, W) where it is read.
+        `train` and `val` have `image` and `text` (N, D), and `encoding` (N, L, W) if it is read.
         """
         self.prior, self.model, self.settings, self.seed = prior, prior.network, settings, seed
         self.train, self.val, self.scorer = train, val, scorer
@@ -149,7 +149,7 @@ class PriorRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the cosines of sampled validation embeddings."""
-        assert self.scorer is not None  # it is an evaluation only where there is one
+        assert self.scorer is not None  # `evaluations` is empty without one
         return self.scorer.scores(self.prior, rank, count, gather)
 
     def _losses(self, batch: Batch, stream: str, dropout: float) -> Tensor:
@@ -157,7 +157,7 @@ class PriorRecipe(Recipe):
         objective = self.prior.objective
         x0 = self.model.to_unit(batch.data["image"])  # (N, D)
         text, encoding = text_direction(batch.data["text"]), batch.data.get("encoding")
-        # Of each position: the noise; then the time, and whether the text drops.
+        # Per position: the noise; then numbers for the time and for dropout.
         normals, uniforms = random_numbers(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)
         noise = to_device(normals, x0.device)
         time = to_device(objective.times(uniforms[:, 0]), x0.device)

@@ -20,7 +20,7 @@ from darkroom.device import in_float32, of_all_processes, process_count
 from darkroom.models.tokenizers import sections
 from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, squared
 
-_LEAST = 1e-5  # of a variance
+_LEAST = 1e-5  # smallest variance
 
 
 class MovingCodebook(VectorQuantize):
@@ -57,7 +57,7 @@ class MovingCodebook(VectorQuantize):
             codebook_size=size,
             decay=decay,
             eps=eps,
-            kmeans_init=False,  # here, see `begin`: the library's begins with the first forward pass
+            kmeans_init=False,  # see `begin`: the library's runs in the first forward pass
             use_cosine_sim=cosine,
             threshold_ema_dead_code=dead_below,
             sync_codebook=False,
@@ -105,8 +105,8 @@ class AveragedCodebook(Quantiser):
 
     Losses, each with its weight in the settings: commitment, |z - e|^2, or the cross-entropy of the code by logits
     -|z - e_k| (by cosine z.e_k); orthogonal, sum_jk cos(e_j, e_k)^2 / K^2 - 1 / K (Shin et al., 2021, arXiv 2112.00384,
-    equation 2); diversity, -H(mean over images of softmax(t logits)) of each position. What is learnable has the
-    gradient of all of them.
+    equation 2); diversity, -H(mean over images of softmax(t logits)) of each position. Learnable codes have the
+    gradients of all of them.
 
     With `affine_param` codes are (e_k - m) s' / s + m', of mean m and deviation s of the codebook, m' and s' of the
     latents (Huh et al., 2023, arXiv 2305.08842); the moving averages are those of the optimizer step before.
@@ -221,7 +221,7 @@ class AveragedCodebook(Quantiser):
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
         """Update the codebook; draws from torch's global generator to initialise it and to replace dead codes."""
-        if self._begun or self.ready:  # asked in the first update alone: to ask waits for the device
+        if self._begun or self.ready:  # read in the first update only: reading it waits for the device
             if self.settings.affine_param:
                 latents = self._measure(latents)
             self.average.update_indices(latents, codes)
@@ -239,7 +239,7 @@ class AveragedCodebook(Quantiser):
         }
         rows = {"batch": rearrange(latents, "n c h w -> (n h w) c"), "codebook": self.average.codebook}
         for name, decay in decays.items():
-            weight = torch.where(self.measured, 1 - decay, 1.0)  # without asking the device
+            weight = torch.where(self.measured, 1 - decay, 1.0)  # without waiting for the device
             getattr(self, f"{name}_mean").lerp_(rows[name].mean(dim=0), weight)
             getattr(self, f"{name}_variance").lerp_(rows[name].var(dim=0, unbiased=False), weight)
         self.measured.fill_(True)

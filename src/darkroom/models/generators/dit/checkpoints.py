@@ -19,7 +19,7 @@ from darkroom.training.weight_files import PICKLES, pickle_in, read_pickled, rea
 
 SUBFOLDER = "transformer"  # of a diffusers pipeline
 _CLASSES = ("DiTTransformer2DModel", "Transformer2DModel")  # the second is the older name
-# What the published format has no place for, and the value without it.
+# Options that the published formats do not support, and their disabled values.
 SWITCHES = {
     "norm": "layer",
     "mlp": "gelu",
@@ -34,7 +34,7 @@ class Published(NamedTuple):
     """Published weights.
 
     tensors: by our names; `positions` is missing where the file has no table.
-    heads: of attention, where the file says how many; tensors do not show it.
+    heads: the number of attention heads, if the file states it; tensors do not show it.
     """
 
     tensors: dict[str, Tensor]
@@ -61,7 +61,7 @@ def read_published(path: Path) -> Published | None:
 
 
 def _config(folder: Path) -> dict[str, Any] | None:
-    """Return the configuration of diffusers' DiT in a folder; None: there is none."""
+    """Return the configuration of diffusers' DiT in a folder, or None."""
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text()) if path.is_file() else {}
@@ -84,7 +84,7 @@ def _weights(folder: Path) -> Path:
 
 
 def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published | None:
-    """Return what a file holds; None: it is safetensors with other names."""
+    """Return the weights of a file; None: it is safetensors with other names."""
     heads = config.get("num_attention_heads") if config else None
     if path.suffix.lower() in PICKLES:
         tensors, named = _unpickled(path)
@@ -104,7 +104,7 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
     except DarkroomError as error:
         raise DarkroomError(f"{path}: {error}") from error
     if config and "positions" not in converted and isinstance(config.get("sample_size"), int):
-        # diffusers saves no table: the one that belongs to the size says for which latents the weights are.
+        # diffusers saves no table: the table of the configured size shows the latents' size.
         from darkroom.models.generators.dit.embeddings import sincos_positions
 
         width, _, patch, _ = converted["patches.weight"].shape
@@ -120,12 +120,12 @@ def _foreign_names(path: Path) -> bool:
         with safe_open(path, framework="pt") as file:
             names: Any = dict.fromkeys(file.keys())
     except SafetensorError:
-        return False  # the general reader says what is wrong with it
+        return False  # the general reader reports the error
     return to_ours(unwrapped(names)) is not None
 
 
 def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
-    """Return the tensors of a checkpoint, those of the averaged weights where it has them, and its heads if it says so.
+    """Return the tensors of a checkpoint, of the averaged weights if it has them, and its heads if it states them.
 
     A checkpoint is a state dict, or `{"model", "ema", "opt", "args"}` with `args` an `argparse.Namespace`, as the
     paper's training writes it.

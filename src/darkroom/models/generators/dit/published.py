@@ -26,7 +26,7 @@ _NAMES = (
     ("head.linear.", "final_layer.linear.", "proj_out_2."),
     ("head.modulation.1.", "final_layer.adaLN_modulation.1.", "proj_out_1."),
 )
-_IN_BLOCKS = (  # behind the block's number
+_IN_BLOCKS = (  # after the block's number
     ("qkv.", "attn.qkv.", None),
     ("out.", "attn.proj.", "attn1.to_out.0."),
     ("mlp.0.", "mlp.fc1.", "ff.net.0.proj."),
@@ -39,7 +39,7 @@ _WRAPPERS = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.co
 
 
 def to_ours(names: Collection[str]) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None:
-    """Return the function that maps tensor names to ours; None: the names are of no published DiT."""
+    """Return the function that maps tensor names to ours; None: they are not those of a published DiT."""
     if "x_embedder.proj.weight" in names:
         return ours_from_published
     return ours_from_diffusers if "pos_embed.proj.weight" in names and "proj_out_2.weight" in names else None
@@ -61,24 +61,23 @@ def to_published(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def ours_from_published(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of the paper's code by our names; names of no DiT stay as they are."""
+    """Return the tensors of the paper's code by our names; other names are unchanged."""
     named = {_renamed(name, _PAPER, _OURS): tensor for name, tensor in tensors.items()}
     return {name: tensor[0] if name == "positions" and tensor.ndim == 3 else tensor for name, tensor in named.items()}
 
 
 # SiT (Ma et al., 2024, arXiv 2401.08740): DiT's names, and a velocity that points from noise to data, ours from data to
-# noise. Its networks have a second output, which nothing ever reads.
+# noise. Its networks have a second output, which is never read.
 
 
 def ours_from_sit(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return tensors of a SiT, by our names, as those of a network whose velocity points to noise.
 
-    The last layer has p² C outputs, or p² 2 C, of which the second half of each place is dropped. What is left is
-    negated.
+    The last layer has p² C outputs, or p² 2 C; then the second half of each place is dropped. The rest is negated.
 
     Args:
-        tensors: as read, by our names.
-        path: of the file, for the message.
+        tensors: by our names.
+        path: the file, for the message.
 
     Raises:
         DarkroomError: the last layer has other outputs.
@@ -146,13 +145,13 @@ def ours_from_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _block(name: str, blocks: str = "blocks") -> tuple[str, str]:
-    """Return `blocks.NUMBER.`, or "" where the tensor is of no block, and the rest of a name."""
+    """Return `blocks.NUMBER.`, or "" for a tensor outside of blocks, and the rest of a name."""
     match = re.match(rf"{blocks}(\.\d+\.)(.*)", name)
     return (f"blocks{match[1]}", match[2]) if match else ("", name)
 
 
 def _renamed(name: str, source: int, target: int) -> str:
-    """Return a name of one column of the tables as another has it; one that is in no row stays."""
+    """Return a name of one column of the tables by another column; names in no row are unchanged."""
     block, rest = _block(name)
     for row in _IN_BLOCKS if block else _NAMES:
         one, other = row[source], row[target]

@@ -63,13 +63,13 @@ class DiTSampler:
 
         Args:
             noise: standard normal, of the shape of the latents.
-            condition: of the N images.
-            seeds: of the noise that is added on the way, one an image.
+            condition: that of the N images.
+            seeds: one per image, for the noise that the solver adds.
             settings: solver, steps and guidance.
         """
         classifier: LogProbability | None = None
         if self.classifier is not None:
-            assert isinstance(condition, Tensor)  # `require_guides` sees to it that there are classes
+            assert isinstance(condition, Tensor)  # `require_guides` has checked that there are classes
             classifier = partial(self.classifier.log_probability, labels=condition)
         null, guidance = self.model.null_label, Guidance.of(settings)
         denoise = dit_denoiser(self.model, self.objective, condition, null, guidance, self.weaker, classifier)
@@ -80,10 +80,10 @@ class DiTSampler:
     def bits(self, x0: Tensor, condition: Condition, noise: Callable[[int], Tensor]) -> Bits:
         """Return the bits per dim of scaled latents x0 (N, C, H, W) under the unguided network, with their terms.
 
-        `noise` gives standard normal numbers of the shape of x0 for a timestep.
+        `noise` returns standard normal numbers of the shape of x0 for a timestep.
         """
         objective = self.objective
-        assert isinstance(objective, Gaussian)  # `measure_bits` sees to it
+        assert isinstance(objective, Gaussian)  # `fits` has checked it
         denoise = dit_denoiser(self.model, objective, condition, self.model.null_label)
 
         def predict(x: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from darkroom.remote import telling
 from darkroom.training.initial import fetched
 
 _KEY = "`train_generator.pretrained`"
-NAMES = "classes.txt"  # beside the weights: a class a line
+NAMES = "classes.txt"  # next to the weights: a class per line
 
 
 class Imported(NamedTuple):

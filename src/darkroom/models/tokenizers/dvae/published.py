@@ -10,7 +10,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.dvae.settings import DVAEConfig
 from darkroom.training.weight_files import read_pickled
 
-# What its constructor takes, and our keys of the section; `normalization` only where it is not its default.
+# Arguments of its constructor, and our keys of the section; `normalization` only if it is not the default.
 NAMES = {
     "num_tokens": "codebook_size",
     "codebook_dim": "codebook_dim",
@@ -18,11 +18,11 @@ NAMES = {
     "hidden_dim": "width",
     "num_resnet_blocks": "residual_blocks",
 }
-_MEAN, _STD = (0.5, 0.5, 0.5, 0.0), (0.5, 0.5, 0.5, 1.0)  # its default
+_MEAN, _STD = (0.5, 0.5, 0.5, 0.0), (0.5, 0.5, 0.5, 1.0)  # the default
 
 
 def normalization(config: DVAEConfig) -> tuple[list[float], list[float]]:
-    """Return the means and deviations of pixels in [0, 1] that a network sees, one a channel."""
+    """Return the means and deviations of pixels in [0, 1] that a network sees, one per channel."""
     if config.mean is not None and config.std is not None:
         return list(config.mean), list(config.std)
     if config.alpha == "unit":
@@ -73,8 +73,8 @@ def written(config: DVAEConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]
     """Return the content of a file for dalle-pytorch's `generate.py` and `train_dalle.py`: `{"hparams", "weights"}`.
 
     Args:
-        config: of the network.
-        weights: of `DVAENetwork.state_dict()`.
+        config: that of the network.
+        weights: `DVAENetwork.state_dict()`.
 
     Raises:
         DarkroomError: its constructor does not support the size of the images.

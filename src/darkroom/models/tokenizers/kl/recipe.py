@@ -17,7 +17,7 @@ class KLRecipe(TokenizerRecipe):
     """L = r + w_p p + w * KL(q(z|x) || N(0, 1)) + w_a λ G, z = mean + std * noise; means of elements.
 
     r: reconstruction loss of x and decode(z), p: perceptual distance, G: the generator's loss, λ: its adaptive weight,
-    each where the section sets a weight. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so
+    each if the section sets a weight. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so
     that the weight means the same for every latent size.
     """
 
@@ -30,7 +30,7 @@ class KLRecipe(TokenizerRecipe):
         return KLAutoencoder(build(self.settings, image_shape[0], image_shape[1]))
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Add the discriminator's phase where there is one."""
+        """Add the discriminator's phase, if any."""
         self.adversary = Adversary.of(self.settings.adversarial, self, image_shape[0])
         self.blocks = [m for m in self.model.modules() if isinstance(m, ResnetBlock2D)]
 

@@ -38,16 +38,16 @@ class VQARRecipe(TokenizerRecipe):
         """Update the codebook after each step."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.blocks = [block for _, block, _ in self.model.decoder.layers]
-        self._begun = False  # whether an update has asked if the codebook has begun: to ask waits for the device
+        self._begun = False  # whether an update has read `started`: reading it waits for the device
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the means of the losses; which labels drop follows from each image's place in the training."""
+        """Return the means of the losses; label dropout follows from each image's place in the training."""
         losses, outputs = self._losses(batch, self._labels(batch, self.settings.label_dropout))
         batch.outputs |= {"latents": outputs.latents.detach(), "codes": outputs.codes}
         return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the losses of each image; no label drops."""
+        """Return the losses of each image, without label dropout."""
         return self._losses(batch, self._labels(batch, 0.0))[0]
 
     def move_codebook(self, batch: Batch) -> None:

@@ -1,7 +1,7 @@
 """Files of muse-maskgit-pytorch's `VQGanVAE`: names of its tensors and ours, for lookup-free codes.
 
-`vae.{step}.pt` is its state dict; `vae.{step}.ema.pt` that of the averages, of which `ema_model` is taken; what
-`VQGanVAETrainer.save` writes has it under `model`. Its linear maps beside the codes are 1 x 1 convolutions here.
+`vae.{step}.pt` is its state dict; `vae.{step}.ema.pt` that of the averages, read from `ema_model`; files of
+`VQGanVAETrainer.save` have it under `model`. Its linear maps before and after the codes are 1 x 1 convolutions here.
 """
 
 import re
@@ -23,7 +23,7 @@ _LINEAR = ("project_in", "project_out")
 
 @dataclass(frozen=True)
 class _Shape:
-    """Layers that halve the resolution, residual blocks behind them, levels of the discriminator (0: none)."""
+    """Layers that halve the resolution, residual blocks after them, levels of the discriminator (0: none)."""
 
     layers: int
     residual_blocks: int
@@ -36,7 +36,7 @@ class _Shape:
         kinds, levels = (
             {int(match[1]): match[2] for name in names if (match := _numbered(part, name))} for part in parts
         )
-        in_order = [kinds[number] for number in sorted(kinds)][1:]  # behind the stem
+        in_order = [kinds[number] for number in sorted(kinds)][1:]  # after the stem
         layers = sum(kind == "0" for kind in in_order)
         if any(kind != "0" for kind in in_order[:layers]):
             return None
@@ -46,7 +46,7 @@ class _Shape:
         """Return MUSE's name of each of our layers, without `.weight` and `.bias`."""
         layers, blocks = self.layers, self.residual_blocks
         first = 1 + 2 * layers  # the encoder's first residual block
-        up = 1 + blocks  # the decoder's first layer behind its residual blocks
+        up = 1 + blocks  # the decoder's first layer after its residual blocks
         theirs = {"encoder.0": "enc_dec.encoders.0", f"encoder.{first + blocks}": "quantizer.project_in"}
         theirs |= {f"encoder.{1 + 2 * at}": f"enc_dec.encoders.{1 + at}.0" for at in range(layers)}
         theirs |= {
@@ -57,7 +57,7 @@ class _Shape:
         for block in range(blocks):
             for inner in (0, 1, 3, 4, 6):  # convolution, norm, convolution, norm, convolution
                 theirs[f"encoder.{first + block}.layers.{inner}"] = f"enc_dec.encoders.{1 + layers + block}.net.{inner}"
-            for inner in (0, 2, 3, 5, 6):  # the norms stand behind gated linear units
+            for inner in (0, 2, 3, 5, 6):  # the norms follow gated linear units
                 theirs[f"decoder.{1 + block}.layers.{inner}"] = f"enc_dec.decoders.{block}.net.{inner}"
         return theirs
 
@@ -114,7 +114,7 @@ def read(path: Path, config: VQGANConfig) -> dict[str, Tensor]:
 
 
 def _state(content: Any) -> dict[str, Tensor]:
-    """Return the tensors of `VQGanVAE.state_dict()` in what a file holds; those of the averages where it has both."""
+    """Return the tensors of `VQGanVAE.state_dict()` in the content of a file; those of the averages if it has both."""
     whole: dict[Any, Any] = content if isinstance(content, dict) else {}
     whole = whole["model"] if isinstance(whole.get("model"), dict) else whole
     tensors = {str(name): value for name, value in whole.items() if isinstance(value, Tensor)}
