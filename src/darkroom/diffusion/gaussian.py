@@ -24,7 +24,7 @@ from darkroom.diffusion.types import LEAST_SIGNAL, Denoised, Threshold
 class Gaussian:
     """Predicts ε, x_0 or v at one of T timesteps. The loss is λ_t |f(x_t, t) - target|² + w L_vb.
 
-    λ_t, P2's weight or Min-SNR's, is 1 by default; L_vb, the variational bound's term of the drawn timestep, trains only
+    λ_t, P2's weight or Min-SNR's, is 1 by default; L_vb, the variational bound's term of a drawn timestep, trains only
     the variance, if learned. w is 0.001 in the unCLIP decoder of DALLE2-pytorch, 1 in DiT, and T / 1000 in Nichol and
     Dhariwal, 2021 (`rescaled`). With the loss `kl` L_vb trains both, and is the whole loss; `rescaled_kl` is T L_vb, an
     estimate of the whole bound.
