@@ -63,23 +63,22 @@ LITTLE = 0.8  # accuracy on held-out real images below which label scores are un
 
 def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
     """Return a card's notes on an unreliable evaluator of labels."""
-    accuracy, notes = baselines.get("label_accuracy"), []
-    if "label_accuracy" not in scores or accuracy is None:
+    real, notes = baselines.get("label_accuracy"), []
+    if "label_accuracy" not in scores or real is None:
         return []
-    if "held_out" in accuracy and accuracy["held_out"] < LITTLE:
+    if "held_out" in real and real["held_out"] < LITTLE:
         notes.append(
-            f"label scores say little: the evaluator of labels recognises a fraction of {accuracy['held_out']:.2f} of "
-            f"held-out real images of the same classes, below {LITTLE}; a constant answer gets "
-            f"{accuracy['constant']:.2f}"
+            f"label scores say little: the evaluator of labels recognises a fraction of {real['held_out']:.2f} of "
+            f"held-out real images of the same classes, below {LITTLE}; a constant answer gets {real['constant']:.2f}"
         )
-    if accuracy["never_recognised"]:
+    if real["never_recognised"]:
         notes.append(
-            f"the evaluator of labels recognises no held-out image of {', '.join(accuracy['never_recognised'])}: such "
+            f"the evaluator of labels recognises no held-out image of {', '.join(real['never_recognised'])}: such "
             "an image counts as wrong however good it is"
         )
-    if accuracy["without_held_out"]:
+    if real["without_held_out"]:
         notes.append(
-            f"no held-out image is of {', '.join(accuracy['without_held_out'])}: whether the evaluator of labels "
+            f"no held-out image is of {', '.join(real['without_held_out'])}: whether the evaluator of labels "
             "recognises such images is not known"
         )
     return notes

@@ -138,16 +138,14 @@ def sample_stage(
     elif stage.bounded and settings.threshold == "clip":
         threshold = clip_x0
     denoise = unet_denoiser(stage.network, objective, conditions, guidance, threshold, config.self_condition)
-    start = noise("start", stage.shape)
+    x = noise("start", stage.shape)
     seeds = [derive(seed, f"decoder/{stage.name}/steps", number) for number in request.numbers]
     generators = [torch.Generator().manual_seed(each) for each in seeds]
     if request.known is not None and request.mask is not None:
         known, mask = (downsampled(each.to(device), config.size) for each in (request.known, request.mask))
-        whole = (mask == 1).float()  # partly known pixels count as unknown
-        return inpaint(
-            denoise, start, objective, settings, known, whole, resamples=request.resamples, generators=generators
-        )
-    return sample(denoise, start, objective, settings, generators)
+        mask = (mask == 1).float()  # partly known pixels count as unknown
+        return inpaint(denoise, x, objective, settings, known, mask, resamples=request.resamples, generators=generators)
+    return sample(denoise, x, objective, settings, generators)
 
 
 def _noise(

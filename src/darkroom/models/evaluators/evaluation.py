@@ -109,11 +109,10 @@ class Evaluation:
         features = gather(features)
         classes = None if numbers is None else torch.from_numpy(numbers)
         scores = _distances(features, self.reference, classes)
-        if numbers is None:
-            return scores
-        labels = [self.classes[number] for number in numbers.tolist()]
-        accuracy = label_accuracy(self.evaluator.network, features, labels, self.evaluator.classes)
-        return scores | {"label_accuracy": accuracy}
+        if numbers is not None:
+            labels = [self.classes[number] for number in numbers.tolist()]
+            scores["label_accuracy"] = label_accuracy(self.evaluator.network, features, labels, self.evaluator.classes)
+        return scores
 
 
 _LEAST = 4  # images: two blocks of two
