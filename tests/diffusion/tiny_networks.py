@@ -138,7 +138,7 @@ def dit(whole: Any) -> tuple[dict[str, float], list[tuple[Tensor, tuple[int, ...
     tokenizer = SimpleNamespace(latent_shape=shape, decode=lambda latents: latents, batch=COUNT)
     recipe = DiTRecipe(
         model, settings.diffusion, 9, [], [], LatentScaler(mean, std), tokenizer, settings.sampling,
-        asked=asked,
+        conditions=asked,
     )  # fmt: skip
     losses = learned(recipe, Batch(POSITIONS, {"mean": random(COUNT, *shape), "logvar": random(COUNT, *shape), **told}))
     sampler = recipe.sampler

@@ -15,7 +15,7 @@ def draw(seed: int, *shape: int) -> torch.Tensor:
     return torch.tensor(np.random.default_rng(seed).normal(size=shape), dtype=torch.float32)
 
 
-def search(queries: torch.Tensor, train: torch.Tensor, group: int = 7, real: slice = slice(None)) -> nearest.Found:
+def search(queries: torch.Tensor, train: torch.Tensor, group: int = 7, real: slice = slice(None)) -> nearest.Closest:
     looking = Nearest(queries)
     for rows in train.split(group):
         looking.update(rows)
@@ -118,7 +118,7 @@ def test_c_t_is_negative_where_made_images_lie_nearer_and_0_where_all_are_equal(
 
 
 def test_shares_have_an_error_where_no_image_is_a_copy():
-    found = nearest.Found(torch.tensor([1.0, 1.0]).double(), torch.tensor([1.5, 2.0]).double(), torch.tensor([0, 1]))
+    found = nearest.Closest(torch.tensor([1.0, 1.0]).double(), torch.tensor([1.5, 2.0]).double(), torch.tensor([0, 1]))
     scores = copies.copied(found, "pixels")
     assert scores["copies_pixels"] == 0 and 0.1 < scores["copies_pixels_se"] < 0.4
 

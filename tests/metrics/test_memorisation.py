@@ -38,7 +38,7 @@ def test_copiers_are_told_from_an_honest_model(data, monkeypatch, one_thread):
         found = {space for space in SPACES if more_than(panel, space)}
         assert ("pixels" in found) == (", moved" not in name) and "moved" in found, name
         assert panel.scores["ct_moved"] < -10, name
-        rows = panel.made.found["moved"].row
+        rows = panel.samples.neighbours["moved"].row
         assert (rows == torch.arange(COUNT)).double().mean() > 0.95, name  # each beside its own original
 
 
@@ -74,10 +74,10 @@ def test_training_images_are_read_in_batches_and_of_any_number():
     train = Rows(random(0, 100))
     found = panel(train.images[40:60], random(1, 30), train)
     assert train.read == 8
-    assert found.made.found["pixels"].row.tolist() == list(range(40, 60))
+    assert found.samples.neighbours["pixels"].row.tolist() == list(range(40, 60))
     assert found.scores["copies_pixels"] == 1 and found.floor["copies_pixels"] == 0 and found.nearer["pixels"] == 1
     assert {"fd_gap", "kid_gap"} <= set(found.scores) and {"fd_gap", "kid_gap"} <= set(found.floor)
-    assert found.made.closest("pixels", 3) == [0, 1, 2]
+    assert found.samples.closest("pixels", 3) == [0, 1, 2]
 
 
 def test_c_t_of_held_out_images_is_that_of_one_half_against_the_other():

@@ -11,7 +11,7 @@ from PIL import Image
 from darkroom.data.grid import captioned_grid
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.memorisation import Near
-from darkroom.metrics.nearest import Found
+from darkroom.metrics.nearest import Closest
 from darkroom.stages.copies import columns_of, draw_neighbours, draw_originals, draw_real
 from data.making import make_part
 
@@ -74,7 +74,7 @@ def test_below_the_first_images_of_each_class_stand_their_neighbours(
 ) -> None:
     rows = np.random.default_rng(0).permutation(len(made)).tolist()
     nearest = {space: torch.arange(len(rows)) + number for number, space in enumerate(("features", "pixels", "moved"))}
-    near = Near(rows, {space: Found(row.double(), row.double(), row) for space, row in nearest.items()})
+    near = Near(rows, {space: Closest(row.double(), row.double(), row) for space, row in nearest.items()})
     count = draw_neighbours(tmp_path / "near.png", made, near, train, COLUMNS)
     pictures = shown(tmp_path / "near.png")
     assert count == 3 and pictures.shape[:2] == (9, 4) and (pictures[:, 2] == 255).all()
@@ -90,7 +90,7 @@ def test_below_the_first_images_of_each_class_stand_their_neighbours(
 def test_images_without_classes_stand_ten_in_a_row(train: ImageShards, made: ImageShards, tmp_path: Path) -> None:
     draw_real(tmp_path / "real.png", train, [])
     assert shown(tmp_path / "real.png").shape[:2] == (5, 10)
-    near = Near(list(range(12)), {space: Found(*3 * [torch.arange(12)]) for space in ("features", "pixels")})
+    near = Near(list(range(12)), {space: Closest(*3 * [torch.arange(12)]) for space in ("features", "pixels")})
     assert draw_neighbours(tmp_path / "near.png", made, near, train, []) == 2
     pictures = shown(tmp_path / "near.png")
     assert pictures.shape[:2] == (6, 10)

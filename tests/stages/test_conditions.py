@@ -315,7 +315,7 @@ def test_conditions_are_dropped_to_their_null_as_often_as_asked(condition):
     if condition == "none":
         assert seen == [None] * 3
         return
-    kept = [(one != model.null_label) if condition == "class" else one.kept for one in seen]
+    kept = [(one != model.null_label) if condition == "class" else one.keep for one in seen]
     if condition == "caption":  # of their words one in 20, by the place of the image too
         words = (data["caption"] > 0) & (data["caption"] < START)
         hidden = [one.tokens == UNKNOWN for one in seen]
@@ -341,7 +341,7 @@ def test_guidance_leads_away_from_the_null_and_a_scale_of_one_is_the_network_its
         if condition == "none":
             assert torch.equal(found(3.0), conditional)
             return
-        null = torch.full((3,), 5) if condition == "class" else replace(given, kept=torch.zeros(3, dtype=torch.bool))
+        null = torch.full((3,), 5) if condition == "class" else replace(given, keep=torch.zeros(3, dtype=torch.bool))
         nothing = model(x, 1000 * t, null)
         assert (nothing - conditional).abs().max() > 1e-3
         torch.testing.assert_close(found(3.0), nothing + 3 * (conditional - nothing), atol=1e-4, rtol=1e-4)
@@ -350,11 +350,11 @@ def test_guidance_leads_away_from_the_null_and_a_scale_of_one_is_the_network_its
 def test_a_dropped_text_leaves_no_trace_and_what_lies_behind_its_end_neither():
     model, x, t = network("tokens"), torch.randn(4, *SHAPE), torch.rand(4)
     one = told(4, "tokens")
-    other = Embedded(one.vector.flip(0), one.tokens.flip(0), one.kept)
+    other = Embedded(one.vector.flip(0), one.tokens.flip(0), one.keep)
     nothing = torch.zeros(4, dtype=torch.bool)
     with torch.no_grad():
         assert (model(x, t, one) - model(x, t, other)).abs().max() > 1e-3
-        assert torch.equal(model(x, t, replace(one, kept=nothing)), model(x, t, replace(other, kept=nothing)))
+        assert torch.equal(model(x, t, replace(one, keep=nothing)), model(x, t, replace(other, keep=nothing)))
         longer = DiT(replace(model.config, text_shape=(8, 7)))
         weights = model.state_dict()
         longer.load_state_dict(weights | {"text.null": functional.pad(weights["text.null"], (0, 0, 0, 3))})
@@ -363,7 +363,7 @@ def test_a_dropped_text_leaves_no_trace_and_what_lies_behind_its_end_neither():
         moved = one.tokens.clone()
         moved[0, 0] += 1  # a token that is inside: row 0 has two
         assert (model(x, t, one) - model(x, t, replace(one, tokens=moved)))[0].abs().max() > 1e-4
-    assert Embedded.of({"text": torch.tensor([[0.0, 0.0], [0.0, 1.0]])}).kept.tolist() == [False, True]
+    assert Embedded.of({"text": torch.tensor([[0.0, 0.0], [0.0, 1.0]])}).keep.tolist() == [False, True]
 
 
 def test_padding_of_a_text_is_not_attended_to():
@@ -380,7 +380,7 @@ def test_cross_attention_begins_as_nothing_and_all_parts_learn():
     model = DiT(DiTConfig(2, 4, 5, 16, 2, 2, 2, condition="tokens", embed_dim=6, text_shape=(5, 7)))
     assert not any(block.cross.out.weight.any() for block in model.blocks)
     model = network("tokens")
-    given = replace(told(4, "tokens"), kept=torch.tensor([True, True, True, False]))
+    given = replace(told(4, "tokens"), keep=torch.tensor([True, True, True, False]))
     model(torch.randn(4, *SHAPE), torch.rand(4), given).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 

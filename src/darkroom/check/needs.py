@@ -34,7 +34,7 @@ def needs(params: Any) -> Iterator[Need]:
     yield Need("score_tokenizer.split", params.score_tokenizer.split, SCORED)
     if generator.generates and generator.chosen.condition in OF_ROWS:
         yield Need("sample_generator.common.split", common.split, 1, generator.chosen.condition in TEXTS)
-    if generator.generates and bits.wanted:
+    if generator.generates and bits.enabled:
         yield Need("score_generator.bits.split", bits.split, 1)
     if clip:
         yield Need("train_clip.evaluate.split", params.train_clip.evaluate.split, 1)

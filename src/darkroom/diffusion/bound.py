@@ -24,7 +24,7 @@ def log_variance(
     Args:
         kind: `fixed_small` is the posterior's, `fixed_large` is β with the posterior's at the first step,
             `learned_range` lies between the logarithms of the posterior's variance and β.
-        predicted: of `learned` log σ² itself, of `learned_range` the fraction f in f log β + (1 - f) log β̃.
+        predicted: for `learned` log σ² itself, for `learned_range` the fraction f in f log β + (1 - f) log β̃.
         steps: t, (N,) int64.
         schedule: of all timesteps, or respaced.
         ndim: dimensions of the data.
@@ -71,7 +71,7 @@ class Bits(NamedTuple):
 
     total: the sum of `prior` and `steps`.
     prior: KL(q(x_T | x_0) || N(0, I)).
-    steps: the term of each timestep, that of the first, the decoder's, in column 0.
+    steps: the term of each timestep; column 0 is that of the first, the decoder's.
     x0_mse, eps_mse: squared errors of the prediction at each timestep.
     """
 
@@ -137,7 +137,7 @@ def _log_likelihood(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def _cdf(x: Tensor) -> Tensor:
-    """Return the normal distribution's integral in the approximation that published bits per dim have.
+    """Return the normal distribution's integral in the approximation of published bits per dim.
 
     ½ (1 + tanh(√(2/π) (x + 0.044715 x³))), within 5e-4 (Page, 1977, "Approximations to the cumulative normal
     function").

@@ -20,9 +20,9 @@ class Guidance:
     """The settings of guidance, which moves a prediction f away from another one f': f' + s (f - f').
 
     scale: s; 1: the network alone, and it is called once.
-    channels: that are guided, the first ones; None: all. DiT's published scores guide 3 of 4.
-    interval: of time, from 0, data, to 1, noise, in which it is guided (Kynkäänniemi et al., 2024, arXiv 2404.07724).
-    schedule: of s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
+    channels: the number of guided channels, the first ones; None: all. DiT's published scores guide 3 of 4.
+    interval: the times with guidance, from 0 (data) to 1 (noise) (Kynkäänniemi et al., 2024, arXiv 2404.07724).
+    schedule: s from noise to data: constant, or growing from 1 to s, linear in time or with the cosine's slow start
         (Wang et al., 2024, "Analysis of classifier-free guidance weight schedulers", arXiv 2404.13040).
     variance: whether a learned variance is guided too.
     classifier: scale of a classifier's gradient, in the same channels and interval, constant or growing from 0.
@@ -87,21 +87,21 @@ def denoiser(
     a learned variance, are guided only with `Guidance.variance`.
 
     Args:
-        network: with its conditions bound to it.
+        network: the network, with its conditions bound to it.
         objective: what the network was trained to predict.
         guidance: the settings of guidance; a number is a scale.
-        threshold: applied to x0; None: none is.
+        threshold: applied to x0; None: no threshold.
         both: the same network for twice as many rows, the second half without the conditions that guidance leads away
             from; None: it has no conditions, and nothing guides it.
         guide: another, weaker network, with the conditions bound to it, that guidance leads away from in place of
             `both` (autoguidance: Karras et al., 2024, arXiv 2406.02507).
         classifier: its gradient, times `Guidance.classifier`, is added to the score, guided or not.
     """
-    how = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
+    settings = guidance if isinstance(guidance, Guidance) else Guidance(guidance)
     if both is None and guide is None:
-        how = replace(how, scale=1.0)
+        settings = replace(settings, scale=1.0)
     if classifier is None:
-        how = replace(how, classifier=0.0)
+        settings = replace(settings, classifier=0.0)
 
     def predict(x: Tensor, timesteps: Tensor, before: Tensor | None, scale: float) -> Tensor:
         """Return the output of the network, guided, (N, K, ...); with a scale of 1 its own, bit for bit."""
@@ -113,26 +113,26 @@ def denoiser(
             assert both is not None
             twice = None if before is None else torch.cat([before, before])
             conditional, other = both(torch.cat([x, x]), torch.cat([timesteps, timesteps]), twice).chunk(2)
-        count = x.shape[1] if how.channels is None else min(how.channels, x.shape[1])
+        count = x.shape[1] if settings.channels is None else min(settings.channels, x.shape[1])
         prediction = guided(conditional[:, :count], other[:, :count], scale)
         rest = conditional[:, count:]
-        if how.variance:
+        if settings.variance:
             parts = rest[:, : x.shape[1] - count], guided(conditional[:, x.shape[1] :], other[:, x.shape[1] :], scale)
             rest = torch.cat(parts, dim=1)
         return torch.cat([prediction, rest], dim=1) if rest.shape[1] else prediction
 
     def denoise(x: Tensor, t: Tensor, before: Tensor | None) -> Denoised:
-        scale, weight = how.scale, how.classifier
-        if not how.constant:  # of a batch one time, and reading it waits for the device
+        scale, weight = settings.scale, settings.classifier
+        if not settings.constant:  # a batch has one time; reading it waits for the device
             time = float(t[0]) / objective.duration
-            scale, weight = how.at(time), how.classifier_at(time)
-        found = objective.denoised(predict(x, objective.timesteps(t), before, scale), x, t, threshold)
+            scale, weight = settings.at(time), settings.classifier_at(time)
+        denoised = objective.denoised(predict(x, objective.timesteps(t), before, scale), x, t, threshold)
         if classifier is None or not weight:
-            return found
+            return denoised
         gradient = weight * gradient_of(classifier, x, objective.timesteps(t))
-        if how.channels is not None:
-            gradient[:, how.channels :] = 0
-        return objective.scored(found, gradient, t)
+        if settings.channels is not None:
+            gradient[:, settings.channels :] = 0
+        return objective.scored(denoised, gradient, t)
 
     return denoise
 

@@ -18,8 +18,8 @@ from darkroom.diffusion.settings import Diffusion, FlowTarget, FlowWeight, PathN
 from darkroom.diffusion.types import LEAST_SIGNAL, Denoised, Threshold
 
 _TIMESTEPS = 1000  # of pure noise, as networks embed it
-_MARGIN = 1e-3  # of the ends of time, where a prediction of ε or of the score says nothing of the data
-_NEAR = 0.05  # to the ends of time, up to where the weight `velocity_clamped` grows (Li and He, 2025, arXiv 2511.13720)
+_MARGIN = 1e-3  # of the ends of time, where a prediction of ε or of the score has no information on the data
+_NEAR = 0.05  # of the ends of time, where the weight `velocity_clamped` is constant (Li and He, 2025, arXiv 2511.13720)
 
 _LEAST, _MOST = 0.1, 20.0  # β of the path vp at data and at noise
 
@@ -149,7 +149,7 @@ class Flow:
     ) -> dict[str, Tensor]:
         """Return the squared error of the prediction, the mean over each image's elements, (N,), float32.
 
-        Of the velocity || v(x_t, t) - (α' x_0 + σ' ε) ||². A score is compared times σ, as ε (SiT, section 2.2).
+        For the velocity: || v(x_t, t) - (α' x_0 + σ' ε) ||². A score is multiplied by σ, like ε (SiT, section 2.2).
         """
         levels, output = self._levels(t, x0), output.float()
         target = {
@@ -185,13 +185,13 @@ class Flow:
         x0 = x0 if threshold is None else threshold(x0)
         return Denoised(x0, alpha_rate * x0 + sigma_rate * (x - alpha * x0) / sigma)
 
-    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
-        """Return x_0 + σ² / α g, and v + (α' σ² / α - σ σ') g, with g added to the score; at noise alone 0."""
+    def scored(self, denoised: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+        """Return x_0 + σ² / α g, and v + (α' σ² / α - σ σ') g, with g added to the score; g is 0 without signal."""
         alpha, sigma, alpha_rate, sigma_rate = self._levels(t, gradient)
         gradient = torch.where(alpha > LEAST_SIGNAL, gradient, 0)
         of_x0 = sigma**2 / alpha.clamp(min=LEAST_SIGNAL) * gradient
-        assert found.velocity is not None  # that of a flow
-        return Denoised(found.x0 + of_x0, found.velocity + alpha_rate * of_x0 - sigma * sigma_rate * gradient)
+        assert denoised.velocity is not None  # flows have one
+        return Denoised(denoised.x0 + of_x0, denoised.velocity + alpha_rate * of_x0 - sigma * sigma_rate * gradient)
 
     def _levels(self, t: Tensor, x: Tensor) -> Levels:
         return PATHS[self.path](t.reshape(-1, *(1,) * (x.ndim - 1)))

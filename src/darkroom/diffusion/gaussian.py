@@ -24,10 +24,10 @@ from darkroom.diffusion.types import LEAST_SIGNAL, Denoised, Threshold
 class Gaussian:
     """Predicts ε, x_0 or v at one of T timesteps. The loss is λ_t |f(x_t, t) - target|² + w L_vb.
 
-    λ_t, P2's weight or Min-SNR's, is 1 by default; L_vb, the variational bound's term of the one timestep that is
-    drawn, teaches the variance alone, where it is learned. w is 0.001 in the unCLIP decoder of DALLE2-pytorch, 1 in
-    DiT, and T / 1000 in Nichol and Dhariwal, 2021 (`rescaled`). With the loss `kl` L_vb teaches both, and is all of the
-    loss; `rescaled_kl` is T L_vb, an estimate of the whole bound.
+    λ_t, P2's weight or Min-SNR's, is 1 by default; L_vb, the variational bound's term of a drawn timestep, trains only
+    the variance, if learned. w is 0.001 in the unCLIP decoder of DALLE2-pytorch, 1 in DiT, and T / 1000 in Nichol and
+    Dhariwal, 2021 (`rescaled`). With the loss `kl` L_vb trains both, and is the whole loss; `rescaled_kl` is T L_vb, an
+    estimate of the whole bound.
     """
 
     schedule: NoiseSchedule
@@ -62,7 +62,7 @@ class Gaussian:
         return self.variance in ("learned", "learned_range")
 
     def times(self, uniform: NDArray[np.floating], normal: NDArray[np.floating] | None = None) -> Tensor:
-        """Return timesteps from 0 to T - 1, each as likely as the others, (N,), int64."""
+        """Return timesteps from 0 to T - 1, uniformly distributed, (N,), int64."""
         steps = torch.from_numpy(uniform.astype(np.float64)) * len(self.schedule)
         return steps.long().clamp(max=len(self.schedule) - 1)
 
@@ -107,11 +107,11 @@ class Gaussian:
         mean, variance = self._split(output)
         return Denoised(self._x0(mean, x, t, threshold), variance=variance)
 
-    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
-        """Return x_0 + σ² / α g, with g added to the score; at noise alone 0."""
+    def scored(self, denoised: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+        """Return x_0 + σ² / α g, with g added to the score; g is 0 without signal."""
         alpha, sigma = self.schedule.signal_and_noise(t, gradient.ndim)
         of_x0 = torch.where(alpha > LEAST_SIGNAL, sigma**2 / alpha.clamp(min=LEAST_SIGNAL) * gradient, 0)
-        return found._replace(x0=found.x0 + of_x0)
+        return denoised._replace(x0=denoised.x0 + of_x0)
 
     def _x0(self, mean: Tensor, x: Tensor, t: Tensor, threshold: Threshold | None) -> Tensor:
         x0 = to_x0(mean.float(), x, t, self.schedule, self.target)
@@ -126,7 +126,7 @@ class Gaussian:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What is predicted
+# Prediction targets
 
 
 def target_of(x0: Tensor, noise: Tensor, steps: Tensor, schedule: NoiseSchedule, target: Target) -> Tensor:
@@ -147,12 +147,12 @@ def to_x0(prediction: Tensor, x: Tensor, steps: Tensor, schedule: NoiseSchedule,
     return (x - sigma * prediction) / alpha if target == "eps" else alpha * x - sigma * prediction
 
 
-def variance_fraction(raw: Tensor, how: VarianceRange) -> Tensor:
+def variance_fraction(raw: Tensor, kind: VarianceRange) -> Tensor:
     """Return f in log σ² = f log β + (1 - f) log β̃ from the second half of a network's output.
 
-    (v + 1) / 2 as Nichol and Dhariwal, 2021, arXiv 2102.09672, equation 15; or the logistic function, within 0 and 1.
+    (v + 1) / 2 (Nichol and Dhariwal, 2021, arXiv 2102.09672, equation 15), or the logistic function, within 0 and 1.
     """
-    return raw.sigmoid() if how == "sigmoid" else (raw + 1) / 2
+    return raw.sigmoid() if kind == "sigmoid" else (raw + 1) / 2
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -174,10 +174,9 @@ def p2_weight(steps: Tensor, schedule: NoiseSchedule, gamma: float, k: float) ->
 
 
 def min_snr_weight(steps: Tensor, schedule: NoiseSchedule, cap: float, target: Target) -> Tensor:
-    """Return the weight of a loss that is min(SNR_t, γ) where x_0 is compared, (N,).
+    """Return the weight of a loss, (N,), which is min(SNR_t, γ) in terms of x_0.
 
-    min(SNR, γ) for x_0, min(SNR, γ) / SNR for ε, min(SNR, γ) / (SNR + 1) for v: what x_0 loses at little noise, its
-    details, counts as much as what ε and v have, and no step more than γ.
+    min(SNR, γ) for x_0, min(SNR, γ) / SNR for ε, min(SNR, γ) / (SNR + 1) for v: no step counts more than γ.
 
     Source: Hang et al., "Efficient diffusion training via Min-SNR weighting", 2023, arXiv 2303.09556, section 3.4.
     """

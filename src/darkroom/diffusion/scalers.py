@@ -1,7 +1,7 @@
 """Scalers: data of about unit variance, as networks and paths between data and noise assume them.
 
-All embeddings of a CLIP lie in a narrow cone (Liang et al., 2022, "Mind the gap", arXiv 2203.02053), of a small one in
-so narrow a one that the difference between images is a hundredth of their length: it is the rest that must be scaled.
+All embeddings of a CLIP lie in a narrow cone (Liang et al., 2022, "Mind the gap", arXiv 2203.02053). That of a
+small CLIP is so narrow that images differ by a hundredth of their embeddings' length; this difference must be scaled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 from darkroom.device import to_device
 from darkroom.errors import DarkroomError
 
-_MOST = 4096  # embeddings that mean and deviation are estimated from
+_MOST = 4096  # embeddings for the estimates of mean and deviation
 
 
 class Scaler:
@@ -59,16 +59,16 @@ class EmbeddingScaler(Scaler):
         values = embeddings.astype(np.float64)
         if not values.any():
             raise DarkroomError("all image embeddings are zero: embed the images again (`dvc repro embed_clip`).")
-        mean, std = ([float(f"{each:.5g}") for each in found] for found in (values.mean(axis=0), values.std(axis=0)))
+        mean, std = ([float(f"{each:.5g}") for each in array] for array in (values.mean(axis=0), values.std(axis=0)))
         return cls(mean, std)
 
     @classmethod
     def from_facts(cls, metadata: Mapping[str, Any]) -> "EmbeddingScaler":
-        """Return what a manifest holds."""
+        """Return the scaler that a manifest holds."""
         return cls(metadata["embedding_mean"], metadata["embedding_std"])
 
     def metadata(self) -> dict[str, Any]:
-        """Return what a manifest holds; JSON keeps a float32 exactly."""
+        """Return the entries of a manifest; JSON keeps a float32 exactly."""
         return {"embedding_mean": self.mean.tolist(), "embedding_std": self.std.tolist()}
 
 

@@ -18,7 +18,7 @@ from darkroom.device import to_device
 Table = NDArray[np.float64]
 Name = Literal["cosine", "linear", "quadratic", "jsd", "sigmoid"]
 
-_LARGEST = 0.999  # of a β: with β = 1 nothing of the image would be left, and nothing could be predicted from it
+_LARGEST = 0.999  # limit of β: β = 1 would leave nothing of the image to predict from
 
 
 def _ends(steps: int) -> tuple[float, float]:
@@ -86,7 +86,7 @@ class NoiseSchedule:
 
     @cached_property
     def alphas_cumprod(self) -> Table:
-        """ᾱ_t, the fraction of the variance that is of x0."""
+        """ᾱ_t, the fraction of the variance that comes from x0."""
         return np.asarray(np.cumprod(1 - self.betas))
 
     @cached_property

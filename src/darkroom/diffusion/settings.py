@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 else:
     ObjectiveName = Literal[tuple(SOLVERS)]  # so that a new objective is a line above
 
-# The keys of `Diffusion`, beside `objective`, that say what the output of a trained network means.
+# The keys of `Diffusion`, besides `objective`, that define the output of a trained network.
 _PREDICTION: dict[str, set[str]] = {
     "flow": {"path", "flow_target", "time_shift", "time_units"},
     "gaussian": {"schedule", "timesteps", "target", "variance", "variance_range"},
 }
 
-# These, and the other keys of one objective alone, as a table `Section.READ_WITH`.
+# The other keys of one objective alone; with those above, a table `Section.READ_WITH`.
 _FURTHER = {
     "flow": {"flow_weight", "time", "time_mean", "time_std"},
     "gaussian": {"loss", "bound_weight", "p2_gamma", "p2_k", "min_snr"},
@@ -54,16 +54,16 @@ READ_WITH_OBJECTIVE = {
 
 
 class Diffusion(Section):
-    """What a network is trained to predict, under which noise, and how the losses are weighted."""
+    """The prediction target of a network, the noise, and the weights of the losses."""
 
     objective: ObjectiveName
     """flow: flow matching and stochastic interpolants; gaussian: Gaussian diffusion in a number of timesteps."""
     path: PathName = "linear"
-    """flow: from data to noise: linear (straight), gvp (an arc, cos and sin) or vp (DDPM's, in continuous time)."""
+    """flow: path from data to noise: linear, gvp (an arc, cos and sin) or vp (DDPM's, in continuous time)."""
     flow_target: FlowTarget = "velocity"
-    """flow: what is predicted: the velocity, eps (the noise), x0 (the data) or the score."""
+    """flow: prediction target: the velocity, eps (the noise), x0 (the data) or the score."""
     flow_weight: FlowWeight = "none"
-    """flow: of a loss: none, that of the velocity (SiT), the same with t clamped (JiT, of x0), or the likelihood's."""
+    """flow: weight of the loss: none, the velocity's (SiT), the same with t clamped (JiT, of x0), or likelihood."""
     time: Literal["logit_normal", "uniform"] = "logit_normal"
     """flow: distribution of the time in training."""
     time_mean: float = 0.0
@@ -77,17 +77,17 @@ class Diffusion(Section):
     schedule: ScheduleName = "cosine"
     """gaussian: the noise schedule."""
     target: Target = "x0"
-    """gaussian: what is predicted: eps (the noise), x0 (the data) or v (of both)."""
+    """gaussian: prediction target: eps (the noise), x0 (the data) or v (of both)."""
     loss: Loss = "l2"
     """gaussian: distance between prediction and target; or the variational bound (kl), or timesteps times it."""
     variance: Variance = "fixed_small"
-    """gaussian: of a step: the posterior's (fixed_small), β (fixed_large), learned, or learned_range between them."""
+    """gaussian: variance of a step: fixed_small (posterior), fixed_large (β), learned, or learned_range (between)."""
     variance_range: VarianceRange = "linear"
     """gaussian, learned_range: between its bounds linear, or sigmoid as DALLE2-pytorch."""
     bound_weight: Weight | Literal["rescaled"] = 0.001
-    """gaussian: weight of the bound, which teaches a learned variance; DiT: 1.0; rescaled: timesteps / 1000 (IDDPM)."""
+    """gaussian: weight of the bound, which trains a learned variance; DiT: 1.0; rescaled: timesteps / 1000 (IDDPM)."""
     p2_gamma: Weight = 0.0
-    """gaussian: power by which timesteps with little noise count less (P2); 0: none does."""
+    """gaussian: power by which timesteps with little noise count less (P2); 0: equal weights."""
     p2_k: Annotated[float, Field(gt=0)] = 1.0
     """gaussian: added to the signal-to-noise ratio under that power."""
     min_snr: Annotated[float, Field(gt=0)] | None = None
@@ -112,10 +112,10 @@ class Diffusion(Section):
 
     def prediction(self) -> dict[str, Any]:
         """Return a manifest's entries on the network's output: `objective`, and `prediction` with the keys it reads."""
-        said = self.model_dump(include=_PREDICTION.get(self.objective, set()))
-        if said.get("time_units") == "thousand":
-            del said["time_units"]  # manifests of before do not say it
-        return {"objective": self.objective, "prediction": said}
+        prediction = self.model_dump(include=_PREDICTION.get(self.objective, set()))
+        if prediction.get("time_units") == "thousand":
+            del prediction["time_units"]  # older manifests lack it
+        return {"objective": self.objective, "prediction": prediction}
 
 
 class Sampling(Section):
@@ -130,7 +130,7 @@ class Sampling(Section):
     eta: Probability = 0.0
     """ddim: fraction of ddpm's noise that is added in each step."""
     diffusion_coefficient: Literal["sigma", "linear", "constant", "decreasing", "increasing_decreasing"] = "sigma"
-    """euler_maruyama: how much noise is added at which time (SiT): sigma, that of the path, or another function."""
+    """euler_maruyama: added noise as a function of time (SiT): sigma, that of the path, or another one."""
     diffusion_scale: Annotated[float, Field(ge=0)] = 1.0
     """euler_maruyama: scale of the coefficient; for decreasing, of its cosine (SiT)."""
     last_step: Annotated[float, Field(gt=0, lt=1)] = 0.04
@@ -140,13 +140,13 @@ class Sampling(Section):
     guidance_channels: Positive | None = None
     """Channels that are guided, the first ones; 3 for DiT's published scores; null: all."""
     guidance_variance: bool = False
-    """gaussian: guide a learned variance too, as DALLE2-pytorch; false: it is that of the condition."""
+    """gaussian: guide a learned variance too, as DALLE2-pytorch; false: use the conditional one."""
     guidance_from: Probability = 0.0
-    """Where guidance begins, as a fraction of the way from data to noise."""
+    """Start of guidance, as a fraction of the way from data to noise."""
     guidance_to: Probability = 1.0
-    """Where it ends; outside, the network is called once a step."""
+    """End of guidance; outside, the network is called once a step."""
     guidance_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Of the scale from noise to data: constant, or growing from 1: linear, or cosine (slower at first)."""
+    """Scale from noise to data: constant, or growing from 1: linear, or cosine (slower at first)."""
 
     READ_WITH: ClassVar = {
         "spacing": ("solver", *SOLVERS["gaussian"]),
@@ -175,7 +175,7 @@ class Sampling(Section):
 
     @property
     def spaced(self) -> bool:
-        """Whether a spacing was set that is neither Darkroom's default nor that of the section."""
+        """Whether the spacing is neither Darkroom's default nor that of the section."""
         return self.spacing not in ("trailing", type(self).model_fields["spacing"].default)
 
     @property
@@ -226,9 +226,9 @@ def unfit(key: str, sampling: Sampling, source: str, diffusion: Diffusion, times
 
     `timesteps` are key and value of the length of the noise schedule.
     """
-    if found := misfit(sampling, diffusion, timesteps[1]):
-        other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
-        yield f"{key}.{found.key} is {found.value}, and {other} is {found.bound}: {found.remedy}"
+    if mismatch := misfit(sampling, diffusion, timesteps[1]):
+        other = timesteps[0] if mismatch.source == "timesteps" else f"{source}.{mismatch.source}"
+        yield f"{key}.{mismatch.key} is {mismatch.value}, and {other} is {mismatch.bound}: {mismatch.remedy}"
 
 
 def require_sampling(
@@ -248,8 +248,8 @@ def require_sampling(
     Raises:
         DarkroomError: the first misfit; names its key and what to set it to.
     """
-    if found := misfit(sampling, diffusion, timesteps[1]):
-        other = timesteps[0] if found.source == "timesteps" else f"{source}.{found.source}"
-        refuse(f"`{key(found.key)}` is {found.value}, and `{other}` is {found.bound}: {found.remedy}.")
+    if mismatch := misfit(sampling, diffusion, timesteps[1]):
+        other = timesteps[0] if mismatch.source == "timesteps" else f"{source}.{mismatch.source}"
+        refuse(f"`{key(mismatch.key)}` is {mismatch.value}, and `{other}` is {mismatch.bound}: {mismatch.remedy}.")
     for name, dropout in dropouts.items():
         require_dropout(key("guidance"), sampling.guidance, name, dropout)

@@ -11,9 +11,9 @@ def timesteps_of(total: int, steps: int | str, spacing: str = "trailing") -> NDA
 
     Args:
         total: timesteps of the schedule.
-        steps: how many; or OpenAI's strings: `ddimN` is every k-th from the first on, k the smallest that gives N of
+        steps: their number; or OpenAI's strings: `ddimN` is every k-th from the first on, with the smallest k for N of
             them, `A,B,C` splits the schedule into equal sections with A timesteps of the first, which has least noise.
-        spacing: of a number of steps. `trailing` ends at the noisiest (Lin et al., 2023, arXiv 2305.08891, table 2),
+        spacing: for a number of steps. `trailing` ends at the noisiest (Lin et al., 2023, arXiv 2305.08891, table 2),
             `leading` begins at 0, `linspace` does both, as OpenAI's string `N` (Nichol and Dhariwal, 2021).
 
     Raises:

@@ -33,7 +33,7 @@ class Denoised(NamedTuple):
 # From x_t (N, C, ...), t (N,) in the objective's units, and the x0 of the step before; None at the first step.
 Denoise = Callable[[Tensor, Tensor, Tensor | None], Denoised]
 Threshold = Callable[[Tensor], Tensor]
-# From x_t (N, C, ...) and timesteps (N,), as networks embed them, to log p(y | x_t) of the y that are asked for, (N,).
+# From x_t (N, C, ...) and timesteps (N,), as networks embed them, to log p(y | x_t) of the requested y, (N,).
 LogProbability = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -55,7 +55,7 @@ class Objective(Protocol):
 
         Args:
             uniform: in [0, 1), (N,).
-            normal: standard normal numbers, (N,), where they are drawn by themselves; None: those of `uniform`.
+            normal: standard normal numbers, (N,), if drawn separately; None: those of `uniform`.
         """
         ...
 
@@ -80,11 +80,11 @@ class Objective(Protocol):
         """Return the prediction that an output at x_t encodes."""
         ...
 
-    def scored(self, found: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
+    def scored(self, denoised: Denoised, gradient: Tensor, t: Tensor) -> Denoised:
         """Return x_0, and the velocity where there is one, with a gradient added to the score.
 
-        The score of x_t = α x_0 + σ ε is -ε / σ = (α x_0 - x_t) / σ². With g more of it ε becomes ε - σ g, x_0 becomes
-        x_0 + σ² / α g, and the velocity α' x_0 + σ' ε becomes v + (α' σ² / α - σ σ') g. Where α is 0, x_t says nothing
-        of any y, and g, (N, C, ...), counts as 0.
+        The score of x_t = α x_0 + σ ε is -ε / σ = (α x_0 - x_t) / σ². With g added, ε becomes ε - σ g, x_0 becomes
+        x_0 + σ² / α g, and the velocity α' x_0 + σ' ε becomes v + (α' σ² / α - σ σ') g. Where α is 0, x_t does not
+        depend on y, and g, (N, C, ...), counts as 0.
         """
         ...

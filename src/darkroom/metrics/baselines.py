@@ -1,4 +1,4 @@
-"""Baselines of sample scores: the scores of equally many held-out real images of the same classes."""
+"""Baselines of sample scores: the scores of the same number of held-out real images of the same classes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,37 +12,37 @@ from darkroom.metrics.sample_scores import score_names
 from darkroom.metrics.score import count_blocks
 from darkroom.metrics.table import metrics_of
 
-_OF_NUMBER = ("recall", "coverage")  # how many real images are reached depends on how many reach for them
+_OF_NUMBER = ("recall", "coverage")  # they depend on the number of samples
 
 
 def noise_floor(
-    reference: Reference, matched: Reference, distribution: Distribution, wanted: Tensor, blocks: int
+    reference: Reference, matched: Reference, distribution: Distribution, requested: Tensor, blocks: int
 ) -> dict[str, float]:
-    """Return the scores of equally many held-out real images of the samples' classes, and `n`, their number.
+    """Return the scores of as many held-out real images of the samples' classes, and `n`, their number.
 
     Args:
         reference: with the features of held-out images.
-        matched: the reference that the samples are compared with.
-        distribution: of the requested classes.
-        wanted: class number of each sample, (N,) int64, -1: none.
-        blocks: of the jackknife, at most: see `count_blocks`.
+        matched: the reference of the samples.
+        distribution: that of the requested classes.
+        requested: class number of each sample, (N,) int64, -1: none.
+        blocks: blocks of the jackknife, at most: see `count_blocks`.
 
     Returns:
-        the scores of every metric that needs features alone, with `n`, which is below N where there are too few images;
-        empty where these are too few for a standard error. With fewer images than samples, recall and coverage are
-        left out: fewer images reach fewer real ones, so the samples would seem better.
+        the scores of every metric that needs features alone, with `n`, which is below N if there are too few images;
+        empty if these are too few for a standard error. With fewer images than samples, recall and coverage are left
+        out: they would be lower, so the samples would seem better.
     """
     unseen, numbers = reference.unseen_views, reference.unseen_labels
     if unseen is None or numbers is None:
         return {}
-    rows, alike = alike_rows(numbers, wanted, distribution)
+    rows, alike = alike_rows(numbers, requested, distribution)
     if count_blocks(len(rows), blocks) < 2:
         return {}
-    # Of images whose classes are chance the error is that of images and classes: blocks of any images.
-    seen = Samples(matched.extractor, unseen.take(rows), blocks, numbers[rows] if alike else None)
-    found = measure(seen, matched, metrics_of(matched.extractor)).scores
-    fewer = _OF_NUMBER if len(rows) < len(wanted) else ()
-    return {"n": len(rows), **{name: value for name, value in found.items() if name.removesuffix("_se") not in fewer}}
+    # If the classes are random too, the error includes theirs: blocks of any images.
+    unseen_samples = Samples(matched.extractor, unseen.take(rows), blocks, numbers[rows] if alike else None)
+    scores = measure(unseen_samples, matched, metrics_of(matched.extractor)).scores
+    fewer = _OF_NUMBER if len(rows) < len(requested) else ()
+    return {"n": len(rows), **{name: value for name, value in scores.items() if name.removesuffix("_se") not in fewer}}
 
 
 def notes_on_classes(
@@ -50,15 +50,15 @@ def notes_on_classes(
 ) -> list[str]:
     """Return a card's notes on classes without real images, and on a noise floor of fewer images.
 
-    `reference` is as it is stored, `samples` how many there are, `split` that of the held-out images.
+    `reference` is as stored, `samples` the number of samples, `split` the split of the held-out images.
     """
     notes, extractor = [], reference.extractor
     if distribution != FREQUENCY:
         if lacking := missing(distribution, reference.classes, reference.counts):
             notes.append(f"the reference has no image of {', '.join(lacking)}, which the samples were asked to show")
         if not isinstance(distribution, str) and len(reference.kid_features) < reference.n:
-            kept = len(reference.kid_features)
-            notes.append(f"{extractor}: the reference is weighted from {kept:,} of {reference.n:,} images")
+            stored = len(reference.kid_features)
+            notes.append(f"{extractor}: the reference is weighted from {stored:,} of {reference.n:,} images")
     if not floor:
         return [*notes, f"no noise floor: the split {split} has too few images of the classes of the samples"]
     debiased, plain = score_names(extractor, {"fd_debiased": 0.0, "fd": 0.0})
@@ -76,8 +76,8 @@ def floor_baselines(by_extractor: Mapping[str, Mapping[str, dict[str, float]]]) 
 
     The floors are given by extractor, and by the split of the real images that are scored: held_out, train.
     """
-    found: dict[str, Any] = {}
+    baselines: dict[str, Any] = {}
     for name, floors in by_extractor.items():
         for split, scores in floors.items():
-            found.setdefault(split, {})[name] = scores
-    return found
+            baselines.setdefault(split, {})[name] = scores
+    return baselines

@@ -1,12 +1,12 @@
-"""The card of a score: how it was made. A number without it is not a result.
+"""The card of a score: its protocol. A number without it is not a result.
 
-    protocol    what must be equal before two scores compare: networks, images, counts, classes, precision, libraries
+    protocol    what must be equal for two scores to compare: networks, images, counts, classes, precision, libraries
     treatment   what one varies: the model and its weights, sampler, steps, guidance with channels and interval, seed
     baselines   what is known without the model: the same scores of held-out real images, a constant answer, pairs
     formulas    of each score
     notes       what else must be known
 
-It holds nothing of clock, host, path, device or git, so equal work gives equal bytes.
+It holds no time, host, path, device or git revision, so equal work gives equal bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,19 +38,19 @@ def score_card(
     """Return the card of `scores`, as JSON values.
 
     Args:
-        scores: what was written to the metrics file; formulas are given for the names found here.
+        scores: the content of the metrics file; its names select the formulas.
         extractors: name → `sha256` (of the weights), `resize`, `dim`, `n` (real images in the reference), `kid_n` (of
-            them, those that the kernel distance sees).
+            them, those of the kernel distance).
         reference_id: hash of the reference's manifest.
         reference_split: split of the real images.
         n_fake: number of images scored.
         classes: the distribution of classes of both sides: frequency, balanced, or images by class; None: no reference.
-        blocks: of the jackknife, at most: see `count_blocks`.
+        blocks: blocks of the jackknife, at most: see `count_blocks`.
         sampler: solver, steps, guidance, weights, seed, …
         samples: hash of the samples' manifest, which names the model.
         protocol: what else must be equal, JSON values: evaluators by their hashes.
         baselines: what is known without the model, JSON values.
-        more_notes: what else must be known of the scores.
+        more_notes: further notes on the scores.
     """
     notes = [
         f"{name}: {n_fake} samples are fewer than twice its {metadata['dim']} features; "

@@ -1,4 +1,4 @@
-"""Codebook usage of a discrete tokenizer, and the bits that its codes take, from the counts of the codes."""
+"""Codebook usage of a discrete tokenizer, and the cost of its codes in bits, from the counts of the codes."""
 
 from collections.abc import Iterable
 
@@ -55,9 +55,9 @@ def code_scores(train: Counts, scored: Counts, places: int, pixels: int) -> dict
     `places` are the codes, `pixels` the pixels of an image.
 
     Returns:
-        those of `usage_scores` of the train split, and of the scored split with `_scored` behind the name; and
-        `bits_per_pixel`, log2(K) places / pixels: all codes written with equally many bits; and
-        `bits_per_pixel_entropy`, H places / pixels: coded by how often each occurs in the scored split, place by place.
+        those of `usage_scores` of the train split, and of the scored split with the suffix `_scored`;
+        `bits_per_pixel`, log2(K) places / pixels: the same number of bits for all codes; and
+        `bits_per_pixel_entropy`, H places / pixels: bits by the frequency of each code in the scored split.
     """
     return {
         **usage_scores(train),

@@ -6,9 +6,9 @@ Source: Dowson and Landau, "The Fréchet distance between multivariate normal di
 trained by a two time-scale update rule converge to a local Nash equilibrium", 2017 (FID). The inner matrix is
 symmetric, so its eigenvalues are real and `eigh` finds them: exact, and it needs no general matrix root.
 
-Of N samples with N below the number of features D, S₂ = ZᵀZ with the N rows of Z = (Y - μ₂) / √(N - 1), and the cross
-term is the sum of the N singular values of Z S₁^½ (of two such sets, of Z₂ Z₁ᵀ): exact too, where the eigenvalues of a
-(D, D) matrix are mostly rounding, and much faster.
+For N samples, N below the number of features D, S₂ = ZᵀZ with the N rows of Z = (Y - μ₂) / √(N - 1), and the cross
+term is the sum of the N singular values of Z S₁^½ (for two such sets, of Z₂ Z₁ᵀ): exact too, whereas the eigenvalues of
+a (D, D) matrix are mostly rounding, and much faster.
 """
 
 import torch
@@ -35,10 +35,10 @@ def covariance_root(cov: Tensor) -> Tensor:
     return (vectors * _spectrum(values)) @ vectors.T
 
 
-def _require_length(found: int, wanted: int) -> None:
-    if found != wanted:
+def _require_length(length: int, expected: int) -> None:
+    if length != expected:
         raise DarkroomError(
-            f"features of length {found} cannot be compared with a reference of length {wanted}: "
+            f"features of length {length} cannot be compared with a reference of length {expected}: "
             "both must come from the same extractor; run reference_stats again (`dvc repro`)."
         )
 
@@ -47,7 +47,7 @@ def frechet_distance(reference: Moments, root: Tensor, other: Moments) -> float:
     """Return the (squared) Fréchet distance of `other` from `reference`, whose covariance root is `root`. At least 0.
 
     Raises:
-        DarkroomError: another number of features.
+        DarkroomError: the numbers of features differ.
     """
     _require_length(len(other.mean), len(reference.mean))
     inner = root @ other.cov @ root
@@ -104,7 +104,7 @@ def frechet_of_two(features: Tensor, others: Tensor) -> float:
 def few_jackknife(reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> Jackknife:
     """Return the result of `frechet_jackknife`, in the small form, for features (N, D) in blocks (N,) int64.
 
-    The product with the root, (N, D), is made once: a distance without a block costs its singular values alone.
+    The product with the root, (N, D), is computed once: a distance without a block costs only its singular values.
     """
     _require_length(features.shape[1], len(reference.mean))
     require_finite(features)
@@ -134,6 +134,6 @@ def jackknifed(reference: Moments, root: Tensor, features: Tensor, block: Tensor
 
 def frechet_scores(name: str, reference: Moments, root: Tensor, features: Tensor, block: Tensor) -> dict[str, float]:
     """Return the result of `jackknifed` under the names of a metrics file: NAME, NAME_debiased, NAME_se."""
-    found = jackknifed(reference, root, features, block)
-    debiased = {} if found.debiased is None else {f"{name}_debiased": found.debiased}
-    return {name: found.value, **debiased, **found.named(name)}
+    distance = jackknifed(reference, root, features, block)
+    debiased = {} if distance.debiased is None else {f"{name}_debiased": distance.debiased}
+    return {name: distance.value, **debiased, **distance.named(name)}

@@ -18,7 +18,7 @@ SIGMA = 1.5  # of its Gaussian
 SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # exponents of MS-SSIM's scales, the finest first
 SMALLEST = WINDOW * 2 ** (len(SCALES) - 1)  # pixels a side of MS-SSIM: the window fits into the coarsest scale
 
-# Of uint8 images and their reconstructions, each (N, C, H, W), a score for each, (N,).
+# From uint8 images and their reconstructions, each (N, C, H, W), to a score for each pair, (N,).
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -36,7 +36,7 @@ def psnr(images: Tensor, others: Tensor) -> Tensor:
     The MSE is over C, H and W. Identical images, whose ratio is infinite, get the highest finite value that images of
     their size can have, that of one grey level in one value: 10 log10(255² C H W).
     """
-    # Here, and below: it loads all of torchmetrics and matplotlib, which whoever measures no image does not need.
+    # Here and below: the import loads all of torchmetrics and matplotlib, which other metrics do not need.
     from torchmetrics.functional.image.psnr import peak_signal_noise_ratio
 
     _check(images, others)
@@ -83,9 +83,9 @@ def ms_ssim(images: Tensor, others: Tensor) -> Tensor:
 
     Wang, Simoncelli and Bovik, "Multi-scale structural similarity for image quality assessment", 2003, equation 7:
     l_5^w5 Π_j (c_j s_j)^wj over five scales, each half the size of the one before by the mean of 2 x 2 pixels; window
-    and constants as in SSIM, only where the window lies inside. Of each channel, then the mean over channels; a
-    negative mean of a scale, which has no such power, counts as 0. Torchmetrics' reflects the borders of the coarsest
-    scale alone and gives NaN for the latter.
+    and constants as in SSIM, only where the window lies inside. For each channel, then the mean over channels; a
+    negative mean of a scale, which has no such power, counts as 0. Torchmetrics reflects the borders of the coarsest
+    scale only, and returns NaN for a negative mean.
 
     Raises:
         DarkroomError: a side shorter than the window at the coarsest scale, 176 pixels.
@@ -110,7 +110,7 @@ BASIC: Mapping[str, Measure] = {"psnr": psnr, "ssim": ssim}
 def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, Measure] = BASIC) -> dict[str, float]:
     """Return each measure as the mean over all images of batches of (images, reconstructions).
 
-    Each comes with its standard error over the images, `psnr_se` and so on.
+    Each comes with its standard error over the images, such as `psnr_se`.
 
     Raises:
         DarkroomError: there is no image.
@@ -126,11 +126,11 @@ def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, 
 
 Images = NDArray[np.uint8]
 
-BRIGHTER = 4  # times: an error of 64 grey levels is white, and one that nobody sees in the images can be seen
+BRIGHTER = 4  # factor: an error of 64 grey levels is white, and errors too small to see become visible
 
 
 def error(originals: Images, decoded: Images) -> Images:
-    """Return min(255, 4 |decoded - original|), uint8 (N, C, H, W); of RGBA images, of the colours, opaque."""
+    """Return min(255, 4 |decoded - original|), uint8 (N, C, H, W); for RGBA images, of the colours, opaque."""
     difference = np.abs(decoded.astype(np.int16) - originals.astype(np.int16))
     shown = np.minimum(255, BRIGHTER * difference).astype(np.uint8)
     if shown.shape[1] == 4:
@@ -140,8 +140,8 @@ def error(originals: Images, decoded: Images) -> Images:
 
 def rows(originals: Images, decoded: Images, columns: int) -> Images:
     """Return images row by row: `columns` originals, below them their reconstructions, their errors, and so on."""
-    found: list[Images] = []
+    parts: list[Images] = []
     for at in range(0, len(originals), columns):
         one, other = originals[at : at + columns], decoded[at : at + columns]
-        found += [one, other, error(one, other)]
-    return np.concatenate(found)
+        parts += [one, other, error(one, other)]
+    return np.concatenate(parts)

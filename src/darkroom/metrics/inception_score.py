@@ -5,7 +5,7 @@ IS = exp( 1/N Σᵢ KL(pᵢ | m) ),   pᵢ = softmax(logits of image i),   m = 1
 so that log IS = 1/N Σᵢ Σ_c p_ic log p_ic - Σ_c m_c log m_c: sums over images.
 
 Source: Salimans et al., "Improved techniques for training GANs", 2016. The logits are Inception's without the bias of
-its last layer, as in the first program and in ADM's.
+its last layer, as in the original program and in ADM's.
 """
 
 import torch
@@ -55,7 +55,7 @@ class InceptionScore:
         return jackknife(self._score(every), [self._score(every[every != block]) for block in left_out(len(every))])
 
     def splits(self) -> tuple[float, float]:
-        """Return the mean of the blocks' own scores, as it is published, and its standard error over the blocks.
+        """Return the mean of the blocks' own scores, as published, and its standard error over the blocks.
 
         Published with a standard deviation, √B times this error.
         """

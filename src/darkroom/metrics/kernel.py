@@ -32,7 +32,7 @@ def cubic(x: Tensor, y: Tensor) -> Tensor:
     return tile * tile * tile
 
 
-Tiles = Callable[[int], Iterator[Tensor]]  # float64 tiles of `_ROWS` rows from a number on, each made when it is needed
+Tiles = Callable[[int], Iterator[Tensor]]  # float64 tiles of `_ROWS` rows from a number on, created on demand
 
 
 def _tiles(features: Tensor, rows: Tensor | None = None) -> Tiles:
@@ -64,9 +64,9 @@ def _self_sum(x: Tiles, kernel: Kernel) -> Tensor:
 
 
 def within(features: Tensor, kernel: Kernel = cubic, weights: Tensor | None = None) -> float:
-    """Return Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) of features (m, D) float32, m at least 2: a reference's term, kept with it.
+    """Return Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) of features (m, D) float32, m at least 2: a reference's term, stored with it.
 
-    With weights (m,) float64 of sum 1 it is Σ_{i≠j} wᵢ wⱼ k(xᵢ, xⱼ) / (1 - Σ w²).
+    With weights (m,) float64 of sum 1: Σ_{i≠j} wᵢ wⱼ k(xᵢ, xⱼ) / (1 - Σ w²).
     """
     if len(features) < 2:
         raise DarkroomError(f"a kernel distance needs at least 2 reference images, not {len(features)}.")
@@ -95,15 +95,15 @@ def kernel_jackknife(
         reference: features of real images, (m, D) float32.
         reference_within: `within(reference)`, of the same kernel and weights.
         features: of generated images, (n, D) float32.
-        block: of each, (n,) int64, from `assign_blocks`.
+        block: of each image, (n,) int64, from `assign_blocks`.
         kernel: k.
-        weights: of the real images, (m,) float64 of sum 1; None: all have the same.
+        weights: of the real images, (m,) float64 of sum 1; None: equal weights.
 
     Returns:
         The U-statistic (it may be below 0), the same debiased (it has no bias, so nearly equal), its standard error.
 
     Raises:
-        DarkroomError: another number of features.
+        DarkroomError: the numbers of features differ.
     """
     if reference.shape[1] != features.shape[1]:
         raise DarkroomError(
@@ -133,9 +133,9 @@ def kernel_jackknife(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# KID as it is published
+# KID as published
 
-SUBSETS, SIZE, SEED = 100, 1000, 2020  # torch-fidelity's; clean-fid and the authors take as many
+SUBSETS, SIZE, SEED = 100, 1000, 2020  # torch-fidelity's; clean-fid and the authors use the same subsets
 
 
 def kernel_subsets(
@@ -143,12 +143,12 @@ def kernel_subsets(
 ) -> tuple[float, float]:
     """Return the mean kernel distance of subsets that torch-fidelity draws for `seed`, and their standard deviation.
 
-    Bińkowski et al., 2018. For a comparison with published values alone: `kernel_jackknife` takes every pair once. The
+    Bińkowski et al., 2018. Only for a comparison with published values: `kernel_jackknife` takes every pair once. The
     deviation is no standard error of the mean: it follows from the size of the subsets, which are drawn without
-    repetition of generated and real features, (n, D) and (m, D) float32, by NumPy's RandomState.
+    repetition from generated and real features, (n, D) and (m, D) float32, by NumPy's RandomState.
 
     Raises:
-        DarkroomError: fewer images than a subset has.
+        DarkroomError: fewer images than in a subset.
     """
     if min(len(features), len(reference)) < size:
         raise DarkroomError(
@@ -186,13 +186,13 @@ def cmmd(features: Tensor, reference: Tensor, blocks: int, weights: Tensor | Non
     unbiased estimate. The authors' program keeps the pairs of an image with itself, which adds at most 10 / n + 10 / m:
     less than a thousandth at the 30,000 images of published values.
 
-    `weights` are those of real images, (m,) float64 of sum 1; None: all have the same.
+    `weights` are those of real images, (m,) float64 of sum 1; None: equal weights.
 
     Raises:
         DarkroomError: see `kernel_jackknife` and `assign_blocks`.
     """
     generated, real = (functional.normalize(rows.double(), dim=1) for rows in (features, reference))
-    found = kernel_jackknife(
+    distance = kernel_jackknife(
         real, within(real, gaussian, weights), generated, assign_blocks(len(generated), blocks), gaussian, weights
     )
-    return {name: SCALE * value for name, value in found.named("cmmd").items()}
+    return {name: SCALE * value for name, value in distance.named("cmmd").items()}

@@ -1,4 +1,4 @@
-"""Label scores: whether a classifier of real images finds the requested class in generated ones. Loads no torch."""
+"""Label scores: whether a classifier of real images recognises the classes of generated ones. Loads no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _label = partial(Score, group="labels", higher_is_better=True, fraction=True)
 
 
 class ClassMetric:
-    """Label accuracy, where classes were requested, and how surely and evenly images are of a class."""
+    """Label accuracy, if classes were requested, and the confidence and evenness of the classes."""
 
     scores = (
         _label(
@@ -58,27 +58,27 @@ class ClassMetric:
         return Measurement(scores | class_scores(samples.classifier, features), baselines=baselines)
 
 
-LITTLE = 0.8  # accuracy on held-out real images below which label scores say little: it misreads every fifth image
+LITTLE = 0.8  # accuracy on held-out real images below which label scores are unreliable
 
 
 def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> list[str]:
-    """Return a card's notes on its label scores: on an unreliable evaluator."""
-    found, notes = baselines.get("label_accuracy"), []
-    if "label_accuracy" not in scores or found is None:
+    """Return a card's notes on an unreliable evaluator of labels."""
+    real, notes = baselines.get("label_accuracy"), []
+    if "label_accuracy" not in scores or real is None:
         return []
-    if "held_out" in found and found["held_out"] < LITTLE:
+    if "held_out" in real and real["held_out"] < LITTLE:
         notes.append(
-            f"label scores say little: the evaluator of labels recognises a fraction of {found['held_out']:.2f} of "
-            f"held-out real images of the same classes, below {LITTLE}; a constant answer gets {found['constant']:.2f}"
+            f"label scores say little: the evaluator of labels recognises a fraction of {real['held_out']:.2f} of "
+            f"held-out real images of the same classes, below {LITTLE}; a constant answer gets {real['constant']:.2f}"
         )
-    if found["never_recognised"]:
+    if real["never_recognised"]:
         notes.append(
-            f"the evaluator of labels recognises no held-out image of {', '.join(found['never_recognised'])}: such an "
-            "image counts as wrong however good it is"
+            f"the evaluator of labels recognises no held-out image of {', '.join(real['never_recognised'])}: such "
+            "an image counts as wrong however good it is"
         )
-    if found["without_held_out"]:
+    if real["without_held_out"]:
         notes.append(
-            f"no held-out image is of {', '.join(found['without_held_out'])}: whether the evaluator of labels "
+            f"no held-out image is of {', '.join(real['without_held_out'])}: whether the evaluator of labels "
             "recognises such images is not known"
         )
     return notes
@@ -88,7 +88,7 @@ def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
     """Check that the classifier knows every label.
 
     Raises:
-        ArtifactError: it does not; names the labels.
+        ArtifactError: unknown labels; names them.
     """
     unknown = sorted({str(label) for label in labels} - set(classes))
     if unknown:
@@ -97,7 +97,7 @@ def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
         )
 
 
-SURE = 0.9  # probability of the most likely class from which an image counts as one that the classifier knows
+SURE = 0.9  # probability of the most likely class from which an image counts as confident
 
 
 def _logits(classifier: Any, features: Tensor) -> Tensor:
@@ -139,12 +139,11 @@ def label_accuracy(classifier: Any, features: Tensor, labels: Sequence[str | Non
 def recognition(classifier: Any, known: Sequence[str], features: Tensor, labels: Sequence[str | None]) -> Any:
     """Return the accuracy of the evaluator of labels on real images, JSON values, from its features (N, D) float32.
 
-    `known` are its classes, in the order of its logits; `labels` those of the images, of which None and others are left
-    out.
+    `known` are its classes, in the order of its logits; `labels` those of the images; others and None do not count.
 
     Returns:
-        `n` images; `accuracy` over images; `mean_class_accuracy` over classes, each counting alike; `by_class`, of each
-        class that has images: `n`, `accuracy` and `confident`, the fraction of a likeliest class of 0.9 or more.
+        `n` images; `accuracy` over images; `mean_class_accuracy` over classes, equally weighted; `by_class`, for each
+        class with images: `n`, `accuracy` and `confident`, the fraction with a likeliest class of 0.9 or more.
     """
     from darkroom.metrics.matching import class_numbers
 
@@ -169,33 +168,33 @@ def recognition(classifier: Any, known: Sequence[str], features: Tensor, labels:
 def label_baselines(by_class: Mapping[str, Mapping[str, float]], labels: Sequence[str]) -> dict[str, Any]:
     """Return the baselines of the label accuracy of samples, JSON values.
 
-    Σ_c p_c a_c is what held-out real images of the same classes get, p_c the fraction of class c among the samples and
-    a_c the evaluator's accuracy on real images of it; max_c p_c is what a constant answer gets.
+    Σ_c p_c a_c is the accuracy on held-out real images of the same classes, p_c the fraction of class c among the
+    samples and a_c the evaluator's accuracy on real images of it; max_c p_c is the accuracy of a constant answer.
 
     Args:
-        by_class: of `recognition`.
+        by_class: from `recognition`.
         labels: the requested class of each sample.
 
     Returns:
         `held_out`, Σ p a, `held_out_se`, its standard error, and `held_out_confident`; `constant`, max p;
-        `without_held_out`: classes of the samples that no held-out image shows, which are left out of the first three;
-        `never_recognised`: classes of the samples of which the evaluator recognises no held-out image.
+        `without_held_out`: classes of the samples without a held-out image, which are left out of the first three;
+        `never_recognised`: classes of the samples whose held-out images the evaluator never recognises.
     """
-    asked = {name: count / len(labels) for name, count in sorted(Counter(labels).items())}
-    seen = {name: fraction for name, fraction in asked.items() if name in by_class}
-    found: dict[str, Any] = {
-        "constant": max(asked.values()),
-        "without_held_out": [name for name in asked if name not in by_class],
-        "never_recognised": [name for name in seen if not by_class[name]["accuracy"]],
+    requested = {name: count / len(labels) for name, count in sorted(Counter(labels).items())}
+    recognisable = {name: fraction for name, fraction in requested.items() if name in by_class}
+    baselines: dict[str, Any] = {
+        "constant": max(requested.values()),
+        "without_held_out": [name for name in requested if name not in by_class],
+        "never_recognised": [name for name in recognisable if not by_class[name]["accuracy"]],
     }
-    if not seen:
-        return found
-    whole = math.fsum(seen.values())
-    real = [(fraction / whole, by_class[name]) for name, fraction in seen.items()]
+    if not recognisable:
+        return baselines
+    whole = math.fsum(recognisable.values())
+    real = [(fraction / whole, by_class[name]) for name, fraction in recognisable.items()]
     variances = (p**2 * of["accuracy"] * (1 - of["accuracy"]) / of["n"] for p, of in real)
     return {
         "held_out": math.fsum(p * of["accuracy"] for p, of in real),
         "held_out_se": math.sqrt(math.fsum(variances)),
         "held_out_confident": math.fsum(p * of["confident"] for p, of in real),
-        **found,
+        **baselines,
     }

@@ -1,17 +1,17 @@
 """Precision and recall, density and coverage: whether samples lie among real images, and real images among samples.
 
-A set is widened to the balls around its features that reach to their k-th neighbours in the set, B_k(x).
+Each set is widened to balls: B_k(x), around a feature x, reaches to its k-th neighbour in the set.
 
 precision = fraction of samples in some B₃(real),   recall = fraction of real images in some B₃(sample)
 density = 1/k of the mean number of B₅(real) that a sample lies in,   coverage = fraction of B₅(real) with a sample
 
 Source: Kynkäänniemi et al., "Improved precision and recall metric for assessing generative models", 2019, arXiv
 1904.06991, k = 3; Naeem et al., "Reliable fidelity and diversity metrics for generative models", 2020, arXiv
-2002.09797, k = 5. Precision and recall count the border of a ball, density and coverage do not, as their authors do.
-They depend on the numbers of both sets: compare at equal ones.
+2002.09797, k = 5. Precision and recall include the border of a ball, density and coverage exclude it, as published.
+All depend on the sizes of both sets: compare at equal sizes.
 
 Distances between features are taken tile by tile. Memory: a tile is (1,024, 8,192) float64, 64 MB, whatever the number
-of images, plus both sets in float64, 8 N D bytes (820 MB of 50,000 images of 2,048 features). Time: 2 N M D
+of images, plus both sets in float64, 8 N D bytes (820 MB for 50,000 images of 2,048 features). Time: 2 N M D
 operations a pass.
 """
 
@@ -26,7 +26,7 @@ from darkroom.metrics.uncertainty import mean_and_error, weighted_mean_and_error
 
 NEAREST, NEAREST_DENSITY = 3, 5
 LEAST = NEAREST_DENSITY + 1  # images in a set
-_BORDER = 1e-10  # relative: what rounding does to a squared distance, so that a copy of a neighbour lies on the border
+_BORDER = 1e-10  # relative rounding error of a squared distance: a copy of a neighbour lies on the border
 
 
 def manifold(
@@ -43,10 +43,10 @@ def manifold(
         reference: of real images, (M, D).
         k: neighbours of precision and recall.
         k_density: neighbours of density and coverage.
-        weights: of real images in recall and coverage, (M,) of sum 1; None: all have the same.
+        weights: of real images in recall and coverage, (M,) of sum 1; None: equal weights.
 
     Raises:
-        DarkroomError: fewer images than neighbours, other lengths, values that are not finite.
+        DarkroomError: fewer images than neighbours, different lengths, values that are not finite.
     """
     real, fake = centred(reference, features)
     real_squares, _ = nearest(real, real, max(k, k_density), same=True)
@@ -73,10 +73,10 @@ _ROWS, _COLUMNS = 1024, 8192  # of a tile of distances
 
 
 def centred(features: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both sets less the mean of the first, float64: distances stay, and rounding shrinks with the lengths.
+    """Return both sets minus the mean of the first, float64: the same distances, with smaller rounding errors.
 
     Raises:
-        DarkroomError: another number of features, or values that are not finite.
+        DarkroomError: the numbers of features differ, or values are not finite.
     """
     if features.shape[1] != other.shape[1]:
         raise DarkroomError(
@@ -104,7 +104,7 @@ def tiles(rows: Tensor, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]
 def nearest(rows: Tensor, columns: Tensor, k: int, same: bool = False) -> tuple[Tensor, Tensor]:
     """Return the squared distances, ascending, (N, k) float64, to the k nearest of `columns`, and their numbers (N, k).
 
-    Of rows (N, D) and columns (M, D) float64; where `same`, both are one set, and a row is no neighbour of its own.
+    Rows (N, D) and columns (M, D) are float64. With `same` both are one set, and a row is not its own neighbour.
 
     Raises:
         DarkroomError: too few columns.
@@ -118,8 +118,8 @@ def nearest(rows: Tensor, columns: Tensor, k: int, same: bool = False) -> tuple[
             first = max(across.start, down.start)
             own = torch.arange(first, max(first, min(across.stop, down.stop)))
             squares[own - across.start, own - down.start] = torch.inf
-        found, at = squares.topk(min(k, squares.shape[1]), dim=1, largest=False)
-        values = torch.cat([best[across], found], dim=1)
+        closest, at = squares.topk(min(k, squares.shape[1]), dim=1, largest=False)
+        values = torch.cat([best[across], closest], dim=1)
         numbers = torch.cat([which[across], at + down.start], dim=1)
         order = values.argsort(dim=1, stable=True)[:, :k]
         best[across], which[across] = values.gather(1, order), numbers.gather(1, order)

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Samples:
-    """Generated images, or real ones in their place, as a metric sees them.
+    """The input of a metric: generated images, or real ones in their place.
 
-    extractor: the network whose features are seen: in_domain, inception, …
-    seen: the features of N images, on the CPU.
-    blocks: of the jackknife, at most: see `count_blocks`.
-    numbers: class number of each image, (N,) int64, spread evenly over the blocks; None: they are of no class.
+    extractor: the network of the features: in_domain, inception, …
+    views: the features of N images, on the CPU.
+    blocks: blocks of the jackknife, at most: see `count_blocks`.
+    numbers: class number of each image, (N,) int64, spread evenly over the blocks; None: no classes.
     images: yields the images in batches, uint8 (n, C, H, W); its argument names the work on the progress line.
     classifier: the in-domain extractor; `classifier.logits(features)` are those of `classes`.
     labels: the class that each image was requested to show; None for an image of no class.
@@ -45,7 +45,7 @@ class Samples:
     """
 
     extractor: str
-    seen: Views
+    views: Views
     blocks: int
     numbers: Tensor | None = None
     images: Callable[[str], Iterator[NDArray[np.uint8]]] | None = None
@@ -58,14 +58,14 @@ class Samples:
     @property
     def features(self) -> Tensor:
         """The features in which distances are measured, (N, D) float32."""
-        return self.seen.pool.cpu()
+        return self.views.pool.cpu()
 
     @cached_property
     def block(self) -> Tensor:
         """The block of each image, (N,) int64."""
         from darkroom.metrics.uncertainty import assign_blocks
 
-        return assign_blocks(len(self.seen), self.blocks, self.numbers)
+        return assign_blocks(len(self.views), self.blocks, self.numbers)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Measurement:
 
 
 class Metric(Protocol):
-    """The protocol of a metric: the scores that it may return, what it needs, and how it is measured."""
+    """The protocol of a metric: the scores that it may return, its inputs, and the measurement."""
 
     @property
     def scores(self) -> Sequence[Score]:
@@ -97,7 +97,7 @@ class Metric(Protocol):
 
     @property
     def needs(self) -> Sequence[str]:
-        """The inputs that it needs, without which it is left out: see `available`."""
+        """The required inputs, without which it is left out: see `available`."""
         ...
 
     def measure(self, samples: Samples, reference: Any, /) -> Mapping[str, float] | Measurement:
@@ -117,33 +117,33 @@ def available(samples: Samples, reference: Reference | None) -> set[str]:
     known = {
         "statistics": reference is not None,
         "real": reference is not None and len(reference.kid_features) > 0,
-        "spatial": reference is not None and reference.spatial is not None and samples.seen.spatial is not None,
-        "logits": samples.seen.logits is not None,
+        "spatial": reference is not None and reference.spatial is not None and samples.views.spatial is not None,
+        "logits": samples.views.logits is not None,
         "images": samples.images is not None,
         "classifier": samples.classifier is not None,
     }
-    return {name for name, there in known.items() if there}
+    return {name for name, present in known.items() if present}
 
 
 def measure(samples: Samples, reference: Reference | None, metrics: Iterable[Metric]) -> Measurement:
-    """Return the scores of samples against a reference by each metric that has what it needs.
+    """Return the scores of samples against a reference by each metric whose inputs are available.
 
     Args:
         samples: the images, through one extractor.
-        reference: real images through the same one, `matched` to the classes of the samples; None: there are none.
+        reference: real images through the same extractor, `matched` to the classes of the samples; None: none.
         metrics: for example `SAMPLE_METRICS`.
     """
-    there, found = available(samples, reference), Measurement()
+    inputs, measurement = available(samples, reference), Measurement()
     for metric in metrics:
-        if there.issuperset(metric.needs):
+        if inputs.issuperset(metric.needs):
             one = metric.measure(samples, reference)
-            found |= one if isinstance(one, Measurement) else Measurement(dict(one))
-    return found
+            measurement |= one if isinstance(one, Measurement) else Measurement(dict(one))
+    return measurement
 
 
 @dataclass(frozen=True)
 class FeatureMetric:
-    """A metric of features by the function that measures it."""
+    """A metric of features, with the function that measures it."""
 
     scores: tuple[Score, ...]
     needs: tuple[str, ...]
@@ -162,14 +162,14 @@ def _kernel(samples: Samples, reference: Reference) -> Mapping[str, float]:
     if reference.kid_within is None:
         return {}
     real, weights = reference.kid_features, reference.kid_weights
-    found = kernel_jackknife(real, reference.kid_within, samples.features, samples.block, weights=weights)
-    return found.named("kid")
+    distance = kernel_jackknife(real, reference.kid_within, samples.features, samples.block, weights=weights)
+    return distance.named("kid")
 
 
 def _spatial(samples: Samples, reference: Reference) -> Mapping[str, float]:
     from darkroom.metrics.frechet import frechet_scores
 
-    features, places = samples.seen.spatial, reference.spatial
+    features, places = samples.views.spatial, reference.spatial
     assert features is not None and places is not None  # they are needed
     return frechet_scores("sfid", places.moments, places.root, features.cpu(), samples.block)
 
@@ -177,12 +177,12 @@ def _spatial(samples: Samples, reference: Reference) -> Mapping[str, float]:
 def _inception_score(samples: Samples, reference: object) -> Mapping[str, float]:
     from darkroom.metrics.inception_score import inception_scores
 
-    assert samples.seen.logits is not None  # they are needed
-    return inception_scores(samples.seen.logits, samples.blocks)
+    assert samples.views.logits is not None  # they are needed
+    return inception_scores(samples.views.logits, samples.blocks)
 
 
 def _cmmd(samples: Samples, reference: Reference) -> Mapping[str, float]:
-    """Return nothing in another network's features than CLIP's."""
+    """Return CMMD in the features of CLIP; nothing for other networks."""
     from darkroom.metrics.kernel import cmmd
 
     if samples.extractor != "clip":
@@ -191,10 +191,10 @@ def _cmmd(samples: Samples, reference: Reference) -> Mapping[str, float]:
 
 
 def _manifold(samples: Samples, reference: Reference) -> Mapping[str, float]:
-    """Return nothing with fewer than 6 images on a side."""
+    """Return precision, recall, density and coverage; nothing with fewer than 6 images on a side."""
     from darkroom.metrics.manifold import LEAST, manifold
 
-    if min(len(reference.kid_features), len(samples.seen)) < LEAST:
+    if min(len(reference.kid_features), len(samples.views)) < LEAST:
         return {}
     return manifold(samples.features, reference.kid_features, weights=reference.kid_weights)
 
@@ -214,17 +214,17 @@ def distances(
 ) -> dict[str, float]:
     """Return the distances of generated images from a reference, from their features (N, D) float32.
 
-    `reference` is `matched` to the distribution of classes that they were asked to have; `classes` (N,) int64 are
-    spread evenly over the blocks, None: they are of no class.
+    `reference` is `matched` to the requested distribution of classes; `classes` (N,) int64 are spread evenly over the
+    blocks, None: no classes.
 
     Returns:
-        by the plain names: `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se` and, where both sides have the features of
-        sFID, `sfid`, `sfid_debiased`, `sfid_se`. Of too few samples for a standard error, the plain values alone.
+        by the plain names: `fd`, `fd_debiased`, `fd_se`, `kid`, `kid_se` and, if both sides have the features of sFID,
+        `sfid`, `sfid_debiased`, `sfid_se`. With too few samples for a standard error, only the plain values.
 
     Raises:
-        DarkroomError: fewer than 2 samples, another number of features, values that are not finite.
+        DarkroomError: fewer than 2 samples, different numbers of features, values that are not finite.
     """
     from darkroom.metrics.batches import Views
 
-    seen = features if isinstance(features, Views) else Views(features)
-    return measure(Samples(reference.extractor, seen, blocks, classes), reference, DISTANCE_METRICS).scores
+    views = features if isinstance(features, Views) else Views(features)
+    return measure(Samples(reference.extractor, views, blocks, classes), reference, DISTANCE_METRICS).scores

@@ -4,9 +4,9 @@
   image: Yoon et al., "Diffusion probabilistic models generalize when they fail to memorize", 2023; Gu et al., "On
   memorization in diffusion models", 2023 (arXiv 2310.02664).
 - C_T: Meehan et al., "A non-parametric test to detect data-copying in generative models", 2020, with one cell.
-- The gap of a distance: against training images minus against as many held-out ones.
+- The gap of a distance: from training images minus from the same number of held-out ones.
 
-None of them finds all copies. Each is reported together with its value for held-out real images.
+None finds all copies. Each is reported together with its value for held-out real images.
 The training images are read once, in batches; memory does not grow with their number. Time, measured on one core with
 32 x 32 x 3 images and the in-domain extractor, is stated in docs/scores.md.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.metrics.kernel import within
-from darkroom.metrics.nearest import COARSE, Found, Nearest, middle, mirrored, moved, reduced, shrunk
+from darkroom.metrics.nearest import COARSE, Closest, Nearest, middle, mirrored, moved, reduced, shrunk
 from darkroom.metrics.reference import frechet_between
 from darkroom.metrics.score import share_and_error
 from darkroom.metrics.uncertainty import assign_blocks, jackknife
@@ -34,9 +34,9 @@ class Space:
     """How images are compared.
 
     queries: the images whose neighbours are searched for, (V, n, D).
-    vectors: from training images, uint8, to what is compared with the queries, (m, D).
-    finer: the same for the candidates, where these are compared again; None: `vectors`.
-    views: from a slice of the images to what `finer` is compared with, (V', g, D'); None: the queries.
+    vectors: from training images, uint8, to vectors that are compared with the queries, (m, D).
+    finer: the same for the candidates, which are compared again; None: `vectors`.
+    views: from a slice of the images to the queries of `finer`, (V', g, D'); None: the queries.
     """
 
     queries: Tensor
@@ -50,32 +50,32 @@ class Near:
     """Some images of a set and their nearest training images.
 
     rows: of the images in their set.
-    found: in each space, in the order of `rows`.
+    neighbours: in each space, in the order of `rows`.
     """
 
     rows: list[int]
-    found: dict[str, Found]
+    neighbours: dict[str, Closest]
 
     def closest(self, space: str, count: int) -> list[int]:
-        """Return the places in `rows` of the `count` images of least d1 / d2, the least first."""
-        return self.found[space].ratio.argsort(stable=True)[:count].tolist()
+        """Return the places in `rows` of the `count` images with the smallest d1 / d2, ascending."""
+        return self.neighbours[space].ratio.argsort(stable=True)[:count].tolist()
 
 
 @dataclass(frozen=True)
 class Panel:
     """The measured scores and the nearest images.
 
-    scores: `copies_SPACE`, `ct_SPACE` and, where asked for and possible, `fd_gap` and `kid_gap`, with their errors.
-    floor: the same of held-out images as if they had been generated; of `ct` and gaps, of one half against the other.
-    nearer: in each space, in which fraction of pairs a generated image lies nearer to the train split than a held-out
+    scores: `copies_SPACE`, `ct_SPACE` and, if requested and possible, `fd_gap` and `kid_gap`, with their errors.
+    floor: the same for held-out images as if they were generated; `ct` and gaps compare one half with the other.
+    nearer: by space, the fraction of pairs in which a generated image lies nearer to the train split than a held-out
         one.
-    made, held_out: the images and their nearest training images.
+    samples, held_out: the images and their nearest training images.
     """
 
     scores: dict[str, float]
     floor: dict[str, float]
     nearer: dict[str, float]
-    made: Near
+    samples: Near
     held_out: Near
 
 
@@ -89,7 +89,7 @@ def _stacked(function: Callable[[Tensor], Tensor], batches: Iterator[Tensor]) ->
 
 
 def memorisation(
-    made: tuple[ImageShards, list[int]],
+    samples: tuple[ImageShards, list[int]],
     held_out: tuple[ImageShards, list[int]],
     train: ImageShards,
     train_rows: Sequence[int],
@@ -104,29 +104,29 @@ def memorisation(
     """Measure memorisation.
 
     Args:
-        made: generated images and the rows to examine, in random order.
-        held_out: the same of real images that were not trained on.
+        samples: generated images and the rows to examine, in random order.
+        held_out: the same for held-out real images.
         train: all training images.
-        train_rows: those with which the gaps are measured, at random, of the classes of the held-out ones.
+        train_rows: rows for the gaps, in random order, of the classes of the held-out images.
         features: those of the in-domain extractor.
         batch: images read at once.
-        blocks: of the jackknife of the gaps.
-        with_gaps: whether gaps are measured; not of images that were made of held-out ones.
+        blocks: blocks of the jackknife of the gaps.
+        with_gaps: whether gaps are measured; not for images generated from held-out ones.
         device: where distances are computed.
         progress: wraps the pass over the training images.
 
     Raises:
         DarkroomError: a set holds no image, or images differ in shape.
     """
-    sets = (made, held_out)
-    if not made[1] or len(held_out[1]) < 2:
+    sets = (samples, held_out)
+    if not samples[1] or len(held_out[1]) < 2:
         raise DarkroomError(
-            f"cannot search for copies with {len(made[1])} generated and {len(held_out[1])} held-out images: at least "
-            "1 and 2 are needed."
+            f"cannot search for copies with {len(samples[1])} generated and {len(held_out[1])} held-out images: at "
+            "least 1 and 2 are needed."
         )
-    real = slice(len(made[1]), None)
+    real = slice(len(samples[1]), None)
     pixels = torch.cat([_stacked(reduced, _batches(*each, batch)) for each in sets])
-    seen = torch.cat([_stacked(features, _batches(*each, batch)) for each in sets])
+    plain = torch.cat([_stacked(features, _batches(*each, batch)) for each in sets])
     flipped = torch.cat([_stacked(lambda images: features(images.flip(-1)), _batches(*each, batch)) for each in sets])
     spaces = {
         "pixels": Space(mirrored(pixels, lambda images: images.flatten(1)[None]), lambda x: reduced(x).flatten(1)),
@@ -136,35 +136,35 @@ def memorisation(
             lambda images: middle(reduced(images)),
             lambda group: mirrored(pixels[group], moved),
         ),
-        "features": Space(torch.stack([seen, flipped]), features),
+        "features": Space(torch.stack([plain, flipped]), features),
     }
     searches = {name: Nearest(space.queries, device) for name, space in spaces.items()}
     for images in progress(_batches(train, range(len(train)), batch)):
         for name, space in spaces.items():
             searches[name].update(space.vectors(images))
-    found = {}
+    neighbours = {}
     for name, space in spaces.items():
         rows = searches[name].candidates.tolist()
         candidates = _stacked(space.finer or space.vectors, _batches(train, rows, batch))
-        found[name] = searches[name].settle(candidates, real, space.views)
+        neighbours[name] = searches[name].settle(candidates, real, space.views)
     near = [
-        Near(rows, {name: of[part] for name, of in found.items()})
+        Near(rows, {name: of[part] for name, of in neighbours.items()})
         for (_, rows), part in zip(sets, (slice(real.start), real), strict=True)
     ]
     scores: dict[str, float] = {}
     floor: dict[str, float] = {}
     by_pairs: dict[str, float] = {}
     half = len(held_out[1]) // 2
-    for name in found:
-        one, other = (each.found[name] for each in near)
+    for name in neighbours:
+        one, other = (each.neighbours[name] for each in near)
         scores |= copied(one, name) | {f"ct_{name}": data_copying(one.nearest, other.nearest)}
         floor |= copied(other, name) | {f"ct_{name}": data_copying(other.nearest[:half], other.nearest[half:])}
         by_pairs[name] = nearer(one.nearest, other.nearest)
-    unseen = seen[real]
+    unseen = plain[real]
     count = min(len(train_rows), len(unseen))
-    if with_gaps and min(len(made[1]), count) >= 2 * blocks:
+    if with_gaps and min(len(samples[1]), count) >= 2 * blocks:
         trained = _stacked(features, _batches(train, train_rows[:count], batch))
-        scores |= gaps(seen[: real.start], trained, unseen[:count], blocks)
+        scores |= gaps(plain[: real.start], trained, unseen[:count], blocks)
         if half >= 2 * blocks:
             few = min(half, count)
             floor |= gaps(unseen[:half], trained[:few], unseen[half : half + few], blocks)
@@ -174,22 +174,22 @@ def memorisation(
 RATIO = 1 / 3  # d1 / d2 below which an image counts as a copy
 
 
-def copied(found: Found, space: str) -> dict[str, float]:
+def copied(neighbours: Closest, space: str) -> dict[str, float]:
     """Return `copies_SPACE`, the fraction of images with d1 / d2 below 1/3, and its standard error."""
-    share = (found.ratio < RATIO).double().mean().item()
-    return share_and_error(f"copies_{space}", share, len(found.nearest))
+    share = (neighbours.ratio < RATIO).double().mean().item()
+    return share_and_error(f"copies_{space}", share, len(neighbours.nearest))
 
 
-def data_copying(made: Tensor, real: Tensor) -> float:
-    """Return C_T: the Mann-Whitney z of distances to the nearest training image, of m made images against n real ones.
+def data_copying(fake: Tensor, real: Tensor) -> float:
+    """Return C_T: the Mann-Whitney z of distances to the nearest training image, m generated against n real images.
 
     z = (U - mn/2) / sqrt(mn/12 ((m + n + 1) - Σ (t³ - t) / ((m + n)(m + n - 1)))), U the number of pairs in which the
-    made image lies further away, a tie half a pair, t the sizes of the ties. Near 0 (its deviation is 1) where made and
-    real images lie equally near; far below 0 where made ones lie nearer, as copies do; far above 0 where they lie
-    further away, as bad images do. It grows with the root of the number of images.
+    generated image lies further away, a tie half a pair, t the sizes of the ties. Near 0 (its deviation is 1) if both
+    lie equally near; far below 0 if generated images lie nearer, as copies do; far above 0 if they lie further away, as
+    bad images do. It grows with the root of the number of images.
     """
-    m, n = len(made), len(real)
-    _, group, sizes = torch.cat([made, real]).unique(return_inverse=True, return_counts=True)
+    m, n = len(fake), len(real)
+    _, group, sizes = torch.cat([fake, real]).unique(return_inverse=True, return_counts=True)
     last = sizes.cumsum(0).double()
     ranks = (last - (sizes - 1) / 2)[group]  # the mean rank of a tie
     wins = ranks[:m].sum() - m * (m + 1) / 2
@@ -198,50 +198,49 @@ def data_copying(made: Tensor, real: Tensor) -> float:
     return float((wins - m * n / 2) / variance.sqrt()) if variance > 0 else 0.0
 
 
-def nearer(made: Tensor, real: Tensor) -> float:
-    """Return the fraction of pairs in which the made image lies nearer to the training images than the real one.
+def nearer(fake: Tensor, real: Tensor) -> float:
+    """Return the fraction of pairs in which the generated image lies nearer to the training images than the real one.
 
-    A tie is half a pair; 1/2 for images that lie equally near. Arguments as of `data_copying`.
+    A tie is half a pair; 1/2 for images that lie equally near. Arguments as in `data_copying`.
     """
-    return ((made[:, None] < real).double() + (made[:, None] == real).double() / 2).mean().item()
+    return ((fake[:, None] < real).double() + (fake[:, None] == real).double() / 2).mean().item()
 
 
 Distance = Callable[[Tensor, Tensor], float]  # of features (n, D) from features of a reference (m, D)
 
 
-def _kernel(made: Tensor, reference: Tensor) -> float:
-    mixed = (made.double() @ reference.double().T / made.shape[1] + 1).pow(3).mean()
-    return float(within(made) + within(reference) - 2 * mixed)
+def _kernel(fake: Tensor, reference: Tensor) -> float:
+    mixed = (fake.double() @ reference.double().T / fake.shape[1] + 1).pow(3).mean()
+    return float(within(fake) + within(reference) - 2 * mixed)
 
 
-def gaps(made: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
+def gaps(fake: Tensor, train: Tensor, held_out: Tensor, blocks: int) -> dict[str, float]:
     """Return `fd_gap` and `kid_gap`: how much nearer (below 0) images lie to training images than to held-out ones.
 
-    distance(made, train) - distance(made, held_out), of features (n, D) and twice (m, D) float32, in random order. Both
+    distance(fake, train) - distance(fake, held_out), of features (n, D) and twice (m, D) float32, in random order. Both
     references have the same number of images, so the bias of a Fréchet distance, which depends on it and on the number
-    of made images, is that of both terms and cancels. The error, `fd_gap_se`, is the root of the sum of three squared
-    jackknife errors: over blocks of made, of training and of held-out images; where all three are of one distribution
-    it is up to half too large.
+    of generated images, cancels. The error, `fd_gap_se`, is the root of the sum of three squared jackknife errors: over
+    blocks of generated, training and held-out images; if all three have one distribution it is up to half too large.
 
     Raises:
         DarkroomError: the references differ in size, or there are fewer than two images a block.
     """
     if len(train) != len(held_out):
         raise DarkroomError(f"a gap needs as many training as held-out images, not {len(train)} and {len(held_out)}.")
-    if min(len(made), len(train)) < 2 * blocks:
-        raise DarkroomError(f"{len(made)} and {len(train)} images are too few for {blocks} blocks of a gap: use more.")
-    found: dict[str, float] = {}
+    if min(len(fake), len(train)) < 2 * blocks:
+        raise DarkroomError(f"{len(fake)} and {len(train)} images are too few for {blocks} blocks of a gap: use more.")
+    scores: dict[str, float] = {}
     for name, distance in {"fd_gap": frechet_between, "kid_gap": _kernel}.items():
-        whole = [made, train, held_out]
+        whole = [fake, train, held_out]
         value, squares = _difference(distance, whole), 0.0
         for place, of in enumerate(whole):
             block = assign_blocks(len(of), blocks)
             others = ([*whole[:place], of[block != number], *whole[place + 1 :]] for number in range(blocks))
             squares += (jackknife(value, [_difference(distance, sets) for sets in others]).se or 0.0) ** 2
-        found |= {name: value, f"{name}_se": math.sqrt(squares)}
-    return found
+        scores |= {name: value, f"{name}_se": math.sqrt(squares)}
+    return scores
 
 
 def _difference(distance: Distance, sets: Sequence[Tensor]) -> float:
-    made, train, held_out = sets
-    return distance(made, train) - distance(made, held_out)
+    fake, train, held_out = sets
+    return distance(fake, train) - distance(fake, held_out)

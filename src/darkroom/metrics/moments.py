@@ -14,14 +14,14 @@ from torch import Tensor
 from darkroom.errors import DarkroomError
 
 
-def require_finite(values: Tensor, what: str = "features") -> None:
+def require_finite(values: Tensor, name: str = "features") -> None:
     """Check the outputs of a network.
 
     Raises:
         DarkroomError: a value is not finite.
     """
     if not torch.isfinite(values).all():
-        raise DarkroomError(f"{what} hold a value that is not finite: the images or the weights are damaged.")
+        raise DarkroomError(f"{name} hold a value that is not finite: the images or the weights are damaged.")
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ _HELD, _STRIPE = 512, 512  # rows of a block that wait for one product; features
 class BlockMoments:
     """Streaming sums of features (N, D) in B blocks: `count` (B,), `total` (B, D) and `outer` (B, D, D), float64.
 
-    Rows wait until a block has 512 of them, since each product passes over its whole (D, D) matrix; `compute`
-    takes in those that wait.
+    Rows wait until a block has 512 of them, since each product passes over its whole (D, D) matrix; `compute` adds
+    the remaining ones.
     """
 
     def __init__(self, features: int, blocks: int = 1) -> None:
@@ -97,7 +97,7 @@ class BlockMoments:
         """Add features (N, D), of any float dtype, of samples in blocks (N,) int64, each in [0, B).
 
         Raises:
-            DarkroomError: shapes that do not fit, a block that does not exist, features that are not finite.
+            DarkroomError: shapes do not fit, a block does not exist, or features are not finite.
         """
         blocks, width = self.total.shape
         if features.ndim != 2 or features.shape[1] != width or block.shape != features.shape[:1]:
@@ -121,7 +121,7 @@ class BlockMoments:
         self._held[index] = []
         self.count[index] += len(rows)
         self.total[index] += rows.sum(0)
-        # Rank-n update in place, Σxxᵀ += XᵀX, without a second (D, D) matrix; of stripes only what lies above the
+        # Rank-n update in place, Σxxᵀ += XᵀX, without a second (D, D) matrix; of stripes only the part above the
         # diagonal: 5/8 of the work at D = 2048. `compute` fills in the rest.
         for first in range(0, rows.shape[1], _STRIPE):
             stripe = slice(first, first + _STRIPE)

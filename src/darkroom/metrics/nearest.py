@@ -1,7 +1,7 @@
 """The nearest training images of each image, over a stream of them: memory does not grow with their number.
 
 Vectors are pixels, or an extractor's features; distances are Euclidean. The stream is compared block by block in
-float32, which keeps the `CANDIDATES` nearest of each image; these are compared again in float64, and sorted. Memory:
+float32, keeping the `CANDIDATES` nearest of each image; these are compared again in float64, and sorted. Memory:
 the V views of n images, V n D float32, a block of 1,024 training vectors, and some matrices (n, 1024): of 2,000 images
 of 32 x 32 x 3 with their mirror images 100 MB, moved as well 130 MB, whether there are 1,000 training images or
 1,000,000; plus 4 u D bytes for the u candidates, at most 6 n.
@@ -17,9 +17,9 @@ from torch.nn import functional
 from darkroom.errors import DarkroomError
 
 SIZE = 32  # pixels: larger images are reduced to it by area
-COARSE = 16  # pixels, of the images among which those are looked for that were moved
-CANDIDATES = 6  # nearest training images that are kept of each image
-NEAR_DUPLICATE = 1 / 3  # of the scale: training images that are nearer to each other than that count as one
+COARSE = 16  # pixels a side at which candidates for shifted images are searched for
+CANDIDATES = 6  # nearest training images that are kept for each image
+NEAR_DUPLICATE = 1 / 3  # of the scale: training images nearer to each other than that count as one
 _ROWS = 1024  # training vectors in a block
 _GROUP = 64  # images whose candidates are compared at once
 
@@ -55,7 +55,7 @@ def middle(pixels: Tensor) -> Tensor:
 def moved(pixels: Tensor) -> Tensor:
     """Return `middle` of images shifted in each direction by up to a sixteenth of their side, (V, N, D).
 
-    They are windows, so an image that was moved meets its original whole, whatever moved in at its border.
+    They are windows, so a shifted image meets its whole original, whatever came in at its border.
     """
     reach, (height, width) = _reach(pixels), pixels.shape[2:]
     places = [(y, x) for y in range(2 * reach + 1) for x in range(2 * reach + 1)]
@@ -69,7 +69,7 @@ def mirrored(pixels: Tensor, views: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Found:
+class Closest:
     """The training images nearest to each of n images.
 
     nearest: d1, the distance to the nearest one, (n,) float64.
@@ -81,8 +81,8 @@ class Found:
     second: Tensor
     row: Tensor
 
-    def __getitem__(self, rows: slice) -> "Found":
-        return Found(self.nearest[rows], self.second[rows], self.row[rows])
+    def __getitem__(self, rows: slice) -> "Closest":
+        return Closest(self.nearest[rows], self.second[rows], self.row[rows])
 
     @property
     def ratio(self) -> Tensor:
@@ -93,15 +93,15 @@ class Found:
 class Nearest:
     """Finds the nearest training images of some images in a stream of training images.
 
-    Call `update` with all training vectors, in order and in groups of any size; then `candidates`, and `settle` with
-    their vectors.
+    Call `update` with all training vectors, in order, in groups of any size; then read `candidates`, and call `settle`
+    with their vectors.
     """
 
     def __init__(self, queries: Tensor, device: torch.device | None = None) -> None:
         """Start the search.
 
         Args:
-            queries: vectors of n images in V views, (V, n, D) float32, say as they are and mirrored: the distance of an
+            queries: vectors of n images in V views, (V, n, D) float32, such as plain and mirrored: the distance of an
                 image is that of its nearest view.
             device: where blocks are compared; None: the CPU.
         """
@@ -120,7 +120,7 @@ class Nearest:
         """Add the next training vectors, (m, D) float32.
 
         Raises:
-            DarkroomError: another number of values than the images have.
+            DarkroomError: the number of values differs from the images'.
         """
         if vectors.shape[1] != self._queries.shape[2]:
             raise DarkroomError(
@@ -158,24 +158,24 @@ class Nearest:
             raise DarkroomError("there are no training images to search for copies: the train split is empty.")
         return self._rows.unique().cpu()
 
-    def settle(self, vectors: Tensor, real: slice, views: Callable[[slice], Tensor] | None = None) -> Found:
+    def settle(self, vectors: Tensor, real: slice, views: Callable[[slice], Tensor] | None = None) -> Closest:
         """Return the nearest images, from the vectors of `candidates`, (u, D) float32, in their order.
 
         The second nearest image is the nearest candidate that lies at least `NEAR_DUPLICATE` of a scale from the
-        nearest one. Otherwise an image that the train split holds twice, once more as another file, hides its copies:
-        both distances are near 0, and their ratio is near 1. Where all candidates are near duplicates the scale itself
-        stands for the second distance. The scale is the median d1 of the images `real`, which are not in the train
+        nearest one. Otherwise an image that the train split holds twice, in two files, hides its copies:
+        both distances are near 0, and their ratio is near 1. If all candidates are near duplicates, the scale itself
+        is the second distance. The scale is the median d1 of the images `real`, which are not in the train
         split.
 
-        `views` returns the vectors of some images, (V, g, D) float32, where `vectors` are of another kind than those of
-        `update`; None: the queries.
+        `views` returns the vectors of some images, (V, g, D) float32, if `vectors` are of another kind than `update`'s;
+        None: the queries.
         """
         rows = self.candidates
         slots = torch.searchsorted(rows, self._rows.cpu())  # (n, k) into vectors
         views = views or (lambda group: self._queries[:, group])
         groups = [slice(at, at + _GROUP) for at in range(0, len(slots), _GROUP)]
         near = torch.cat([_distances(views(group), vectors[slots[group]]) for group in groups])  # (n, k)
-        # Of equal distances the first row: the order in which float32 found them does not count.
+        # The first row among equal distances, regardless of the order in which float32 found them.
         order = slots.argsort(dim=1)
         order = order.gather(1, near.gather(1, order).argsort(dim=1, stable=True))
         near, slots = near.gather(1, order), slots.gather(1, order)
@@ -183,13 +183,13 @@ class Nearest:
         apart = torch.cat([_distances(vectors[slots[group, 0]][None], vectors[slots[group]]) for group in groups])
         others = torch.where(apart > NEAR_DUPLICATE * usual, near, torch.inf).amin(dim=1)
         second = torch.where(others.isinf(), near[:, 0].clamp(min=usual), others)
-        return Found(near[:, 0], second, rows[slots[:, 0]])
+        return Closest(near[:, 0], second, rows[slots[:, 0]])
 
 
 def _distances(views: Tensor, vectors: Tensor) -> Tensor:
     """Return the distances of g images, in their nearest of V views, (V, g, D), from k vectors each, (g, k, D).
 
-    In float64, from differences: an exact copy has 0, which a product of the two does not give. (g, k).
+    In float64, from differences: an exact copy has 0, unlike from a matrix product. (g, k).
     """
     vectors = vectors.double()
     nearest = vectors.new_full(vectors.shape[:2], torch.inf)

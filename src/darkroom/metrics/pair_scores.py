@@ -6,7 +6,7 @@ from functools import partial
 from darkroom.metrics.sample_scores import FRECHET
 from darkroom.metrics.score import Score
 
-# Of an image and its reconstruction or original.
+# Pairs of an image and its reconstruction or original.
 _pair = partial(Score, group="pairs", error="as psnr_se", paired=True)
 _reconstruction = partial(_pair, group="reconstructions", higher_is_better=True)
 IMAGES = (
@@ -49,8 +49,8 @@ IMAGES = (
     replace(FRECHET, name="rfid", group="reconstructions", meaning="rfd in the features of the Inception network."),
 )
 
-# Of an image and its original or its caption.
-_seen = partial(_pair, error="as colour_se", higher_is_better=True, evaluator="scene_reader")
+# Pairs of an image and its original or its caption.
+_scene = partial(_pair, error="as colour_se", higher_is_better=True, evaluator="scene_reader")
 PAIRS = (
     _pair(
         "clip_image",
@@ -75,25 +75,25 @@ PAIRS = (
         title="CLIP, original and caption",
         compared=False,
     ),
-    _seen(
+    _scene(
         "colour",
         "Fraction of images in which the scene reader sees the colours of the caption, and no other. Higher is better.",
         formula="share of images in which the scene reader sees the colours that the caption names, and no other",
         error="as psnr_se, an image 1 or 0",
     ),
-    *(_seen(name, f"The same for {name}s.", formula=f"as colour, of {name}s") for name in ("form", "size")),
-    _seen(
+    *(_scene(name, f"The same for {name}s.", formula=f"as colour, of {name}s") for name in ("form", "size")),
+    _scene(
         "position",
         "Fraction of images whose things are where, as many, or so to each other, as the caption says.",
         formula="share of images whose thing is where, or whose things are as many or so to each other, as captioned",
     ),
-    _seen(
+    _scene(
         "colour_and_form",
         "The fraction of images in which each thing has both the colour and the form that the caption names.",
         formula="as colour, of colour and form of each thing together",
         title="colour and form",
     ),
-    _seen(
+    _scene(
         "as_described",
         "The fraction of images of which the caption is true in all that it says.",
         formula="share of images of which the caption, in its canonical form, is what the scene reader sees",
@@ -101,7 +101,7 @@ PAIRS = (
     ),
 )
 
-# Of the embeddings that a prior makes; they stand in its manifest, and in no card.
+# The embeddings of a prior; these scores are in its manifest, not in a card.
 _prior = partial(Score, group="prior")
 PRIOR = (
     _prior(
@@ -158,7 +158,7 @@ RETRIEVAL = (
     ),
 )
 
-# What a codebook holds, and what a lossless code takes.
+# Usage of a codebook, and the cost of a lossless code.
 _code, _cost = partial(Score, group="codes of train"), partial(Score, group="cost of codes")
 _CODES = (
     _code(

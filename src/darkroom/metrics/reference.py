@@ -36,22 +36,22 @@ _ROWS = 4096  # features in one float64 copy
 
 @dataclass(frozen=True)
 class Reference:
-    """Real images through one extractor: what `reference_stats` stores, and the scoring stages read.
+    """Real images through one extractor: `reference_stats` stores it, the scoring stages read it.
 
     extractor: its name: in_domain, inception, …
     sha256: of its weights.
     n: images in mean and cov.
     mean, cov, root: (D,), (D, D) and (D, D) float64; cov is unbiased, root is cov^½.
     kid_features: (K, D) float32, of drawn images, K <= n or a few more of rare classes.
-    kid_within: the real-real term of the kernel distance; None: in these features there is none.
-    kid_weights: of kid_features, (K,) float64 of sum 1; None: all have the same.
+    kid_within: the real-real term of the kernel distance; None: there is no kernel distance in these features.
+    kid_weights: of kid_features, (K,) float64 of sum 1; None: equal weights.
     classes: names, by number.
     counts: of the n images, by class, int64.
     labels: class numbers of kid_features, (K,) int64, -1: none.
-    balanced: the moments with every class as frequent as another; None: as they are.
+    balanced: the moments with equally frequent classes; None: the plain moments.
     unseen, unseen_labels: features (H, D) and class numbers (H,) of drawn images of the held-out split.
-    unseen_logits: of Inception, the logits of the same held-out images, (H, 1008) float32.
-    spatial: of Inception, the same images in the features of sFID.
+    unseen_logits: Inception's logits of the same held-out images, (H, 1008) float32.
+    spatial: for Inception, the same images in the features of sFID.
     """
 
     extractor: str
@@ -73,8 +73,8 @@ class Reference:
     spatial: "Reference | None" = None
 
     @property
-    def kept(self) -> Views:
-        """Return the kept features, in the order of `labels`."""
+    def stored_views(self) -> Views:
+        """Return the stored features, in the order of `labels`."""
         return Views(self.kid_features, None if self.spatial is None else self.spatial.kid_features)
 
     @property
@@ -90,10 +90,10 @@ class Reference:
         return Moments(self.n, self.mean, self.cov)
 
     def matched(self, distribution: Distribution) -> "Reference":
-        """Return the same images weighted to a distribution of classes; by frequency they are as they are.
+        """Return the same images weighted to a distribution of classes; `FREQUENCY` changes nothing.
 
-        Equally many of each class: the moments are those of all n images, weighted, and so `fd` is as exact as by
-        frequency. Of numbers by class they are those of the kept features.
+        With `BALANCED` the moments are those of all n images, weighted, so `fd` is as exact as with `FREQUENCY`. With
+        numbers by class they are those of the stored features.
 
         Raises:
             DarkroomError: no image is of any of the classes.
@@ -105,20 +105,20 @@ class Reference:
                 f"the reference ({self.n:,} images) has no images of the classes requested from the samples: "
                 "sample by frequency (`sample_generator.common.labels`), or choose another `reference_stats.split`."
             )
-        kept = count_classes(self.labels, len(self.classes))
-        weights = class_weights(self.labels, shares_of(distribution, self.classes, kept))
-        found = self.balanced
-        if found is None or distribution != BALANCED:
+        counts = count_classes(self.labels, len(self.classes))
+        weights = class_weights(self.labels, shares_of(distribution, self.classes, counts))
+        moments = self.balanced
+        if moments is None or distribution != BALANCED:
             sums = WeightedMoments(self.kid_features.shape[1])
             for rows, own in zip(self.kid_features.split(_ROWS), weights.split(_ROWS), strict=True):
                 sums.update(rows, own)
-            found = sums.compute()
+            moments = sums.compute()
         return replace(
             self,
-            n=found.count,
-            mean=found.mean,
-            cov=found.cov,
-            root=covariance_root(found.cov),
+            n=moments.count,
+            mean=moments.mean,
+            cov=moments.cov,
+            root=covariance_root(moments.cov),
             kid_within=None if self.kid_within is None else within(self.kid_features, weights=weights),
             kid_weights=weights,
             spatial=None if self.spatial is None else self.spatial.matched(distribution),
@@ -161,20 +161,20 @@ class Reference:
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = json.loads((file.metadata() or {})["reference"])
-                found: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             made_with, balanced = metadata["extractor_sha256"], None
-            if "balanced_n" in found:
-                balanced = Moments(int(found["balanced_n"]), found["balanced_mean"], found["balanced_cov"])
+            if "balanced_n" in tensors:
+                balanced = Moments(int(tensors["balanced_n"]), tensors["balanced_mean"], tensors["balanced_cov"])
             reference = Reference(
                 extractor=extractor,
                 sha256=made_with,
-                n=int(found["n"]),
-                kid_within=float(found["kid_within"]) if "kid_within" in found else None,
+                n=int(tensors["n"]),
+                kid_within=float(tensors["kid_within"]) if "kid_within" in tensors else None,
                 classes=tuple(metadata["classes"]),
                 balanced=balanced,
                 spatial=Reference.load(folder, of_spatial, sha256) if (folder / _file(of_spatial)).is_file() else None,
-                **{name: found[name] for name in _TENSORS},
-                **{name: found.get(name) for name in _OPTIONAL},  # type: ignore[arg-type]
+                **{name: tensors[name] for name in _TENSORS},
+                **{name: tensors.get(name) for name in _OPTIONAL},  # type: ignore[arg-type]
             )
         except (SafetensorError, KeyError, ValueError) as error:
             raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {folder}`.") from error
@@ -206,7 +206,7 @@ def moments_of(features: Tensor) -> Moments:
 
 
 def frechet_between(features: Tensor, others: Tensor) -> float:
-    """Return the Fréchet distance of two sets of features, (N, D) and (M, D) float32; in the small form where few.
+    """Return the Fréchet distance of two sets of features, (N, D) and (M, D) float32; in the small form if few.
 
     Raises:
         DarkroomError: fewer than 2 images in a set, or values that are not finite.
@@ -220,7 +220,7 @@ def frechet_between(features: Tensor, others: Tensor) -> float:
 
 
 class _Plan:
-    """Which of `total` images are kept, and what each counts where every class counts alike."""
+    """The images of `total` whose features are stored, and the weights of equally frequent classes."""
 
     def __init__(self, total: int, kid_images: int, labels: Tensor | None, classes: Sequence[str]) -> None:
         self.total, self.classes = total, tuple(classes)
@@ -232,33 +232,33 @@ class _Plan:
         if not equal and self.counts.any():
             self.balance = class_weights(self.numbers, shares_of(BALANCED, classes, self.counts))
         if len(self.rows) < total and labels is not None:
-            # Those of no class count as one more: a draw that was filled up with rare classes is weighted back.
+            # Images of no class count as one more class: weights undo the additional images of rare classes.
             own = torch.where(self.numbers < 0, len(classes), self.numbers)
             fractions = torch.bincount(own, minlength=len(classes) + 1).double() / total
             self.weights = class_weights(own[self.rows], fractions)
 
 
 class _Sums:
-    """Of all images in one kind of features: sums, weighted sums, and the features that are kept."""
+    """Sums and weighted sums over all images in one kind of features, and the stored features."""
 
     def __init__(self, plan: _Plan, features: int) -> None:
-        self.plan, self.seen = plan, 0
+        self.plan, self.count = plan, 0
         self.sums, self.weighted = BlockMoments(features), WeightedMoments(features)
-        self.kept: list[Tensor] = []
+        self.selected: list[Tensor] = []
 
     def update(self, features: Tensor) -> None:
-        """Take in the next images, (n, D) float32."""
+        """Add the next images, (n, D) float32."""
         plan, features = self.plan, features.cpu()
         self.sums.update(features, torch.zeros(len(features), dtype=torch.int64))
         if plan.balance is not None:
-            self.weighted.update(features, plan.balance[self.seen : self.seen + len(features)])
-        here = (plan.rows >= self.seen) & (plan.rows < self.seen + len(features))
-        self.kept.append(features[plan.rows[here] - self.seen])
-        self.seen += len(features)
+            self.weighted.update(features, plan.balance[self.count : self.count + len(features)])
+        here = (plan.rows >= self.count) & (plan.rows < self.count + len(features))
+        self.selected.append(features[plan.rows[here] - self.count])
+        self.count += len(features)
 
     def reference(self, extractor: str, sha256: str, kernel: bool = True) -> Reference:
-        """Return the reference; without `kernel` one that has no kernel distance."""
-        plan, moments, features = self.plan, self.sums.compute().all(), torch.cat(self.kept)
+        """Return the reference; without `kernel` it has no kernel distance."""
+        plan, moments, features = self.plan, self.sums.compute().all(), torch.cat(self.selected)
         return Reference(
             extractor=extractor,
             sha256=sha256,
@@ -287,12 +287,12 @@ def build_reference(
 ) -> Reference:
     """Return the reference of `total` real images whose features come in batches (n, D) float32.
 
-    Memory does not grow with `total`: sums, and the features of min(kid_images, total) images, drawn, in the order in
-    which they come, and of eight images of each class at least. Of Inception the same images are also held in the
-    features of sFID, without a kernel distance. `labels` are class numbers, (total,) int64, -1: none.
+    Memory does not grow with `total`: sums, and the features of min(kid_images, total) drawn images, in their order,
+    and of at least eight images of each class. For Inception the same images are also held in the features of sFID,
+    without a kernel distance. `labels` are class numbers, (total,) int64, -1: none.
 
     Raises:
-        DarkroomError: another number of images than `total`, fewer than 2, or features that are not finite.
+        DarkroomError: not `total` images, fewer than 2, or features that are not finite.
     """
     if total < 2:
         raise DarkroomError(
@@ -302,41 +302,41 @@ def build_reference(
     pool: _Sums | None = None
     spatial: _Sums | None = None
     for batch in batches:
-        seen = batch if isinstance(batch, Views) else Views(batch)
-        pool = pool or _Sums(plan, seen.pool.shape[1])
-        pool.update(seen.pool)
-        if seen.spatial is not None:
-            spatial = spatial or _Sums(plan, seen.spatial.shape[1])
-            spatial.update(seen.spatial)
-    if pool is None or pool.seen != total:
-        found = 0 if pool is None else pool.seen
-        raise DarkroomError(f"the reference received {found} images, but the index lists {total}.")
+        views = batch if isinstance(batch, Views) else Views(batch)
+        pool = pool or _Sums(plan, views.pool.shape[1])
+        pool.update(views.pool)
+        if views.spatial is not None:
+            spatial = spatial or _Sums(plan, views.spatial.shape[1])
+            spatial.update(views.spatial)
+    if pool is None or pool.count != total:
+        count = 0 if pool is None else pool.count
+        raise DarkroomError(f"the reference received {count} images, but the index lists {total}.")
     of_spatial = None if spatial is None else spatial.reference(spatial_name(extractor), sha256, kernel=False)
     return replace(pool.reference(extractor, sha256), spatial=of_spatial)
 
 
-def with_held_out(reference: Reference, seen: Views, labels: Tensor, most: int) -> Reference:
-    """Return a reference with other images than its own, for noise floors: at most `most` drawn ones of `seen`, (H, …).
+def with_held_out(reference: Reference, views: Views, labels: Tensor, most: int) -> Reference:
+    """Return a reference with at most `most` other images, drawn from `views` (H, …), for noise floors.
 
     `labels` are class numbers, (H,) int64, -1: none; classes are as frequent among the drawn images as in the split.
     """
-    rows = sorted(drawn(len(seen), most))
-    kept, numbers, spatial = seen.take(rows), labels[rows], reference.spatial
+    rows = sorted(drawn(len(views), most))
+    chosen, numbers, spatial = views.take(rows), labels[rows], reference.spatial
     if spatial is not None:
-        spatial = replace(spatial, unseen=kept.spatial, unseen_labels=numbers)
-    return replace(reference, unseen=kept.pool, unseen_labels=numbers, unseen_logits=kept.logits, spatial=spatial)
+        spatial = replace(spatial, unseen=chosen.spatial, unseen_labels=numbers)
+    return replace(reference, unseen=chosen.pool, unseen_labels=numbers, unseen_logits=chosen.logits, spatial=spatial)
 
 
 def held_out_reference(reference: Reference, distribution: Distribution = FREQUENCY) -> Reference | None:
     """Return a reference made of the held-out images of another, whose own images are then the unseen ones.
 
     A model that copies its training images has the best distance from these; a distance from held-out images, which no
-    training saw, rewards no copy. They are enough from `ENOUGH` images a feature on: of n images with D independent
+    training saw, does not reward copies. `ENOUGH` images a feature are required: for n images with D independent
     features of variance 1 the Fréchet distance from their own distribution is about D (D / 4 + 1) / n. At n = 10 D that
-    is a fortieth of D, the variance of all features, and it grows as 1 / n.
+    is a fortieth of D, the variance of all features; it falls as 1 / n.
 
     Returns:
-        None where there are fewer than `ENOUGH` of them a feature, or none of a class that the samples were asked for.
+        None if there are fewer than `ENOUGH` of them a feature, or none of a requested class.
     """
     images, labels = reference.unseen_views, reference.unseen_labels
     if images is None or len(images) < ENOUGH * images.pool.shape[1]:
@@ -346,7 +346,7 @@ def held_out_reference(reference: Reference, distribution: Distribution = FREQUE
         if missing(distribution, reference.classes, counts):
             return None
     count = len(images)
-    found = build_reference(
+    held_out = build_reference(
         reference.extractor, reference.sha256, [images], count, count, labels, list(reference.classes)
     )
-    return with_held_out(found, reference.kept, reference.labels, len(reference.kept))
+    return with_held_out(held_out, reference.stored_views, reference.labels, len(reference.stored_views))

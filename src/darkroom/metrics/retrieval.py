@@ -1,7 +1,7 @@
 """Scores of embeddings of images and texts: retrieval in both directions, and zero-shot classification.
 
 Radford et al., "Learning transferable visual models from natural language supervision", 2021, arXiv 2103.00020,
-section 3.1; recall among texts that differ, since equal ones cannot be told apart.
+section 3.1; recall among distinct texts, since equal ones cannot be distinguished.
 """
 
 import math
@@ -12,16 +12,15 @@ from torch.nn import functional
 
 RECALLS = (1, 5)
 _BLOCK = 1024  # rows compared at once
-# Cosines that differ by less are equal: a product of matrices rounds the same pair otherwise at another place of it.
+# Cosines that differ by less are equal: a matrix product rounds the same pair differently at different positions.
 _TIE = 1e-12
 
 
 def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]:
     """Return `image_to_text_r1`, `_r5`, `text_to_image_r1`, `_r5` and their standard errors.
 
-    A tie counts as nearer, so constant embeddings find nothing. From embeddings of
-    length 1 of images, (N, D), and of captions that differ, (U, D), and the place of each image's caption among them,
-    (N,); each stands there at least once.
+    A tie counts as nearer, so constant embeddings find nothing. From embeddings of length 1 of images, (N, D), and of
+    distinct captions, (U, D), and the place of each image's caption among them, (N,); each place occurs at least once.
     """
     images, texts = images.double(), texts.double()
     own = torch.einsum("nd,nd->n", images, texts[captions])
@@ -32,11 +31,11 @@ def recalls(images: Tensor, texts: Tensor, captions: Tensor) -> dict[str, float]
         cosines = texts @ images[at : at + _BLOCK].T  # (U, n)
         foreign = captions[at : at + _BLOCK] != torch.arange(len(texts))[:, None]
         strangers += ((cosines >= best[:, None] - _TIE) & foreign).sum(dim=1)
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for name, counts in (("image_to_text", others), ("text_to_image", strangers)):
         for recall in RECALLS:
-            found |= fraction(f"{name}_r{recall}", counts < recall)
-    return found
+            scores |= fraction(f"{name}_r{recall}", counts < recall)
+    return scores
 
 
 def _blocks(rows: Tensor) -> range:

@@ -6,7 +6,7 @@ from functools import partial
 
 from darkroom.metrics.score import Score
 
-# In the in-domain extractor's space, and then in Inception's: FID is Inception's, and nobody else's.
+# In the features of the in-domain extractor, then of others; only Inception's is called FID.
 _distance = partial(Score, group="distances")
 FRECHET, DEBIASED, KERNEL = (
     _distance(
@@ -82,7 +82,7 @@ SPATIAL = (
 )
 DISTANCES = (*in_all_features(FRECHET, DEBIASED, KERNEL), *SPATIAL)
 
-# The same from held-out images, where these are enough for a reference: it rewards no copy of a training image.
+# The same from held-out images, if these are enough for a reference: copies of training images are not rewarded.
 HELD_OUT = tuple(
     replace(
         score,
@@ -96,7 +96,7 @@ HELD_OUT = tuple(
 
 
 def score_names(extractor: str, distances: Mapping[str, float]) -> dict[str, float]:
-    """Return the distances of an extractor under the names of the metrics file, see `name_in`; others keep theirs."""
+    """Return the distances of an extractor under the names of the metrics file: see `name_in`; others are unchanged."""
     own = ("fd", "kid")
     return {
         name_in(extractor, name) if name.partition("_")[0] in own else name: value for name, value in distances.items()
@@ -181,10 +181,10 @@ CMMD = (
 
 FEATURE_SCORES = (*SUBSETS, *INCEPTION_SCORE, *SPLITS, *CMMD)
 
-# What one extractor alone has, beside the distances that all have.
+# Scores of one extractor, besides the distances of all.
 ALONE = {"inception": ("sfid", "sfid_debiased", "inception_score"), "clip": ("cmmd",)}
 
-# What `diversity.py` measures.
+# Measured by `diversity.py`.
 _PAIRS = "over drawn pairs of samples of one class (of any images where one has no class), each sample in one pair"
 _diversity = partial(
     Score, group="diversity", error="standard deviation over pairs / sqrt(their number)", compared=False
@@ -208,7 +208,7 @@ DIVERSITY = (
     ),
 )
 
-# What `memorisation.py` measures.
+# Measured by `memorisation.py`.
 SPACES = ("pixels", "moved", "features")  # in which images are compared
 _GAP = "root of the sum of the squared jackknife errors over blocks of samples, of training and of held-out images"
 _copies = partial(Score, group="memorisation", error="half the length of the 95% Wilson interval / 1.96")
@@ -277,17 +277,17 @@ MEMORISATION = (
 )
 
 
-ENOUGH = 10  # held-out images a feature, from which on these are a reference
+ENOUGH = 10  # held-out images per feature that a reference needs
 _LISTED = 5  # names in a sentence
 
 
 def held_out_names(distances: Mapping[str, float]) -> dict[str, float]:
     """Return distances from held-out images under their names: `fd_held_out`, `fd_held_out_se`."""
-    found = {}
+    named = {}
     for name, value in distances.items():
         first, _, rest = name.partition("_")
-        found[f"{first}_held_out_{rest}".rstrip("_")] = value
-    return found
+        named[f"{first}_held_out_{rest}".rstrip("_")] = value
+    return named
 
 
 def listed(names: Sequence[str]) -> str:

@@ -8,9 +8,9 @@ TOO_FEW = "too few images ({:,.0f})"  # in place of a standard error
 
 
 def count_blocks(samples: int, blocks: int) -> int:
-    """Return the number of blocks that samples are divided into: fewer where there are fewer than two samples a block.
+    """Return the number of blocks for some samples: at most `blocks`, each of at least two samples.
 
-    1 where these would be too few for a standard error: fewer than `FEWEST`, and than `blocks`.
+    1 if these are too few for a standard error: fewer than `FEWEST`, and than `blocks`.
     """
     possible = min(blocks, samples // 2)
     return possible if possible >= min(blocks, FEWEST) else 1
@@ -22,13 +22,13 @@ class Score:
 
     name: in metrics/*.json; its standard error is NAME_se.
     meaning: its meaning for a reader of the page, and which direction is better.
-    group: the part of the page that it stands in.
-    formula: for its card; empty where it stands in no card.
-    error: the formula of its standard error; empty where it has none of its own.
-    title: in the page's tables; the name where it is empty.
-    higher_is_better: which way is better.
+    group: its part of the page.
+    formula: for its card; empty: it is in no card.
+    error: the formula of its standard error; empty: it has none of its own.
+    title: in the page's tables; empty: the name.
+    higher_is_better: the better direction.
     fraction: whether it is a fraction of n independent images: its standard error then follows.
-    paired: whether two revisions measure it on the same images: the error of the difference is then not known.
+    paired: whether two revisions measure it on the same images: the error of the difference is then unknown.
     evaluator: the network that it alone depends on, by its key in the card; empty: it depends on the whole protocol.
     compared: whether it is a score of the model, and not of real images.
     """

@@ -1,6 +1,6 @@
 """Every score by its name, with its formula, its meaning and its direction. Loads no torch.
 
-To add a metric, write a class in a file beside this one (`Metric` in `measure.py`) and list it in `FEATURE_METRICS` or
+To add a metric, write a class in a file next to this one (`Metric` in `measure.py`) and list it in `FEATURE_METRICS` or
 `SAMPLE_METRICS`: stages and `darkroom score` then measure it, and cards, `darkroom scores`, `darkroom compare` and the
 page include it.
 """
@@ -15,13 +15,13 @@ from darkroom.metrics.score import Score
 
 COUNT = "n"  # of images, in a metrics file
 
-# Measured in the features of each extractor, of generated images and of real ones beside them.
+# Measured in the features of each extractor, for generated images and for real ones.
 FEATURE_METRICS: tuple[Metric, ...] = (
     *DISTANCE_METRICS,
     INCEPTION_METRIC,
     CMMD_METRIC,
 )
-# Measured of all generated images, with the features of the in-domain extractor.
+# Measured for all generated images, with the features of the in-domain extractor.
 SAMPLE_METRICS: tuple[Metric, ...] = (
     MANIFOLD_METRIC,
     ClassMetric(),
@@ -36,11 +36,11 @@ def metrics_of(extractor: str) -> tuple[Metric, ...]:
 def scores() -> dict[str, Score]:
     """Return all scores by name, in the order of the tables."""
     measured = [score for metric in (*FEATURE_METRICS, *SAMPLE_METRICS) for score in metric.scores]
-    found = (
+    listed = (
         *(*DISTANCES, *HELD_OUT, *FEATURE_SCORES, *measured, *DIVERSITY, *MEMORISATION, *BITS),
         *(*IMAGES, *CODES, *RETRIEVAL, *PAIRS, *PRIOR),
     )
-    return {score.name: score for score in found}
+    return {score.name: score for score in listed}
 
 
 def of_group(*groups: str) -> tuple[str, ...]:
@@ -50,10 +50,10 @@ def of_group(*groups: str) -> tuple[str, ...]:
 
 def formulas(names: Mapping[str, float]) -> dict[str, str]:
     """Return the formula of each score and standard error of a metrics file, by its name; a count has none."""
-    known, found = scores(), {}
+    known, by_name = scores(), {}
     for name in names:
         score = known.get(name.removesuffix("_se"))
         text = "" if score is None else score.error if name.endswith("_se") else score.formula
         if text:
-            found[name] = text
-    return found
+            by_name[name] = text
+    return by_name

@@ -23,7 +23,7 @@ _SEED = 0  # of the blocks
 class Jackknife:
     """A score of all samples, the same without its bias of order 1/N, and the standard error of both.
 
-    With a single block, which is what too few samples have, the last two are None.
+    With a single block (too few samples) the last two are None.
     """
 
     value: float
@@ -31,7 +31,7 @@ class Jackknife:
     se: float | None
 
     def named(self, name: str) -> dict[str, float]:
-        """Return NAME and, where there is one, its error NAME_se, as in a metrics file."""
+        """Return NAME and, if known, its error NAME_se, as in a metrics file."""
         return {name: self.value} if self.se is None else {name: self.value, f"{name}_se": self.se}
 
 
@@ -61,14 +61,14 @@ def jackknife(value: float, without: Sequence[float]) -> Jackknife:
 def assign_blocks(samples: int, blocks: int, classes: Tensor | None = None) -> Tensor:
     """Return the block of each sample, shape (samples,), int64: drawn at random, the classes spread evenly.
 
-    Samples may lie class by class, so no block is a stretch of them. Blocks differ by at most one sample, and by at
-    most one sample of a class: the error is that of images of the given classes, of which only the images are chance.
-    For `blocks`, at most B, see `count_blocks`; `classes` (samples,) int64, None: they are of no class.
+    Samples may be ordered by class, so no block is a contiguous range. Blocks differ by at most one sample, and by at
+    most one sample of a class: the error is that of random images of the given classes.
+    For `blocks`, at most B, see `count_blocks`; `classes` (samples,) int64, None: no classes.
     """
     blocks = count_blocks(samples, blocks)
     mixed = torch.from_numpy(order(_SEED, samples, np.arange(samples)))
     if classes is not None:
-        mixed = mixed[torch.argsort(classes[mixed], stable=True)]  # class by class, mixed inside each
+        mixed = mixed[torch.argsort(classes[mixed], stable=True)]  # by class, mixed within each
     block = torch.empty(samples, dtype=torch.int64)
     block[mixed] = torch.arange(samples) % blocks  # dealt out like cards
     return block

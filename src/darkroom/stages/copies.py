@@ -123,14 +123,14 @@ class Copies:
         scores = dict(panel.scores)
         if self.manifest.get("images_seen"):
             scores["times_seen"] = self.manifest["images_seen"] / len(train)
-        near = (panel.made, panel.held_out)
+        near = (panel.samples, panel.held_out)
         sets = {name: (images, of) for (name, images), of in zip(shards.items(), near, strict=True)}
         write_bytes(out / "distances.tsv", _table(sets, train).encode())
         for space in SPACES:
             _draw(out / f"{space}.png", space, sets, train)
         n, n_held_out = (len(of.rows) for of in near)
         facts = {
-            "neighbours": draw_neighbours(out / NEIGHBOURS, shards["generated"], panel.made, train, columns),
+            "neighbours": draw_neighbours(out / NEIGHBOURS, shards["generated"], panel.samples, train, columns),
             "images": n,
             "held_out": {"split": self.held_out, "images": n_held_out},
             "train": len(train),
@@ -153,7 +153,7 @@ def _table(sets: Mapping[str, tuple[ImageShards, Near]], train: ImageShards) -> 
     for name, (images, near) in sets.items():
         cells = [[name] * len(near.rows), images.keys_of(near.rows)]
         for space in SPACES:
-            of = near.found[space]
+            of = near.neighbours[space]
             cells += [[f"{value:.6g}" for value in values.tolist()] for values in (of.nearest, of.second)]
             cells.append(train.keys_of(of.row.tolist()))
         lines += sorted("\t".join(row) for row in zip(*cells, strict=True))
@@ -167,7 +167,7 @@ def _draw(path: Path, space: str, sets: Mapping[str, tuple[ImageShards, Near]], 
     for images, near in sets.values():
         places = near.closest(space, count)
         rows.append(images.__getitems__([near.rows[place] for place in places]))
-        rows.append(train.__getitems__([int(near.found[space].row[place]) for place in places]))
+        rows.append(train.__getitems__([int(near.neighbours[space].row[place]) for place in places]))
     save_png(path, contact_sheet(np.concatenate(rows), count))
 
 
@@ -249,7 +249,7 @@ def draw_neighbours(path: Path, generated: ImageShards, near: Near, train: Image
     for places in zip_longest(*by_class):
         sheets.append(_images(generated, [None if at is None else near.rows[at] for at in places]))
         for space in _SHOWN:
-            neighbours = near.found[space].row
+            neighbours = near.neighbours[space].row
             sheets.append(_images(train, [None if at is None else int(neighbours[at]) for at in places]))
     save_png(path, contact_sheet(np.concatenate(sheets), len(by_class)))
     return len(sheets) // (1 + len(_SHOWN))

@@ -63,7 +63,7 @@ def run(params: Params) -> None:
                 "n": reference.n,
                 "kid_n": len(reference.kid_features),
                 "held_out": {"n": len(held_out), **unseen_scores},
-                "halves": halves(reference.kept, name, settings.blocks),
+                "halves": halves(reference.stored_views, name, settings.blocks),
             }
             error = f"± {unseen_scores['fd_se']:.2g}" if "fd_se" in unseen_scores else TOO_FEW.format(len(held_out))
             print(f"{name}: unseen real images score fd {unseen_scores['fd']:.4g} {error}")

@@ -38,7 +38,7 @@ def run(params: ScoreParams) -> None:
     lines: list[str] = []
 
     def measured(images: ImageShards, samples: Mapping[str, Any], device: torch.device) -> Measurement:
-        if not settings.bits.wanted:
+        if not settings.bits.enabled:
             return Measurement()
         from darkroom.models.generators.bits import measure_bits
 

@@ -71,8 +71,8 @@ def score(
     own = Samples("in_domain", see(judge.network, "in_domain"), settings.blocks, labels=images.labels, device=where)
     through: dict[str, Compared] = {}
     for name, extractor in extractors.items():
-        views = own.seen if name == "in_domain" else see(extractor.network, name)
-        through[name] = _compare(replace(own, extractor=name, seen=views), extractor, manifest, held_out)
+        views = own.views if name == "in_domain" else see(extractor.network, name)
+        through[name] = _compare(replace(own, extractor=name, views=views), extractor, manifest, held_out)
     recognised = (reference["evaluator"] or {}).get("by_class")
     own = replace(own, images=batches, classifier=judge.network, classes=judge.classes, recognised=recognised)
     of_stage = Copies(folder, manifest, settings, held_out), Diversity(images, settings, lpips, held_out)
@@ -142,6 +142,6 @@ def _compare(samples: Samples, extractor: Extractor, manifest: Mapping[str, Any]
         floors["train"] = noise_floor(unseen, against, distribution, numbers, blocks)
     facts = {"sha256": extractor.sha256, "dim": extractor.dim, "n": real.n, "kid_n": len(real.kid_features)}
     facts |= {"held_out_n": 0 if whole.unseen is None else len(whole.unseen), "resize": extractor.resize}
-    notes = notes_on_classes(whole, distribution, len(samples.seen), floors["held_out"], split)
-    print(f"{name}: comparing {len(samples.seen):,} samples with {real.n:,} real images")
+    notes = notes_on_classes(whole, distribution, len(samples.views), floors["held_out"], split)
+    print(f"{name}: comparing {len(samples.views):,} samples with {real.n:,} real images")
     return Compared(real, Measurement(scores, notes=notes), floors, facts)

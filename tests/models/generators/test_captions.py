@@ -55,7 +55,7 @@ def test_no_caption_is_refused_before_a_training_and_told_from_an_empty_one():
     with pytest.raises(DarkroomError, match=r"none of the 2 images has a caption, .*condition` is caption"):
         Captions.of(split(None, None))
     assert not Captions.of(split(None, None), 5).tokens.any()  # of a validation split without any
-    assert Captioned.of(read(["a ring", None, ""], 5)["caption"]).kept.tolist() == [True, False, True]
+    assert Captioned.of(read(["a ring", None, ""], 5)["caption"]).keep.tolist() == [True, False, True]
 
 
 def captioned(*words: list[int]) -> Captioned:
@@ -76,7 +76,7 @@ def network() -> CaptionEmbedding:
 
 def test_tokens_that_are_in_no_training_caption_are_the_unknown_one():
     model = network()
-    known, seven, high, hidden = (model(one.tokens, one.kept)[2] for one in (
+    known, seven, high, hidden = (model(one.tokens, one.keep)[2] for one in (
         captioned([3, 8]), captioned([3, 7]), captioned([3, 30000]),
         captioned([3, 8]).without(torch.tensor([[False, False, True, False, False, False]])),
     ))  # fmt: skip
@@ -87,22 +87,22 @@ def test_tokens_that_are_in_no_training_caption_are_the_unknown_one():
 
 def test_places_behind_the_end_change_nothing_and_the_order_of_words_does():
     model, one = network(), captioned([3, 8])
-    x, inside, mean = model(one.tokens, one.kept)
+    x, inside, mean = model(one.tokens, one.keep)
     assert inside.tolist() == [[True] * 4 + [False] * 2]
     with torch.no_grad():
         model.words.weight[0] += torch.randn(16)  # what padding reads
         model.positions[4:] += torch.randn(2, 16)
-    again, _, same = model(one.tokens, one.kept)
+    again, _, same = model(one.tokens, one.keep)
     torch.testing.assert_close(x[:, :4], again[:, :4])
     torch.testing.assert_close(mean, same)
     other = captioned([8, 3])
-    assert (model(other.tokens, other.kept)[2] - same).abs().max() > 1e-3
+    assert (model(other.tokens, other.keep)[2] - same).abs().max() > 1e-3
 
 
 def test_dropped_captions_are_the_null_whatever_they_say():
     model, some = network(), captioned([3, 8], [20], [3])
-    some = replace(some, kept=torch.tensor([False, False, True]))
-    x, inside, mean = model(some.tokens, some.kept)
+    some = replace(some, keep=torch.tensor([False, False, True]))
+    x, inside, mean = model(some.tokens, some.keep)
     assert torch.equal(x[0], model.null) and torch.equal(x[0], x[1]) and torch.equal(mean[0], mean[1])
     assert inside[:2].all() and inside[2].tolist() == [True] * 3 + [False] * 3
     torch.testing.assert_close(mean[0], model.pooled(model.null.mean(dim=0)))

@@ -58,7 +58,7 @@ def teacher(shift: float = 2.0, dropout: float = 0.0) -> DiTSampler:
 
 def recipe(how: DiTGenerated, calls: int = 2, **changes: object) -> DistilledRecipe:
     asked = asked_classes(balanced(3))
-    data = SimpleNamespace(train=[], val=[], asked=asked)
+    data = SimpleNamespace(train=[], val=[], conditions=asked)
     return DistilledRecipe(teacher(**changes), how, calls, training(), data)
 
 
@@ -195,7 +195,7 @@ def test_without_a_condition_nothing_guides_and_it_learns_all_the_same() -> None
     tokenizer = SimpleNamespace(latent_shape=SHAPE, decode=lambda x: x.mean(1, keepdim=True).byte())
     source = DiTSampler(model, Flow(), LatentScaler([0.0, 0.0], [1.0, 1.0]), tokenizer)
     named = replace(NOTHING, caption=lambda numbers: ["of a file"] * len(numbers))  # that nothing reads
-    data = SimpleNamespace(train=[], val=[], asked=named)
+    data = SimpleNamespace(train=[], val=[], conditions=named)
     made, given = DistilledRecipe(source, DiTGenerated(steps=4, guidance=1.0), 2, training(), data), batch(8)
     del given.data["labels"]
     made.loss(given)["loss"].backward()
@@ -208,11 +208,11 @@ def test_rows_of_every_condition() -> None:
     assert rows_of(None, rows) is None
     assert rows_of(torch.tensor([5, 6, 7]), rows).tolist() == [7, 5]
     words = rows_of(Captioned.of([[1, 0], [0, 0], [3, 4]]), rows)
-    assert words.tokens.tolist() == [[3, 4], [1, 0]] and words.kept.tolist() == [True, True]
+    assert words.tokens.tolist() == [[3, 4], [1, 0]] and words.keep.tolist() == [True, True]
     stored = Embedded(torch.eye(3), torch.arange(6).reshape(3, 2, 1), torch.tensor([True, False, True]))
     found = rows_of(stored, rows)
     assert found.vector.tolist() == torch.eye(3)[[2, 0]].tolist() and found.tokens.flatten().tolist() == [4, 5, 0, 1]
-    assert rows_of(Embedded(torch.eye(3), None, stored.kept), rows).tokens is None
+    assert rows_of(Embedded(torch.eye(3), None, stored.keep), rows).tokens is None
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({("train_generator", "kind"): "none"}, "`train_generator.kind` is none, of which nothing is distilled"),
+        ({("train_generator", "kind"): "none"}, "`train_generator.kind` is none, which cannot be distilled"),
         (
             {
                 ("train_generator", "dit", "diffusion", "objective"): "gaussian",

@@ -176,7 +176,7 @@ def test_images_of_one_class_stand_ten_in_a_row():
 def test_the_sample_evolution_is_the_first_row_of_the_preview():
     """One image of each class, from the same noise whenever it is drawn."""
     made = recipe(Levels())
-    made.asked = asked_classes(balanced(5))  # as in the stage
+    made.conditions = asked_classes(balanced(5))  # as in the stage
     row = made.sample_evolution()
     assert made.by_class and row.shape == (5, *SHAPE)
     np.testing.assert_array_equal(row, made.preview()[:5])

@@ -248,5 +248,5 @@ def test_a_generator_of_texts_reads_captions(clone: Path, monkeypatch: pytest.Mo
     condition, words = inverting.conditions_of(found, manifest, None)
     assert None in captions and len(captions) == 12
     assert asked.pop() == [each or "" for each in captions] and words == [each or "no caption" for each in captions]
-    assert condition.kept.tolist() == [each is not None for each in captions]
+    assert condition.keep.tolist() == [each is not None for each in captions]
     assert condition.vector[:, 0].tolist() == [4 * at + 1 if each else 0 for at, each in enumerate(captions)]

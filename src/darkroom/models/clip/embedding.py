@@ -43,25 +43,25 @@ class Embedder:
     def shard(self, reader: ImageShards, shard: Shard, names: Sequence[str]) -> dict[str, Array]:
         """Return `image` (n, D) float32, `text` (n, D) float32 and `encoding` (n, L, W) float16, as requested.
 
-        A row of an image without a caption is zero in `text` and `encoding`.
+        Rows of images without a caption are zero in `text` and `encoding`.
 
         Raises:
             DarkroomError: a caption is too long; the message names shard and key.
         """
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         if "image" in names:
-            found["image"] = self.images(reader, range(shard.first, shard.first + shard.images))
+            arrays["image"] = self.images(reader, range(shard.first, shard.first + shard.images))
         if "text" in names or "encoding" in names:
-            found |= self._texts(reader.texts(shard), f"of {redacted(shard.tar)}")
-        return {name: found[name] for name in names}
+            arrays |= self._texts(reader.texts(shard), f"of {redacted(shard.tar)}")
+        return {name: arrays[name] for name in names}
 
     def images(self, reader: ImageShards, rows: Sequence[int]) -> NDArray[np.float32]:
         """Return the embeddings of the images of some rows, float32 (n, D)."""
-        made = [
+        batches = [
             self.clip.images(fill_batch(torch.from_numpy(pixels), self.batch)).cpu().numpy()[: len(pixels)]
             for pixels in ahead(reader, rows, self.batch)
         ]
-        values = np.concatenate(made) if made else np.empty((0, self.clip.embed_dim), dtype=np.float32)
+        values = np.concatenate(batches) if batches else np.empty((0, self.clip.embed_dim), dtype=np.float32)
         return normalised(values) if self.normalise else values
 
     def _texts(self, rows: Sequence[Mapping[str, Any]], where: str) -> dict[str, Array]:
@@ -81,11 +81,11 @@ class Embedder:
         encodings = np.zeros((len(rows) if self.encodings else 0, length, width), dtype=np.float16)
         for at in range(0, len(texts), self.batch):
             batch = to_tensor(tokens[at : at + self.batch])
-            made = [each.cpu().numpy() for each in self.clip.tokens(fill_batch(batch, self.batch))]
+            outputs = [each.cpu().numpy() for each in self.clip.tokens(fill_batch(batch, self.batch))]
             for number, text in enumerate(texts[at : at + self.batch]):
-                embeddings[places[text]] = made[0][number]
+                embeddings[places[text]] = outputs[0][number]
                 if self.encodings:
-                    encodings[places[text]] = made[1][number]  # in float16 at once: 40 times as large as embeddings
+                    encodings[places[text]] = outputs[1][number]  # in float16 at once: 40 times as large as embeddings
         return {"text": normalised(embeddings) if self.normalise else embeddings, "encoding": encodings}
 
 
@@ -129,28 +129,28 @@ class Joined:
             DarkroomError: an image has no embedding, or the embeddings have another length, come from another CLIP, or
                 are normalised against `embed_clip.normalise`; the message names shard and key.
         """
-        theirs = {name: found for name, found in self.given.shard(reader, shard).items() if name in names}
+        theirs = {name: arrays for name, arrays in self.given.shard(reader, shard).items() if name in names}
         texts = reader.texts(shard)
         captioned = np.array([row["caption"] is not None for row in texts], dtype=bool)
-        found = self.embedder.shard(reader, shard, [name for name in names if name not in theirs])
+        arrays = self.embedder.shard(reader, shard, [name for name in names if name not in theirs])
         where = redacted(shard.tar)
         for name, each in theirs.items():
-            wanted = np.ones(len(texts), dtype=bool) if name == "image" else captioned
-            missing = np.flatnonzero(wanted & ~each.present)
-            values = self._like_ours(name, each, wanted, where)
+            required = np.ones(len(texts), dtype=bool) if name == "image" else captioned
+            missing = np.flatnonzero(required & ~each.present)
+            values = self._like_ours(name, each, required, where)
             if len(missing):
                 values[missing] = self._ours(reader, shard, name, missing, texts[missing[0]]["key"])
-            found[name] = values
+            arrays[name] = values
             if name == "image":
                 self.taken, self.computed = self.taken + len(texts) - len(missing), self.computed + len(missing)
                 self._look(reader, shard, each)
-        return found
+        return arrays
 
     def summary(self) -> str:
         """Return the numbers of imported and computed embeddings as text."""
         return f"{self.taken:,} of them by others" + (f", {self.computed:,} computed" if self.computed else "")
 
-    def _like_ours(self, name: str, each: Found, wanted: NDArray[np.bool_], where: str) -> NDArray[Any]:
+    def _like_ours(self, name: str, each: Found, required: NDArray[np.bool_], where: str) -> NDArray[Any]:
         """Return imported rows in the form of computed ones: zero for images without one, normalised where required."""
         clip = self.embedder.clip
         row = (clip.context_length, clip.text_width) if name == "encoding" else (clip.embed_dim,)
@@ -159,12 +159,12 @@ class Joined:
                 f"{where}: the imported {name} embeddings have shape {each.values.shape[1:]}, but those of the CLIP in "
                 f"models/clip have {row}: name the CLIP that made them under `train_clip.pretrained`."
             )
-        values = np.where(wanted.reshape(-1, *(1 for _ in row)), each.values, 0)
+        values = np.where(required.reshape(-1, *(1 for _ in row)), each.values, 0)
         if name == "encoding":
             return values
         if self.embedder.normalise:
             return normalised(values)
-        lengths = np.sqrt((values[wanted & each.present] ** 2).sum(axis=1))
+        lengths = np.sqrt((values[required & each.present] ** 2).sum(axis=1))
         if len(lengths) and np.abs(lengths - 1).max() < _UNIT:
             raise DarkroomError(
                 f"{where}: the imported {name} embeddings are normalised, but `embed_clip.normalise` is false: set it "

@@ -88,8 +88,8 @@ def read_pretrained(name: str | None, file: str, downloads: Path) -> CLIP:
     Raises:
         DarkroomError: there is no such file, no internet connection, or no CLIP in the file.
     """
-    what = f"OpenAI's CLIP {name}" if name else f"the CLIP in {file}"
-    with telling(f"{what}, which `train_clip.pretrained` names, cannot be read"), torch.random.fork_rng(devices=[]):
+    source = f"OpenAI's CLIP {name}" if name else f"the CLIP in {file}"
+    with telling(f"{source}, which `train_clip.pretrained` names, cannot be read"), torch.random.fork_rng(devices=[]):
         network, _ = load(name or file, device="cpu", download_root=str(downloads))
     return network
 

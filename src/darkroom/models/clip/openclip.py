@@ -20,7 +20,7 @@ from darkroom.models.clip.settings import OPEN_CLIP_CONFIG as CONFIG
 from darkroom.remote import telling
 
 WEIGHTS = "open_clip_model.safetensors"
-_READ = ("size", "mean", "std", "interpolation", "resize_mode")  # of what open_clip says of images
+_READ = ("size", "mean", "std", "interpolation", "resize_mode")  # keys of open_clip's `preprocess_cfg`
 
 
 class OpenClip(Clip):
@@ -34,7 +34,7 @@ class OpenClip(Clip):
     ) -> None:
         """Freeze a network of open_clip's, converted to float32 in place.
 
-        `fingerprint` is the hash of weights and configuration, where it is known.
+        `fingerprint` is the hash of weights and configuration, if known.
 
         Raises:
             DarkroomError: its tokenizer is not CLIP's byte pairs, or its images are not square.
@@ -61,7 +61,7 @@ class OpenClip(Clip):
             height, tuple(images["mean"]), tuple(images["std"]), images["interpolation"]
         )
         self._layers: list[Tensor] = []  # the last layer of the text transformer, of the last call
-        self._tower.transformer.register_forward_hook(lambda module, given, found: self._layers.append(found))
+        self._tower.transformer.register_forward_hook(lambda module, given, output: self._layers.append(output))
         self._device = torch.device("cpu")
         self.fingerprint = fingerprint or sha256_bytes(sha256_bytes(save(self.state())).encode() + self._described())
 
@@ -89,22 +89,22 @@ class OpenClip(Clip):
         self._layers.clear()
         embeddings = self.network.encode_text(tokens, normalize=False)
         length = tokens.shape[1]
-        # A CoCa has a token of its own behind those of the text.
+        # A CoCa appends its own token to those of the text.
         encodings = self._tower.ln_final(self._layers.pop()[:, :length])
         inside = torch.arange(length, device=tokens.device) <= tokens.argmax(dim=1)[:, None]
         return embeddings, encodings * inside[:, :, None]
 
 
 def read_open_clip(
-    what: str, downloads: Path | None = None, truncate: bool = False, fingerprint: str | None = None
+    source: str, downloads: Path | None = None, truncate: bool = False, fingerprint: str | None = None
 ) -> OpenClip:
     """Return a CLIP of open_clip, on the CPU.
 
     Args:
-        what: a folder as above, `ARCHITECTURE/TAG` of open_clip's list, or `hf-hub:OWNER/NAME`.
+        source: a folder as above, `ARCHITECTURE/TAG` of open_clip's list, or `hf-hub:OWNER/NAME`.
         downloads: the folder for downloads.
         truncate: whether to truncate texts that are too long.
-        fingerprint: its hash, where it is known.
+        fingerprint: its hash, if known.
 
     Raises:
         DarkroomError: the package is missing, or the CLIP does not exist or cannot be read.
@@ -113,16 +113,16 @@ def read_open_clip(
         import open_clip
         from open_clip.pretrained import get_pretrained_cfg
     except ImportError:
-        raise DarkroomError(f"{what} needs open_clip: install it with `pip install 'darkroom[open_clip]'`.") from None
-    name, tag, changes = what, None, {}
-    if Path(what).is_dir():
-        name = f"local-dir:{what}"
-    elif not what.startswith("hf-hub:"):
-        name, _, tag = what.partition("/")
-        # Whether the activation is OpenAI's is said of the weights, not of the architecture.
+        raise DarkroomError(f"{source} needs open_clip: install it with `pip install 'darkroom[open_clip]'`.") from None
+    name, tag, changes = source, None, {}
+    if Path(source).is_dir():
+        name = f"local-dir:{source}"
+    elif not source.startswith("hf-hub:"):
+        name, _, tag = source.partition("/")
+        # The weights, not the architecture, determine whether the activation is OpenAI's.
         changes = {"force_quick_gelu": bool(get_pretrained_cfg(name, tag).get("quick_gelu"))}
-    with telling(f"the CLIP {what} of open_clip cannot be read"), torch.random.fork_rng(devices=[]):
-        found = open_clip.create_model(
+    with telling(f"the CLIP {source} of open_clip cannot be read"), torch.random.fork_rng(devices=[]):
+        network = open_clip.create_model(
             name,
             pretrained=tag,
             require_pretrained=True,
@@ -134,5 +134,5 @@ def read_open_clip(
         model = dict(open_clip.get_model_config(name))
     if changes.get("force_quick_gelu"):
         model["quick_gelu"] = True
-    images = {key: value for key, value in found.visual.preprocess_cfg.items() if key in _READ}
-    return OpenClip(found, {"model_cfg": model, "preprocess_cfg": images}, truncate, fingerprint)
+    images = {key: value for key, value in network.visual.preprocess_cfg.items() if key in _READ}
+    return OpenClip(network, {"model_cfg": model, "preprocess_cfg": images}, truncate, fingerprint)

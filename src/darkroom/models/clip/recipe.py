@@ -22,8 +22,8 @@ def contrastive_losses(image: Tensor, text: Tensor, scale: Tensor, captions: Ten
 
     L_i = - 1/2 [ sum_j q_ij log softmax_j(s x_i . y_j) + sum_j q_ij log softmax_j(s x_j . y_i) ], with q_ij = 1 where
     i = j: Radford et al., "Learning transferable visual models from natural language supervision", 2021, figure 3.
-    Where captions are given, q_ij = 1/n_i for the n_i pairs whose caption equals that of pair i, which are no negatives
-    of each other: Yang et al., "Unified contrastive learning in image-text-label space", 2022, 2204.03610, equation 3.
+    With captions, q_ij = 1/n_i for the n_i pairs whose caption equals that of pair i, which are not negatives of each
+    other: Yang et al., "Unified contrastive learning in image-text-label space", 2022, 2204.03610, equation 3.
 
     Args:
         image: x, of length 1, (N, D).
@@ -37,8 +37,8 @@ def contrastive_losses(image: Tensor, text: Tensor, scale: Tensor, captions: Ten
     else:
         equal = (captions[:, None] == captions).to(logits.dtype)
         targets = equal / equal.sum(dim=1, keepdim=True)
-    found = [-(targets * each.log_softmax(dim=1)).sum(dim=1) for each in (logits, logits.T)]
-    return (found[0] + found[1]) / 2
+    losses = [-(targets * each.log_softmax(dim=1)).sum(dim=1) for each in (logits, logits.T)]
+    return (losses[0] + losses[1]) / 2
 
 
 class Embedded(NamedTuple):
@@ -94,14 +94,14 @@ class ClipRecipe(Recipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss of the whole optimizer step, with the gradient of this micro-batch."""
-        found = self._embedded(batch)
+        embedded = self._embedded(batch)
         whole, world = batch.whole or batch, process_count()
         if len(whole) == len(batch) and world == 1:
-            loss = self._losses(found, batch.data["captions"]).mean()
+            loss = self._losses(embedded, batch.data["captions"]).mean()
         else:
             self._require_no_batch_norm()
-            loss = self._of_whole(batch, whole, found, world)
-        return {"loss": loss, "scale": found.scale.detach()}
+            loss = self._of_whole(batch, whole, embedded, world)
+        return {"loss": loss, "scale": embedded.scale.detach()}
 
     @torch.no_grad()
     def cool(self, batch: Batch) -> None:
@@ -109,7 +109,7 @@ class ClipRecipe(Recipe):
         self.model.logit_scale.clamp_(max=float(np.log(LARGEST)))
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss of each image within its validation batch, also where that is split into micro-batches."""
+        """Return the loss of each image within its whole validation batch, not within a micro-batch."""
         whole = batch.whole or batch
         if self._validated is None or self._validated[0] is not whole:
             pieces = [self._embedded(piece) for piece in whole.split(len(batch))]
@@ -119,7 +119,7 @@ class ClipRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return zero-shot accuracy and recalls of the validation images."""
-        assert self.scorer is not None  # it is an evaluation only where there is one
+        assert self.scorer is not None  # `evaluations` is empty without one
         return self.scorer.scores(self.model, rank, count, gather)
 
     def _embedded(self, batch: Batch) -> Embedded:
@@ -133,9 +133,9 @@ class ClipRecipe(Recipe):
         image, text, scale = self.modules["clip"](images, tokens[first])
         return Embedded(image, text[places], scale)
 
-    def _losses(self, found: Embedded, captions: Tensor) -> Tensor:
-        with in_float32(found.image.device):
-            return contrastive_losses(*found, captions if self.equal else None)
+    def _losses(self, embedded: Embedded, captions: Tensor) -> Tensor:
+        with in_float32(embedded.image.device):
+            return contrastive_losses(*embedded, captions if self.equal else None)
 
     def _require_no_batch_norm(self) -> None:
         if any(isinstance(module, nn.BatchNorm2d) for module in self.model.modules()):
@@ -144,7 +144,7 @@ class ClipRecipe(Recipe):
                 "leave `run.micro_batch` empty, make the batch smaller, or use vit."
             )
 
-    def _of_whole(self, batch: Batch, whole: Batch, found: Embedded, world: int) -> Tensor:
+    def _of_whole(self, batch: Batch, whole: Batch, embedded: Embedded, world: int) -> Tensor:
         """Return the loss of the step, with gradients that add up to its own over all micro-batches and processes.
 
         The loop weights a micro-batch by its fraction n/m of the images of the process and averages over processes: by
@@ -152,20 +152,20 @@ class ClipRecipe(Recipe):
         micro-batch has in full, is not.
         """
         if self._update is None or self._update.whole is not whole:
-            self._update = self._differentiated(batch, whole, found, world)
+            self._update = self._differentiated(batch, whole, embedded, world)
         update, rows = self._update, _rows(batch, whole)
         gradients = update.gradients
-        handed = (found.image * gradients.image[rows]).sum() + (found.text * gradients.text[rows]).sum()
-        handed = handed * (len(whole) * world / len(batch)) + found.scale * gradients.scale
+        handed = (embedded.image * gradients.image[rows]).sum() + (embedded.text * gradients.text[rows]).sum()
+        handed = handed * (len(whole) * world / len(batch)) + embedded.scale * gradients.scale
         if rows.stop == len(whole):
             self._update = None
         return update.loss + (handed - handed.detach())
 
-    def _differentiated(self, batch: Batch, whole: Batch, found: Embedded, world: int) -> _Update:
+    def _differentiated(self, batch: Batch, whole: Batch, embedded: Embedded, world: int) -> _Update:
         # This micro-batch has a graph and comes before the others: autocast caches the weights that it casts first.
         with torch.no_grad():
             pieces = [
-                found if piece.positions[0] == batch.positions[0] else self._embedded(piece)
+                embedded if piece.positions[0] == batch.positions[0] else self._embedded(piece)
                 for piece in whole.split(len(batch))
             ]
             mine = _joined(pieces)

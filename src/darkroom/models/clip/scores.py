@@ -21,7 +21,7 @@ from darkroom.terminal.terminal import with_progress
 from darkroom.training.data import Images, Positions
 from darkroom.training.recipe import Gather
 
-AHEAD = 100_000  # captions that are tokenised before the training, so that too long ones are refused at once
+AHEAD = 100_000  # captions that are tokenised before the training, so that too long ones fail at once
 
 
 class CaptionedImages(Images):
@@ -34,7 +34,7 @@ class CaptionedImages(Images):
     numbers: the index of its caption in `texts`, (N,).
 
     Raises:
-        DarkroomError: a caption is too long and may not be truncated; the message names the image.
+        DarkroomError: a caption is too long and truncation is off; the message names the image.
     """
 
     def __init__(self, shards: ImageShards, context: int, truncate: bool, seed: int = 0) -> None:
@@ -71,20 +71,20 @@ class CaptionedImages(Images):
     def tokens(self, numbers: Sequence[int]) -> NDArray[np.int64]:
         """Return the tokens of some captions, (N, L)."""
         self._tokenise(sorted({number for number in numbers if number not in self._tokens}))
-        found = np.array([self._tokens[number] for number in numbers], dtype=np.int64).reshape(-1, self.context)
+        tokens = np.array([self._tokens[number] for number in numbers], dtype=np.int64).reshape(-1, self.context)
         if len(self._tokens) > AHEAD:
             self._tokens = {}
-        return found
+        return tokens
 
     def _tokenise(self, numbers: Iterable[int]) -> None:
-        wanted = list(numbers)
-        texts = self.texts.take(pa.array(wanted, pa.int64())).to_pylist()
+        missing = list(numbers)
+        texts = self.texts.take(pa.array(missing, pa.int64())).to_pylist()
 
         def name(index: int) -> str:
-            first = int(np.argmax(self.numbers == wanted[index]))
+            first = int(np.argmax(self.numbers == missing[index]))
             return f"the image {self.keys([first])[0]}"
 
-        self._tokens |= dict(zip(wanted, tokens_of(texts, self.context, self.truncate, name), strict=True))
+        self._tokens |= dict(zip(missing, tokens_of(texts, self.context, self.truncate, name), strict=True))
 
 
 def require_captions(images: CaptionedImages) -> None:
@@ -118,11 +118,11 @@ def prompts_of(
         return {name: [template.replace("{label}", name) for template in templates] for name in classes}
     table = pa.table({"label": pa.array(images.labels(), pa.string()), "caption": images.numbers})
     counts = table.group_by(["label", "caption"]).aggregate([([], "count_all")]).to_pylist()
-    found: dict[str, list[tuple[int, str]]] = {name: [] for name in classes}
+    captions: dict[str, list[tuple[int, str]]] = {name: [] for name in classes}
     for row in counts:
-        if row["label"] in found:
-            found[row["label"]].append((-row["count_all"], images.texts[row["caption"]].as_py()))
-    return {name: [text for _, text in sorted(texts)[:most]] for name, texts in found.items() if texts}
+        if row["label"] in captions:
+            captions[row["label"]].append((-row["count_all"], images.texts[row["caption"]].as_py()))
+    return {name: [text for _, text in sorted(texts)[:most]] for name, texts in captions.items() if texts}
 
 
 Encode = Callable[[Tensor], Tensor]
@@ -166,8 +166,8 @@ class Examples:
 
         pixels = torch.from_numpy(self.images.__getitems__([0])["images"]).to(device)
         tokens = torch.from_numpy(self.images.tokens([0])).to(device)
-        found = self.scored(images, texts, device, rank, count, gather)
-        return {name: value for name, value in found.items() if not name.endswith("_se")}
+        scores = self.scored(images, texts, device, rank, count, gather)
+        return {name: value for name, value in scores.items() if not name.endswith("_se")}
 
     def scored(
         self,
@@ -190,11 +190,11 @@ class Examples:
         """
         share = np.array_split(self.rows, count)[rank]
         groups = [share[at : at + self.batch] for at in range(0, len(share), self.batch)]
-        found = [
+        embeddings = [
             padded(images, torch.from_numpy(self.images.__getitems__(rows.tolist())["images"]), self.batch, device)
             for rows in (with_progress(groups, len(share), "scores") if rank == 0 else groups)
         ]
-        mine = torch.cat(found) if found else torch.zeros(0)
+        mine = torch.cat(embeddings) if embeddings else torch.zeros(0)
         image = functional.normalize(gather(mine).float(), dim=1)
         scores: dict[str, float] = {}
         if len(self.texts) > 1:

@@ -16,11 +16,11 @@ Name = Literal[
     "RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-L/14@336px"
 ]  # OpenAI's
 
-RESNET_STEP = 32  # pixels, height and width, behind one place of the last level of CLIP's residual network
-OPENAI = 77  # tokens that OpenAI's networks read of a text
-HEAD = 64  # width of an attention head, which `clip.load` takes for granted
+RESNET_STEP = 32  # pixels, height and width, of one place in the last level of CLIP's residual network
+OPENAI = 77  # tokens of a text that OpenAI's networks read
+HEAD = 64  # width of an attention head, which `clip.load` assumes
 
-# Pixels, height and width, of the input of OpenAI's networks; of the others 224.
+# Pixels, height and width, of the input of OpenAI's networks; 224 for the others.
 INPUT = {"RN50x4": 288, "RN50x16": 384, "RN50x64": 448, "ViT-L/14@336px": 336}
 OPEN_CLIP_CONFIG = "open_clip_config.json"  # in a folder with a CLIP of open_clip
 
@@ -64,7 +64,7 @@ class ClipModel(Section):
 
 
 class Trained(Section):
-    """A CLIP of one's own: its size, and what the loss makes of equal captions."""
+    """A CLIP trained here: its size, and the treatment of equal captions in the loss."""
 
     model: ClipModel = ClipModel()
     """Sizes of the two networks."""
@@ -73,7 +73,7 @@ class Trained(Section):
 
 
 class Pretrained(Section):
-    """A CLIP that others have trained: one of OpenAI's by name, one of open_clip's, or a file."""
+    """A published CLIP: one of OpenAI's by name, one of open_clip's, or a file."""
 
     name: Name | None = "ViT-B/32"
     """One of OpenAI's models, downloaded once; null: `open_clip` or `file`."""
@@ -82,7 +82,7 @@ class Pretrained(Section):
     file: str = NO_FILE
     """An archive of OpenAI's, a state dict, or a folder with open_clip_config.json; data/none: by name."""
     enlarge: bool = True
-    """Images smaller than its input are enlarged; false: refused, as DALLE2-pytorch refuses them."""
+    """Images smaller than its input are enlarged; false: they are an error, as in DALLE2-pytorch."""
 
     def _misfits(self) -> Iterator[str]:
         if sum((self.name is not None, self.open_clip is not None, self.file != NO_FILE)) != 1:
@@ -94,7 +94,7 @@ class Pretrained(Section):
         return self.open_clip or (self.file if Path(self.file, OPEN_CLIP_CONFIG).is_file() else None)
 
     def too_large(self, size: int, images: int) -> str | None:
-        """Return why a network with an input of `size` pixels does not fit smaller images; None: it does."""
+        """Return the reason why a network with an input of `size` pixels does not fit smaller images, or None."""
         if self.enlarge or size <= images:
             return None
         return (
@@ -105,22 +105,22 @@ class Pretrained(Section):
 
 
 class Evaluate(Section):
-    """What the scores are made of."""
+    """The images and prompts of the scores."""
 
     split: Literal["val", "test"] = "test"
     """Split that is evaluated when the training ends."""
     images: Annotated[int, Field(ge=2)] = 5000
-    """Largest number of images, drawn of the split."""
+    """Largest number of images, drawn from the split."""
     batch: Positive = 64
     """Images in a forward pass."""
     prompts: list[Annotated[str, Field(pattern=r"\{label\}")]] = []
     """Texts with {label} that represent a class; []: its captions."""
     captions: Positive = 16
-    """Captions that then represent a class, its most frequent ones in the train split."""
+    """Captions that represent a class without prompts, its most frequent ones in the train split."""
 
 
 class Nothing(Section):
-    """No CLIP, and so no decoder and no prior: of images without captions, or where nobody asks for them."""
+    """No CLIP, and so no decoder and no prior, for example for images without captions."""
 
 
 class ClipTraining(Training):
@@ -150,11 +150,11 @@ class TrainClip(Section):
     long_captions: Literal["stop", "truncate"] = "truncate"
     """What to do with a caption of more tokens than `context_length`."""
     trained: Trained | None = None
-    """A small CLIP of one's own, which `clip.load` opens."""
+    """A small CLIP, trained here, which `clip.load` opens."""
     pretrained: Pretrained | None = None
     """A published CLIP, which is not trained."""
     none: Nothing | None = None
-    """No CLIP: there is nothing to set."""
+    """No CLIP: it has no keys."""
     training: ClipTraining = ClipTraining()
     """The keys of `training` that have another value here. Each image is compared with all captions of a batch."""
     evaluate: Evaluate = Evaluate()
@@ -178,14 +178,14 @@ class Params(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained; None: it is."""
+        """The reason why nothing is trained, or None."""
         return {"trained": None, "pretrained": "published weights are taken as they are", "none": NO_CLIP}[
             self.train_clip.source
         ]
 
 
 def unfit(settings: TrainClip, image_size: int) -> str | None:
-    """Return why the section does not fit images of `image_size` pixels a side, as far as is known; None: it does.
+    """Return the reason why the section does not fit images of `image_size` pixels a side, as far as known, or None.
 
     Called by `darkroom check`. Images are resized to the input of the CLIP, so a larger input adds no detail.
     """
@@ -215,7 +215,7 @@ Split = Literal["train", "val", "test"]
 
 
 class Imported(Section):
-    """How the embeddings lie in the folder that a part's `embeddings` names, as DALLE2-pytorch reads them."""
+    """The layout of the folder that a part's `embeddings` names, as DALLE2-pytorch reads it."""
 
     images: Annotated[str, Field(min_length=1)] = "img_emb"
     """Subfolder with the embeddings of the images."""
@@ -236,7 +236,7 @@ class Imported(Section):
 
 
 class EmbedClip(Section):
-    """How embeddings are computed, or taken over, and stored."""
+    """How embeddings are computed, or imported, and stored."""
 
     threads: Positive = 1
     """CPU threads."""
@@ -247,9 +247,9 @@ class EmbedClip(Section):
     encodings: bool = False
     """Also store CLIP's encoding of each token of a caption: 77 times the space with OpenAI's, for `text_tokens`."""
     store: list[Split] = ["train", "val", "test"]
-    """Splits whose embeddings are stored; those of other splits are computed when they are needed."""
+    """Splits whose embeddings are stored; those of other splits are computed on demand."""
     imported: Imported = Imported()
-    """How embeddings by others lie in the folder that a part's `embeddings` names."""
+    """The layout of imported embeddings in the folder that a part's `embeddings` names."""
 
     def _misfits(self) -> Iterator[str]:
         if len(set(self.store)) != len(self.store):
@@ -260,7 +260,7 @@ class EmbedParams(Section):
     """What dvc.yaml gives to `embed_clip`."""
 
     run: Run
-    parts: dict[PartName, dict[str, str]]  # where embeddings by others lie
+    parts: dict[PartName, dict[str, str]]  # the folders of imported embeddings
     embed_clip: EmbedClip
 
 

@@ -34,8 +34,8 @@ class Cascade:
         """Open U-Nets by name, without those that were not trained.
 
         Raises:
-            ArtifactError: none is trained, two do not fit each other, or were trained with another CLIP or
-                tokenizer, or on embeddings normalised otherwise.
+            ArtifactError: none is trained, two do not fit each other, or they were trained with different CLIPs,
+                tokenizers, or normalisations of embeddings.
         """
         hashes = [manifest_hash(root / name) if (root / name / "manifest.json").is_file() else "" for name in names]
         manifests = {name: read_manifest(root / name, DECODER) for name in names}
@@ -54,10 +54,10 @@ class Cascade:
                     f"the U-Net `{above.name}` has low_size {above.metadata['low_size']}, but `{below.name}` makes "
                     f"images of {below.size} pixels: set `train_decoder.unets.{above.name}.low_size` to {below.size}."
                 )
-        for key, what in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
-            found = {stage.metadata[key] for stage in stages if stage.metadata[key] is not None}
-            if len(found) > 1:
-                raise ArtifactError(f"the U-Nets in {root} were trained with different {what}s: train them again.")
+        for key, noun in (("clip", "CLIP"), ("tokenizer", "tokenizer")):
+            fingerprints = {stage.metadata[key] for stage in stages if stage.metadata[key] is not None}
+            if len(fingerprints) > 1:
+                raise ArtifactError(f"the U-Nets in {root} were trained with different {noun}s: train them again.")
         if len({stage.metadata["normalised"] for stage in stages if stage.metadata["clip"] is not None}) > 1:
             raise ArtifactError(
                 f"only some of the U-Nets in {root} were trained on embeddings of length 1, which embeddings computed "
@@ -67,7 +67,7 @@ class Cascade:
 
     @property
     def clip(self) -> str | None:
-        """The identity of the CLIP whose embeddings the U-Nets are conditioned on; None: on none."""
+        """The identity of the CLIP whose embeddings the U-Nets are conditioned on, or None."""
         return next((stage.metadata["clip"] for stage in self.stages if stage.metadata["clip"] is not None), None)
 
     @property
@@ -86,7 +86,7 @@ class Cascade:
         Args:
             clip: its identity.
             where: its folder, or an artifact made with it, for the message.
-            normalised: whether the embeddings from there have length 1; None: they will have it where required.
+            normalised: whether the embeddings from there have length 1; None: they will if required.
 
         Raises:
             ArtifactError: no U-Net is conditioned on any embedding, or on those of another CLIP, or of other lengths.
@@ -109,7 +109,7 @@ class Cascade:
 
     @property
     def low_size(self) -> int | None:
-        """Pixels of the images that the first trained U-Net enlarges; None: it starts from noise alone."""
+        """Pixels of the images that the first trained U-Net enlarges; None: it starts from noise."""
         return self.stages[0].metadata["low_size"]
 
     @property
@@ -131,8 +131,8 @@ class Cascade:
         Args:
             request: the images.
             sampling: how each U-Net is sampled, by name.
-            seed: of all noise.
-            device: where the networks are.
+            seed: seed of all noise.
+            device: the device of the networks.
         """
         x = request.low
         for stage in self.stages:
@@ -147,7 +147,7 @@ class Decoder:
     def __init__(self, cascade: Cascade, sampling: Mapping[str, UNetSampling], seed: int, batch: int) -> None:
         """Set the cascade, on its device, and the sampling settings of each U-Net, by name.
 
-        The last batch is padded to `batch` images, so an image's bits do not depend on how many others are requested.
+        The last batch is padded to `batch` images, so an image's bits do not depend on the number of requested images.
         """
         self.cascade, self.sampling, self.seed, self.batch = cascade, dict(sampling), seed, batch
         self.metadata: Mapping[str, Any] = cascade.stages[-1].metadata
@@ -182,8 +182,8 @@ class Decoder:
         """Return the low-resolution input of the first trained U-Net from real images; None: it starts from noise."""
         if (size := self.cascade.low_size) is None:
             return None
-        how = self.cascade.stages[0].metadata["low_downsample"]
-        return downsampled(to_network(images.to(self.device)), size, how)
+        method = self.cascade.stages[0].metadata["low_downsample"]
+        return downsampled(to_network(images.to(self.device)), size, method)
 
     def _pixels(self, x0: Tensor) -> Tensor:
         if self._tokenizer is not None:

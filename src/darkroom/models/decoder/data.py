@@ -74,11 +74,11 @@ class Conditioner:
     """Stored image embeddings and text encodings, `image` (N, D) and `encoding` (N, L, W)."""
 
     def __init__(self, scaler: EmbeddingScaler | None = None) -> None:
-        """Take the scaler of image embeddings; None: the U-Net reads none."""
+        """Set the scaler of image embeddings; None: the U-Net reads none."""
         self.scaler = scaler
 
     def __call__(self, batch: Data) -> tuple[Tensor | None, Tensor | None]:
-        """Return embeddings, scaled, float32 (N, D), and encodings, float32 (N, L, W); None: there are none."""
+        """Return embeddings, scaled, float32 (N, D), and encodings, float32 (N, L, W), or None."""
         image, encoding = batch.get("image"), batch.get("encoding")
         scaled = None if image is None or self.scaler is None else self.scaler(image)
         return scaled, None if encoding is None else encoding.float()
@@ -88,7 +88,7 @@ class ClipConditioner(Conditioner):
     """The same, computed from `images` and `tokens` by a CLIP while training, for data sets too large to store them."""
 
     def __init__(self, clip: Clip, scaler: EmbeddingScaler | None, text: bool) -> None:
-        """Take the CLIP; a scaler where image embeddings are read, and whether texts are."""
+        """Set the CLIP; `scaler`: that of image embeddings if they are read; `text`: whether texts are read."""
         super().__init__(scaler)
         self.clip, self.text = clip, text
 
@@ -100,7 +100,7 @@ class ClipConditioner(Conditioner):
             return image, self._encodings(batch["tokens"].long()) if self.text else None
 
     def _encodings(self, tokens: Tensor) -> Tensor:
-        """Return encodings of tokens (N, L); those of an image without a caption, which has no token, are zero."""
+        """Return encodings of tokens (N, L); zero for an image without a caption, which has no tokens."""
         return self.clip.tokens(tokens)[1].float() * tokens.any(dim=1)[:, None, None]
 
 
@@ -116,12 +116,12 @@ class ConditionedDataset:
     Args:
         rows: the images or latents.
         embeddings: those of the same images in the same order; None: none are read.
-        names: of the embeddings to read: image and encoding.
-        captions: of the images, which CLIP embeds while training; None: it embeds none.
-        clip: whose tokens the captions become.
+        names: the embeddings to read: image and encoding.
+        captions: those of the images, which CLIP embeds while training; None: none.
+        clip: the CLIP of the captions.
 
     Raises:
-        DarkroomError: of the first captions one is too long and may not be cut; names the image.
+        DarkroomError: one of the first captions is too long and truncation is off; names the image.
     """
 
     def __init__(
@@ -143,22 +143,22 @@ class ConditionedDataset:
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
         """Return the rows of images or latents, with `image` float16 (N, D), `encoding` (N, L, W), `tokens` (N, L)."""
-        found = dict(self.rows.__getitems__(rows, positions))
+        data = dict(self.rows.__getitems__(rows, positions))
         if self.embeddings is not None and self.names:
-            found |= self.embeddings.__getitems__(rows, self.names)
+            data |= self.embeddings.__getitems__(rows, self.names)
         if self.captions is not None:
-            found["tokens"] = self._tokens(rows)
-        return found
+            data["tokens"] = self._tokens(rows)
+        return data
 
     def _tokens(self, rows: Sequence[int]) -> NDArray[np.int32]:
-        """Return the tokens of some captions, (N, L), zero where there is none."""
+        """Return the tokens of some captions, (N, L), zero without a caption."""
         assert self.captions is not None
         texts = self.captions.take(pa.array(rows, pa.int64())).to_pylist()
-        found = tokens_of(
+        tokens = tokens_of(
             [text or "" for text in texts], self.context, self.truncate, lambda place: self.keys([rows[place]])[0]
         )
-        found[[text is None for text in texts]] = 0
-        return found.astype(np.int32)
+        tokens[[text is None for text in texts]] = 0
+        return tokens.astype(np.int32)
 
     def order(self, seed: int, positions: Positions) -> NDArray[np.int64]:
         """Return the row at each position of the endless sequence."""
@@ -171,7 +171,7 @@ class ConditionedDataset:
 
     @property
     def codebook(self) -> NDArray[np.float32] | None:
-        """The vectors of the codes; None: the rows are images, or latents that are no codes."""
+        """The vectors of the codes; None: the rows are images or continuous latents."""
         return getattr(self.rows, "codebook", None)
 
     def keys(self, rows: Sequence[int]) -> list[str]:

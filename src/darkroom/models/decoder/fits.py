@@ -55,8 +55,8 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
     for name, unet in cascade.items():
         own, source = params.sample_decoder.unets.get(name, {}), f"train_decoder.unets.{name}.diffusion"
 
-        def key(what: str, name: str = name, own: Any = own) -> str:
-            return f"sample_decoder.{f'unets.{name}' if what in own else 'common'}.{what}"
+        def key(setting: str, name: str = name, own: Any = own) -> str:
+            return f"sample_decoder.{f'unets.{name}' if setting in own else 'common'}.{setting}"
 
         dropouts = dropouts_of(source, unet)
         require_sampling(key, params.sample_decoder.sampling(name), source, unet.diffusion, timesteps, dropouts)
@@ -69,20 +69,20 @@ def _sampling_fits(params: Any, cascade: dict[str, UNet]) -> None:
 
 
 def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) -> None:
-    """Check that the U-Nets that are trained lead to images of `size` pixels, and that their conditions are stored.
+    """Check that the trained U-Nets lead to images of `size` pixels, and that their conditions are stored.
 
-    `factor` of these pixels are behind one position of the latent, in height and in width.
+    One position of the latent is `factor` pixels high and wide.
     """
     if all(unet.frozen for unet in decoder.unets.values()):
         return
     key = "`train_decoder.unets"
-    wanted = size if decoder.tokenizer == NO_FILE else size // factor
-    what = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
+    expected = size if decoder.tokenizer == NO_FILE else size // factor
+    source = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
     sizes = {unet.size: name for name, unet in decoder.unets.items()}
     if len(sizes) < len(decoder.unets):
         refuse(f"{key}`: two of {', '.join(decoder.unets)} have the same size: give each its own size.")
-    if (largest := max(sizes)) != wanted:
-        refuse(f"{key}.{sizes[largest]}.size` is {largest}, but {what} is {wanted}: set the former to the latter.")
+    if (largest := max(sizes)) != expected:
+        refuse(f"{key}.{sizes[largest]}.size` is {largest}, but {source} is {expected}: set the former to the latter.")
     for name, unet in decoder.unets.items():
         if unet.low_size is not None and unet.low_size not in sizes:
             known = " or ".join(str(each) for each in sorted(sizes) if each < unet.size)
@@ -90,9 +90,9 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
                 f"{key}.{name}.low_size` is {unet.low_size}, but no U-Net has that size: set it to {known or 'null'}."
             )
     for below, above in pairwise(sorted(size for size, name in sizes.items() if not decoder.unets[name].frozen)):
-        if (found := decoder.unets[sizes[above]].low_size) != below:
+        if (low_size := decoder.unets[sizes[above]].low_size) != below:
             refuse(
-                f"{key}.{sizes[above]}.low_size` is {found}, but the next smaller U-Net has size {below}: set it so."
+                f"{key}.{sizes[above]}.low_size` is {low_size}, but the next smaller U-Net has size {below}: use that."
             )
     for name, unet in decoder.unets.items():
         if unet.embeddings == NO_FILE or (unet.frozen and unet.weights == NO_FILE):
@@ -105,9 +105,9 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
 
 
 def _embeddings_fit(params: Any, cascade: dict[str, UNet]) -> None:
-    """Check that what is stored is what a U-Net has learned to read.
+    """Check that the stored embeddings are those that the U-Nets are conditioned on.
 
-    One that is trained on what is computed while it is trained is sampled with what is stored all the same.
+    A U-Net that is trained on embeddings computed while training is also sampled with stored ones.
     """
     for name, unet in cascade.items():
         key, embed = f"train_decoder.unets.{name}", params.embed_clip
@@ -126,7 +126,7 @@ def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:
         if unet.low_size is not None:
             learned["low_noise"] = ("low.noise", unet.low.noise)
         for key, (source, most) in learned.items():
-            # Of a U-Net that learned none, what is said of all is not read.
+            # A U-Net that was trained without noise ignores the value in `common`.
             if getattr(sampling, key) > most and (most or key in own):
                 where = f"sample_decoder.unets.{name}" if key in own else "sample_decoder.common"
                 refuse_both(
@@ -138,7 +138,7 @@ def _noise_fits(params: Any, cascade: dict[str, UNet]) -> None:
 
 
 def _attributes_fit(params: Any) -> None:
-    """Check that the images are scenes that the reader learns to read, where it is to read them."""
+    """Check that the images are scenes that the reader is trained on, if scores use it."""
     if params.score_decoder.attributes != "scenes":
         return
     known = params.train_scene_reader.kinds

@@ -32,20 +32,20 @@ class UNetConfig:
     size: pixels, or places of a latent, in height and width.
     image_channels: of the images.
     channels: width of each level; each but the last halves the resolution.
-    attention: for each level, whether its places attend to each other and to the tokens.
+    attention: for each level, whether it has attention over its places and the tokens.
     layers: residual layers of each level.
     head_dim: width of an attention head.
     norm_groups: groups of the group norms.
-    patch: pixels, height and width, that the first convolution takes as one place with more channels.
+    patch: pixels, height and width, that become one place with more channels before the first convolution.
     dropout: fraction of the features of a residual layer dropped while training.
     embed_dim: length of the image embedding; 0: none.
-    image_tokens: tokens made of the embedding; 0: none.
+    image_tokens: tokens from the embedding; 0: none.
     image_to_time: whether the embedding is added to the time's.
-    image_map: channels of a map of the last level's places, made of the embedding and seen beside the image; 0: none.
-    embedding_noise: whether the embedding may be noisy, with how much as a condition.
+    image_map: channels of a map over the last level's places, from the embedding, as further input; 0: none.
+    embedding_noise: whether the embedding may be noisy, with the amount as a condition.
     text_shape: tokens and width of the text encoding; None: none.
     low: whether it enlarges an image (low-resolution conditioning).
-    low_noise: whether that image may be noisy, with how much as a condition.
+    low_noise: whether that image may be noisy, with the amount as a condition.
     self_condition: whether it reads the x0 of the step before.
     learned_variance: whether it also predicts the variance, in twice the channels.
     """
@@ -77,7 +77,7 @@ class Conditions:
 
     image: CLIP image embeddings, scaled to about unit variance, float32 (N, D).
     text: text encodings, zero after their end, float32 (N, L, W).
-    low: the image to enlarge, already of the U-Net's size, in [-1, 1], float32 (N, C, S, S).
+    low: the image to enlarge, already at the U-Net's size, in [-1, 1], float32 (N, C, S, S).
     image_kept, text_kept: whether each image's condition is kept or replaced by its null, bool (N,); None: all kept.
     image_noise, low_noise: the fraction of noise in the two, 0 to 1, float32 (N,); None: 0.
     """
@@ -108,7 +108,7 @@ class Conditions:
 
 
 def _joined(one: Tensor | None, other: Tensor | None, count: int) -> Tensor | None:
-    """Return both; a `kept` that only the other has is true of the first."""
+    """Return both; a missing mask of the first is all true."""
     if other is None:
         return None
     return torch.cat([torch.ones(count, dtype=other.dtype, device=other.device) if one is None else one, other])
@@ -145,7 +145,7 @@ class DecoderUNet(SavedNetwork):
             up_block_types=tuple(_block("Up", each, crossed) for each in reversed(config.attention)),
             block_out_channels=config.channels,
             layers_per_block=config.layers,
-            # diffusers takes the number of heads under the name of their width.
+            # diffusers names the number of heads after their width.
             attention_head_dim=tuple(_heads(each, config.head_dim, crossed) for each in config.channels),
             norm_num_groups=config.norm_groups,
             dropout=config.dropout,
@@ -154,7 +154,7 @@ class DecoderUNet(SavedNetwork):
             class_embed_type="projection" if vector else None,
             projection_class_embeddings_input_dim=vector or None,
         )
-        for parameter in unet.conv_out.parameters():  # nothing is said at first
+        for parameter in unet.conv_out.parameters():  # the output is zero at first
             nn.init.zeros_(parameter)
         for module in unet.modules():
             if isinstance(module, ResnetBlock2D):
@@ -183,13 +183,13 @@ class DecoderUNet(SavedNetwork):
         return [*self.unet.down_blocks, *self.unet.up_blocks]
 
     def forward(self, x: Tensor, timesteps: Tensor, conditions: Conditions, before: Tensor | None = None) -> Tensor:
-        """Return the prediction, (N, C, S, S), or (N, 2 C, S, S) with the variance behind it.
+        """Return the prediction, (N, C, S, S), or (N, 2 C, S, S) with the variance after it.
 
         Args:
             x: noisy images, (N, C, S, S).
             timesteps: (N,), integer or float.
             conditions: the conditions that the configuration names.
-            before: x0 of the previous step, (N, C, S, S); None: zeros, where the U-Net is self-conditioned.
+            before: x0 of the previous step, (N, C, S, S); None: zeros, if the U-Net is self-conditioned.
         """
         config = self.config
         inputs = [x]
@@ -218,7 +218,7 @@ class DecoderUNet(SavedNetwork):
         return torch.where(conditions.image_kept[:, None], conditions.image, self.null_image.to(conditions.image.dtype))
 
     def _with_map(self, x: Tensor, image: Tensor | None) -> Tensor:
-        """Return x (N, K, H, H) with the map that a linear layer makes of the embeddings behind it."""
+        """Return x (N, K, H, H) with the map of the embeddings as further channels."""
         if not self.config.image_map:
             return x
         assert image is not None
@@ -233,25 +233,25 @@ class DecoderUNet(SavedNetwork):
             tokens.append(self.image_tokens(image).unflatten(1, (self.config.image_tokens, -1)))
         if self.config.text_shape is not None:
             assert conditions.text is not None
-            kept = conditions.text.abs().sum(dim=2, keepdim=True) > 0  # (N, L, 1): before the end
+            present = conditions.text.abs().sum(dim=2, keepdim=True) > 0  # (N, L, 1): before the end
             if conditions.text_kept is not None:
-                kept = kept & conditions.text_kept[:, None, None]
+                present = present & conditions.text_kept[:, None, None]
             words = self.text_tokens(conditions.text)
-            tokens.append(torch.where(kept, words, self.null_text.to(words.dtype)))
+            tokens.append(torch.where(present, words, self.null_text.to(words.dtype)))
         return torch.cat(tokens, dim=1) if tokens else None
 
     def _vector(self, x: Tensor, image: Tensor | None, conditions: Conditions) -> Tensor | None:
-        """Return what is added to the time's embedding after a small network, (N, V)."""
+        """Return the vector that a small network adds to the time's embedding, (N, V)."""
         config, parts = self.config, []
         if config.image_to_time:
             assert image is not None
             parts.append(image)
         none = torch.zeros(len(x), device=x.device)
-        for wanted, level in (
+        for used, level in (
             (config.embedding_noise, conditions.image_noise),
             (config.low_noise, conditions.low_noise),
         ):
-            if wanted:
+            if used:
                 parts.append(levels_embedded(none if level is None else level))
         return torch.cat(parts, dim=1) if parts else None
 
@@ -268,10 +268,10 @@ def unet_denoiser(
 
     Args:
         unet: maps x, timesteps, conditions and the x0 of the step before to its output.
-        objective: what that output means.
+        objective: the meaning of that output.
         conditions: of N images.
-        guidance: a scale of 1 evaluates the conditional U-Net alone, bit for bit; so does one without image and text.
-        threshold: applied to x0; None: none is.
+        guidance: a scale of 1 evaluates the conditional U-Net alone, bit for bit; so does guidance without conditions.
+        threshold: applied to x0; None: no threshold.
         self_condition: whether the U-Net reads the x0 of the step before.
     """
 
@@ -288,5 +288,5 @@ def _block(way: str, attention: bool, crossed: bool) -> str:
 
 
 def _heads(channels: int, head_dim: int, crossed: bool) -> int:
-    """Return what diffusers wants: the number of heads for cross-attention, their width for self-attention alone."""
+    """Return what diffusers expects: the number of heads for cross-attention, their width for self-attention alone."""
     return channels // head_dim if crossed else head_dim

@@ -37,7 +37,7 @@ from darkroom.training.recipe import IndexedDataset
 
 SPLITS = ("train", "val")
 _GROUP = 32  # images in a forward pass of them
-_STATISTICS = 1024  # images that say how wide latents are, where none are stored
+_STATISTICS = 1024  # images for mean and deviation of latents, if none are stored
 
 
 @dataclass
@@ -46,7 +46,7 @@ class DecoderData:
 
     rows: of each split.
     channels: of x_0.
-    embed_dim, text_shape: of the embeddings and encodings of CLIP; 0 and None: there are none.
+    embed_dim, text_shape: of the embeddings and encodings of CLIP; 0 and None: none.
     metadata: for the manifest.
     """
 
@@ -73,17 +73,17 @@ def open_data(section: TrainDecoder, name: str, catalog: Catalog, device: torch.
         DarkroomError: latents, embeddings or images do not fit each other, the U-Net, or its initial weights.
     """
     begun, seed = initial_manifest(section.unets[name].weights, "decoder"), section.training_of(name).seed
-    told = section.unets[name].image_conditioned and section.unets[name].embeddings != NO_FILE
+    embedded = section.unets[name].image_conditioned and section.unets[name].embeddings != NO_FILE
     images = {split: ImageShards.open_parts(list(catalog.parts), split) for split in SPLITS}
     catalog.require_parts(images["train"].sources)
-    how = section.unets[name].augment
-    # Stored embeddings are of the images as they are.
-    augmentation = Augmentation(mirror=0.0) if told else Augmentation(how.mirror, how.scale, how.ratio)
+    augment = section.unets[name].augment
+    # Stored embeddings are those of the unchanged images.
+    augmentation = Augmentation(mirror=0.0) if embedded else Augmentation(augment.mirror, augment.scale, augment.ratio)
     rows: dict[str, IndexedDataset] = {split: Images(shards, seed, augmentation) for split, shards in images.items()}
     metadata = {"tokenizer": None, "clip": None}
     opened = DecoderData(PixelSpace(), Conditioner(), rows, catalog.image_shape[0], metadata)
     if section.tokenizer != NO_FILE:
-        _latents(opened, section, begun, images, catalog, device, seed, mirror=not told)
+        _latents(opened, section, begun, images, catalog, device, seed, mirror=not embedded)
     if section.unets[name].conditioned:
         _condition(opened, section.unets[name], begun, images, device)
     require_same(weights_key(name), begun, opened.metadata, ("clip", "normalised", "tokenizer"))
@@ -100,7 +100,7 @@ def _latents(
     seed: int,
     mirror: bool,
 ) -> None:
-    """Let the diffusion take place in latents: stored ones, mirrored where `mirror` allows it, or those of images."""
+    """Set up diffusion in latents: stored ones, mirrored if `mirror` allows it, or those of images."""
     tokenizer, fingerprint = load_tokenizer(Path(section.tokenizer), catalog.image_shape)
     tokenizer = tokenizer.to(device)
     if section.latents != NO_FILE:
@@ -125,9 +125,9 @@ def _latents(
 
 @torch.no_grad()
 def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel of latents, of images evenly apart, to four digits."""
-    found = [tokenizer.encode(group)[0] for group in _groups(images, device)]
-    z = torch.cat(found).cpu().double().transpose(0, 1).flatten(1)  # (C, N h w)
+    """Return mean and standard deviation of each channel of the latents of evenly spaced images, to four digits."""
+    latents = [tokenizer.encode(group)[0] for group in _groups(images, device)]
+    z = torch.cat(latents).cpu().double().transpose(0, 1).flatten(1)  # (C, N h w)
     mean, std = ([float(f"{each:.4g}") for each in values.tolist()] for values in (z.mean(1), z.std(1)))
     return mean, std
 
@@ -135,7 +135,7 @@ def _statistics(tokenizer: Tokenizer, images: ImageShards, device: torch.device)
 def _condition(
     opened: DecoderData, settings: UNet, begun: Mapping[str, Any], images: dict[str, ImageShards], device: torch.device
 ) -> None:
-    """Let the rows carry embeddings of CLIP, or the captions that it embeds while training."""
+    """Add embeddings of CLIP to the rows, or the captions that it embeds while training."""
     image, text = settings.image_conditioned, settings.model.text_tokens
     if settings.clip != NO_FILE:
         clip = load_clip(Path(settings.clip)).to(device)
@@ -153,7 +153,7 @@ def _condition(
         opened.embed_dim, opened.text_shape = clip.embed_dim, (clip.context_length, clip.text_width)
         opened.metadata |= {"clip": clip.fingerprint, "normalised": True, **(scaler.metadata() if scaler else {})}
         return
-    names = [name for name, wanted in (("image", image), ("encoding", text)) if wanted]
+    names = [name for name, used in (("image", image), ("encoding", text)) if used]
     parts = list(images["train"].sources)
     stored = {split: EmbeddingShards.open_parts(parts, split, Path(settings.embeddings)) for split in SPLITS}
     for split, rows in opened.rows.items():
@@ -171,19 +171,19 @@ def _condition(
 
 
 def _scaler(begun: Mapping[str, Any], embeddings: Callable[[], NDArray[Any]]) -> EmbeddingScaler:
-    """Return how embeddings are scaled: as for the weights to begin with, or by some of the embeddings themselves."""
+    """Return the scaler of embeddings: that of the initial weights, or one estimated from some embeddings."""
     return EmbeddingScaler.from_facts(begun) if "embedding_mean" in begun else EmbeddingScaler.of(embeddings())
 
 
 def _groups(images: ImageShards, device: torch.device) -> Iterator[Tensor]:
-    """Yield images evenly apart, a few at a time, uint8 (n, C, H, W)."""
+    """Yield evenly spaced images, a few at a time, uint8 (n, C, H, W)."""
     rows = spaced_rows(len(images), _STATISTICS)
     for start in range(0, len(rows), _GROUP):
         yield torch.from_numpy(images.__getitems__(rows[start : start + _GROUP])).to(device)
 
 
 def config_of(settings: UNet, opened: DecoderData) -> UNetConfig:
-    """Return the shape of a U-Net for what it is trained on."""
+    """Return the shape of a U-Net for its training data."""
     low, named = (
         settings.low_size is not None,
         settings.model.model_dump(exclude={"channels", "attention", "text_tokens"}),

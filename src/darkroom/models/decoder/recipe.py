@@ -24,7 +24,7 @@ from darkroom.rng import derive, normal, random_numbers
 from darkroom.training.data import with_means
 from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phase, Recipe
 
-_GUIDANCE = 2.0  # of grids, where `grids.guidance` names none
+_GUIDANCE = 2.0  # of grids, if `grids.guidance` is null
 # Columns of the uniform numbers of a position.
 _TIME, _IMAGE, _TEXT, _EMBEDDING, _BLUR, _SIGMA, _LOW, _DOWN, _RIGHT, _SELF = range(10)
 
@@ -33,7 +33,7 @@ _TIME, _IMAGE, _TEXT, _EMBEDDING, _BLUR, _SIGMA, _LOW, _DOWN, _RIGHT, _SELF = ra
 class Random:
     """The random numbers of a batch: `noise` and `low` (N, C, S, S), `embedding` (N, D), `uniform` (N, 10).
 
-    time: of the objective, (N,).
+    time: in the objective's units, (N,).
     """
 
     noise: Tensor
@@ -60,7 +60,7 @@ class DecoderRecipe(Recipe):
     ) -> None:
         """Set the untrained U-Net and its section, and `evaluation`, which scores it while it trains.
 
-        `space` makes x_0 of a batch, and images of x_0; `conditioner` its image embeddings and text encodings.
+        `space` maps a batch to x_0, and x_0 to images; `conditioner` maps it to image embeddings and text encodings.
         """
         self.model, self.settings, self.objective = model, settings, objective
         self.space, self.conditioner, self.seed = space, conditioner, seed
@@ -74,8 +74,8 @@ class DecoderRecipe(Recipe):
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses, conditions dropped; randomness follows from each image's place in the training."""
-        found = self._losses(batch, self.draw(batch, "train"), drops=True)
-        return {name: values.mean() for name, values in found.items()}
+        losses = self._losses(batch, self.draw(batch, "train"), drops=True)
+        return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return each image's losses with all conditions; randomness follows from its row."""
@@ -123,18 +123,18 @@ class DecoderRecipe(Recipe):
             metadata |= self._low(whole, settings.low_size, settings.low, random)
         return Conditions(**metadata)
 
-    def _low(self, whole: Tensor, size: int, how: LowResolution, random: Random) -> dict[str, Tensor]:
+    def _low(self, whole: Tensor, size: int, settings: LowResolution, random: Random) -> dict[str, Tensor]:
         """Return the image to enlarge, and the noise in it."""
         uniform = random.uniform
-        small = downsampled(whole, size, how.downsample)
-        if how.blur:
-            least, most = how.blur_sigma
-            soft = blurred(small, least + (most - least) * uniform[:, _SIGMA], how.blur_kernel)
-            small = torch.where((uniform[:, _BLUR] < how.blur)[:, None, None, None], soft, small)
+        small = downsampled(whole, size, settings.downsample)
+        if settings.blur:
+            least, most = settings.blur_sigma
+            soft = blurred(small, least + (most - least) * uniform[:, _SIGMA], settings.blur_kernel)
+            small = torch.where((uniform[:, _BLUR] < settings.blur)[:, None, None, None], soft, small)
         large = upsampled(small, self.model.config.size)
-        if not how.noise:
+        if not settings.noise:
             return {"low": large}
-        level = uniform[:, _LOW] * how.noise
+        level = uniform[:, _LOW] * settings.noise
         return {"low": noised(large, random.low, level), "low_noise": level}
 
     def _cropped(
@@ -165,12 +165,12 @@ class DecoderRecipe(Recipe):
             return None
         with torch.no_grad():
             output = self.modules["unet"](x, self.objective.timesteps(time), conditions, None)
-            found = self.objective.denoised(output, x, time, self.threshold).x0
-        return torch.where((uniform < 0.5)[:, None, None, None], found, torch.zeros_like(found))
+            x0 = self.objective.denoised(output, x, time, self.threshold).x0
+        return torch.where((uniform < 0.5)[:, None, None, None], x0, torch.zeros_like(x0))
 
     @torch.no_grad()
     def preview(self) -> NDArray[np.uint8]:
-        """Return rows of ten: originals, then images made under their conditions; of validation, then of training."""
+        """Return rows of ten: originals, then images from their conditions; for validation, then for training."""
         splits = (("preview", self.val), ("preview/train", self.train))
         return np.concatenate([self._previewed(stream, rows) for stream, rows in splits if len(rows)])
 
@@ -189,7 +189,7 @@ class DecoderRecipe(Recipe):
         return stream, source, drawn(len(source), min(self.settings.grids.images, self.columns))
 
     def _previewed(self, stream: str, source: IndexedDataset) -> NDArray[np.uint8]:
-        """Return originals and what is made under their conditions, row above row, the last ones filled with white."""
+        """Return originals and images from their conditions, row above row, the last ones filled with white."""
         rows = drawn(len(source), self.settings.grids.images)
         shown = [images.cpu().numpy() for images in self._made(stream, source, rows)]
         both = np.stack([_filled(images, self.columns) for images in reversed(shown)], axis=1)
@@ -197,11 +197,11 @@ class DecoderRecipe(Recipe):
 
     @torch.no_grad()
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
-        """Return the scores of `train_decoder.evaluate`: of images of validation conditions, sampled as the grids."""
-        assert self.evaluation is not None  # it is an evaluation only where there is one
-        made = partial(self._made, "evaluate", self.val)
+        """Return the scores of `train_decoder.evaluate`: of images from validation conditions, sampled as the grids."""
+        assert self.evaluation is not None  # `evaluations` is empty without one
+        generate = partial(self._made, "evaluate", self.val)
         real = partial(self._real, self.train)
-        return self.evaluation.scores(made, len(self.val), real, len(self.train), rank, count, gather)
+        return self.evaluation.scores(generate, len(self.val), real, len(self.train), rank, count, gather)
 
     def _read(self, source: IndexedDataset, rows: Sequence[int]) -> Batch:
         device = next(self.model.parameters()).device
@@ -222,13 +222,13 @@ class DecoderRecipe(Recipe):
         noise = torch.from_numpy(normal(self.seed, f"decoder/{stream}/noise", rows, shape)).to(device)
         guidance = self._guidance(conditions)
         denoise = unet_denoiser(self.model, self.objective, conditions, guidance, self.threshold, config.self_condition)
-        how = self.settings.grids.sampling(self.settings.diffusion, self.objective.duration)
+        sampling = self.settings.grids.sampling(self.settings.diffusion, self.objective.duration)
         seeds = [derive(self.seed, f"decoder/{stream}/steps", row) for row in rows]
-        found = sample(denoise, noise, self.objective, how, [torch.Generator().manual_seed(each) for each in seeds])
-        return self.space.images(found), self.space.images(downsampled(whole, config.size))
+        x0 = sample(denoise, noise, self.objective, sampling, [torch.Generator().manual_seed(each) for each in seeds])
+        return self.space.images(x0), self.space.images(downsampled(whole, config.size))
 
     def _guidance(self, conditions: Conditions) -> float:
-        """Return the scale of grids: as asked, else guided where the unconditional prediction is learned."""
+        """Return the scale of grids: the setting, or `_GUIDANCE` if the unconditional prediction is learned."""
         if self.settings.grids.guidance is not None:
             return self.settings.grids.guidance
         diffusion = self.settings.diffusion

@@ -1,8 +1,8 @@
-"""One stage of the cascade: a trained U-Net, its sampling settings, and the images that it makes.
+"""One stage of the cascade: a trained U-Net, its sampling settings, and its images.
 
 An up-sampler trained only on perfect small images repeats the faults of generated ones. So in training they are
-blurred (Ramesh et al., 2022, arXiv 2204.06125, section 2.1, after Saharia et al., 2021, "SR3") or noised, and it is
-conditioned on how much noise there is (Ho et al., 2021, "Cascaded diffusion models", arXiv 2106.15282).
+blurred (Ramesh et al., 2022, arXiv 2204.06125, section 2.1, after Saharia et al., 2021, "SR3") or noised, with the
+amount of noise as a condition (Ho et al., 2021, "Cascaded diffusion models", arXiv 2106.15282).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +24,12 @@ from darkroom.models.decoder.settings import UNetSampling
 from darkroom.rng import derive, normal
 
 
-def downsampled(images: Tensor, size: int, how: Literal["area", "nearest"] = "area") -> Tensor:
+def downsampled(images: Tensor, size: int, method: Literal["area", "nearest"] = "area") -> Tensor:
     """Return square images (N, C, S, S) at `size`, which divides S: the mean of each block, or its first pixel."""
     if images.shape[-1] == size:
         return images
     factor = images.shape[-1] // size
-    if how == "nearest":
+    if method == "nearest":
         return images[..., ::factor, ::factor].contiguous()
     return functional.avg_pool2d(images, factor)
 
@@ -41,11 +41,11 @@ def upsampled(images: Tensor, size: int) -> Tensor:
 
 
 def blurred(images: Tensor, sigma: Tensor, kernel: int) -> Tensor:
-    """Return images (N, C, H, W) under a Gaussian blur of each one's own width; edges are mirrored.
+    """Return images (N, C, H, W), each blurred by a Gaussian of its own width; edges are mirrored.
 
     Args:
-        images: to blur.
-        sigma: of each, in pixels, (N,), above 0.
+        images: the images to blur.
+        sigma: width of each blur in pixels, (N,), above 0.
         kernel: pixels of the kernel's side, odd.
     """
     count, channels, height, width = images.shape
@@ -66,7 +66,7 @@ def noised(images: Tensor, noise: Tensor, level: Tensor) -> Tensor:
     return (1 - fraction**2).sqrt() * images + fraction * noise
 
 
-# From what it is for, and the shape for one image, to standard normal numbers for all.
+# From a purpose, and the shape for one image, to standard normal numbers for all.
 Noise = Callable[[str, tuple[int, ...]], Tensor]
 
 
@@ -74,7 +74,7 @@ Noise = Callable[[str, tuple[int, ...]], Tensor]
 class CascadeStage:
     """A trained U-Net of the cascade.
 
-    objective: that it was trained with.
+    objective: the one that it was trained with.
     bounded: whether x0 is pixels, in [-1, 1]; latents are not.
     metadata: its manifest.
     """
@@ -92,7 +92,7 @@ class CascadeStage:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of its images, (C, S, S)."""
+        """Shape of its images, (C, S, S)."""
         return self.network.config.image_channels, self.size, self.size
 
 
@@ -100,12 +100,12 @@ class CascadeStage:
 class SampleRequest:
     """A request for N images.
 
-    numbers: of the images: noise follows from (seed, number), so an image does not depend on the others.
+    numbers: those of the images: noise follows from (seed, number), so an image does not depend on the others.
     image: CLIP image embeddings as stored, float32 (N, D); None: no U-Net reads any.
     text: text encodings, float32 (N, L, W); None: no U-Net reads any.
     low: where the first stage enlarges, the images to enlarge, float32 (N, C, s, s) in [-1, 1].
-    known, mask: for in-painting, x0 at the size of the last stage, and where it is kept, 1 or 0, (N, 1, S, S).
-    resamples: of in-painting.
+    known, mask: for in-painting, x0 at the size of the last stage, and 1 where it stays, else 0, (N, 1, S, S).
+    resamples: tries of each step of in-painting.
     """
 
     numbers: Sequence[int]
@@ -119,7 +119,7 @@ class SampleRequest:
 
 def sample_stage(
     stage: CascadeStage,
-    how: UNetSampling,
+    settings: UNetSampling,
     request: SampleRequest,
     below: Tensor | None,
     seed: int,
@@ -127,37 +127,37 @@ def sample_stage(
 ) -> Tensor:
     """Return x0 of a stage of the cascade, float32 (N, C, S, S).
 
-    `below` are the images to enlarge, of any size, where it enlarges; all noise follows from the seed.
+    `below` are the images to enlarge, of any size, if it enlarges; all noise follows from the seed.
     """
-    config, objective = stage.network.config, stage.objective
+    config, objective, guidance = stage.network.config, stage.objective, Guidance.of(settings)
     noise = partial(_noise, stage, request.numbers, seed, device)
-    conditions = _conditions(stage, how, request, below, noise, device)
+    conditions = _conditions(stage, settings, request, below, noise, device)
     threshold: Threshold | None = None
-    if stage.bounded and how.threshold == "dynamic":
-        threshold = partial(dynamic_threshold, percentile=how.percentile)
-    elif stage.bounded and how.threshold == "clip":
+    if stage.bounded and settings.threshold == "dynamic":
+        threshold = partial(dynamic_threshold, percentile=settings.percentile)
+    elif stage.bounded and settings.threshold == "clip":
         threshold = clip_x0
-    denoise = unet_denoiser(stage.network, objective, conditions, Guidance.of(how), threshold, config.self_condition)
-    start = noise("start", stage.shape)
+    denoise = unet_denoiser(stage.network, objective, conditions, guidance, threshold, config.self_condition)
+    x = noise("start", stage.shape)
     seeds = [derive(seed, f"decoder/{stage.name}/steps", number) for number in request.numbers]
     generators = [torch.Generator().manual_seed(each) for each in seeds]
     if request.known is not None and request.mask is not None:
         known, mask = (downsampled(each.to(device), config.size) for each in (request.known, request.mask))
-        kept = (mask == 1).float()  # a pixel that is known in part is not known
-        return inpaint(denoise, start, objective, how, known, kept, resamples=request.resamples, generators=generators)
-    return sample(denoise, start, objective, how, generators)
+        mask = (mask == 1).float()  # partly known pixels count as unknown
+        return inpaint(denoise, x, objective, settings, known, mask, resamples=request.resamples, generators=generators)
+    return sample(denoise, x, objective, settings, generators)
 
 
 def _noise(
-    stage: CascadeStage, numbers: Sequence[int], seed: int, device: torch.device, what: str, shape: tuple[int, ...]
+    stage: CascadeStage, numbers: Sequence[int], seed: int, device: torch.device, purpose: str, shape: tuple[int, ...]
 ) -> Tensor:
     """Return the standard normal numbers of one purpose, float32 (N, *shape)."""
-    return torch.from_numpy(normal(seed, f"decoder/{stage.name}/{what}", numbers, shape)).to(device)
+    return torch.from_numpy(normal(seed, f"decoder/{stage.name}/{purpose}", numbers, shape)).to(device)
 
 
 def _conditions(
     stage: CascadeStage,
-    how: UNetSampling,
+    settings: UNetSampling,
     request: SampleRequest,
     below: Tensor | None,
     noise: Noise,
@@ -169,7 +169,7 @@ def _conditions(
         assert request.image is not None
         image = EmbeddingScaler.from_facts(stage.metadata)(request.image.to(device))
         if config.embedding_noise:
-            level = torch.full((len(request.numbers),), how.embedding_noise, device=device)
+            level = torch.full((len(request.numbers),), settings.embedding_noise, device=device)
             conditions = replace(conditions, image_noise=level)
             image = noised(image, noise("embedding", (config.embed_dim,)), level)
         conditions = replace(conditions, image=image)
@@ -180,7 +180,7 @@ def _conditions(
         assert below is not None
         large = upsampled(below.to(device), config.size)
         if config.low_noise:
-            level = torch.full((len(request.numbers),), how.low_noise, device=device)
+            level = torch.full((len(request.numbers),), settings.low_noise, device=device)
             conditions = replace(conditions, low_noise=level)
             large = noised(large, noise("low", stage.shape), level)
         conditions = replace(conditions, low=large)

@@ -1,4 +1,4 @@
-"""The sections that the stages of the decoder read: shared by all U-Nets of the cascade, and of each U-Net."""
+"""The sections that the stages of the decoder read: the shared one of all U-Nets, and those of each U-Net."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -42,17 +42,17 @@ class TrainDecoder(Section):
     """The cascade. A stage sees the shared keys and those of its own U-Net."""
 
     tokenizer: str = NO_FILE
-    """models/tokenizer: the decoder makes latents, with one U-Net of their size; data/none: pixels."""
+    """models/tokenizer: the decoder generates latents, with one U-Net of their size; data/none: pixels."""
     latents: str = NO_FILE
     """data/latents: stored latents are read; data/none: images are encoded while training."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule of all U-Nets."""
     evaluate: Evaluate = Evaluate()
-    """Scores of the averaged weights of each U-Net while training, drawn as curves; they decide nothing."""
+    """Scores of the averaged weights of each U-Net while training, drawn as curves, without effect on the training."""
     training: DecoderTraining = DecoderTraining()
     """The keys of `training` that have another value here."""
     unets: Annotated[dict[PartName, UNet], Field(min_length=1)]
-    """The U-Nets by name, a cascade: the first makes small images, each of the others enlarges those of another."""
+    """The U-Nets by name, a cascade: the first generates small images, the others enlarge those of another."""
 
     def training_of(self, name: str) -> Training:
         """Return the training settings of a U-Net: those of the section, overridden by its own."""
@@ -64,7 +64,7 @@ class TrainDecoder(Section):
         """Return the U-Nets that will have weights, trained or initial ones.
 
         Args:
-            clip: whether there is a CLIP; without one, those that are conditioned on it are left out.
+            clip: whether there is a CLIP; without one, U-Nets that are conditioned on it are left out.
         """
         return {
             name: unet
@@ -77,17 +77,17 @@ class TrainDecoder(Section):
             yield "each U-Net has its own weights: name them as `unets.NAME.weights`, and none in training.init"
         for name, unet in self.unets.items():
             self.training_of(name)
-            how = unet.grids.sampling(unet.diffusion, self.timesteps)
+            sampling = unet.grids.sampling(unet.diffusion, self.timesteps)
             source, timesteps = f"unets.{name}.diffusion", ("timesteps", self.timesteps)
-            yield from unfit(f"unets.{name}.grids", how, source, unet.diffusion, timesteps)
+            yield from unfit(f"unets.{name}.grids", sampling, source, unet.diffusion, timesteps)
             if self.tokenizer != NO_FILE and unet.low_size is not None:
                 yield "a decoder of latents has one U-Net, of the latent's size: remove the up-samplers"
             if self.latents == NO_FILE:
                 continue
-            if unet.augment.asked:
+            if unet.augment.active:
                 yield (
-                    f"unets.{name}.augment.{unet.augment.asked} changes the images, but `latents` ({self.latents}) are "
-                    f"of the unchanged images: remove it, or set latents to {NO_FILE}"
+                    f"unets.{name}.augment.{unet.augment.active} changes the images, but `latents` ({self.latents}) "
+                    f"are of the unchanged images: remove it, or set latents to {NO_FILE}"
                 )
             if unet.clip != NO_FILE and unet.image_conditioned:
                 yield f"unets.{name}.clip reads images, but with stored latents none are read: set latents to {NO_FILE}"
@@ -96,7 +96,7 @@ class TrainDecoder(Section):
 
 
 class Names(Section):
-    """The names of the U-Nets: the keys of `train_decoder` that stages which read the decoder get."""
+    """The names of the U-Nets: the only key of `train_decoder` for stages that read the decoder."""
 
     unets: dict[PartName, Any]
 
@@ -109,7 +109,7 @@ class Params(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why its own section trains nothing; None: the U-Net of the stage is trained."""
+        """The reason why the stage trains no U-Net, or None."""
         return "`frozen` is true" if all(unet.frozen for unet in self.train_decoder.unets.values()) else None
 
 
@@ -131,14 +131,14 @@ class UNetSampling(Sampling):
 
 
 class Pictures(Section):
-    """Test images in the further pictures; 0: no further pictures."""
+    """Numbers of test images in further pictures; 0: no such picture."""
 
     variations: Annotated[int, Field(ge=0)] = 6
-    """Test images that are decoded eight times, each time from other noise."""
+    """Test images that are decoded eight times, from different noise."""
     interpolations: Annotated[int, Field(ge=0)] = 4
     """Pairs of images with eight steps on the arc between their embeddings."""
     inpainted: Annotated[int, Field(ge=0)] = 0
-    """Images whose middle is painted anew (RePaint)."""
+    """Images whose middle is in-painted (RePaint)."""
     resamples: Positive = 3
     """How often each step of in-painting is repeated."""
 
@@ -169,7 +169,7 @@ class Decoding(Section):
 
 
 class SampleDecoder(Decoding):
-    """How many images, of which split, and how each U-Net is sampled."""
+    """The number of images, their split, and the sampling of each U-Net."""
 
     seed: Seed = 1
     """Seed of all noise; image i depends on (seed, i) alone."""
@@ -178,9 +178,9 @@ class SampleDecoder(Decoding):
     split: Literal["test", "val", "train"] = "test"
     """Split whose image embeddings are decoded."""
     images: Positive | None = 256
-    """Number of embeddings that are decoded, drawn of the split; null: all."""
+    """Number of embeddings that are decoded, drawn from the split; null: all."""
     pictures: Pictures = Pictures()
-    """Further pictures beside the grid, of the first images; 0: none."""
+    """Further pictures besides the grid, from the first images; 0: none."""
 
 
 class SampleParams(Section):
@@ -192,21 +192,21 @@ class SampleParams(Section):
 
 
 class Evaluators(Section):
-    """What an image is compared with its original and its caption by; the same for `score_text`."""
+    """The evaluators that compare an image with its original and its caption, also for `score_text`."""
 
     lpips: Literal["none", "lpips"] = "none"
-    """lpips: also measure the perceptual distance of each image from its original, and of images of one class."""
+    """lpips: also measure the perceptual distance of each image from its original, and within classes."""
     vgg16: str = NO_FILE
     """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
     clip: str = "models/clip"
-    """CLIP that measures the similarity of image and caption: models/clip, better one that was no condition, as a
-    file like OpenAI's ViT-B-32.pt; data/none: no similarity."""
+    """CLIP that measures the similarity of image and caption: models/clip, or better a CLIP that was no condition, as
+    a file like OpenAI's ViT-B-32.pt; data/none: no similarity."""
     attributes: Literal["none", "scenes"] = "none"
     """scenes: also the fractions of images whose colour, form, size and position are those of the caption."""
 
 
 class ScoreDecoder(ScoreGenerator, Evaluators):
-    """How the standard errors are made, and which evaluators score."""
+    """The standard errors, and the evaluators."""
 
 
 class ScoreParams(Section):

@@ -32,11 +32,11 @@ class Model(Section):
     dropout: Fraction = 0.1
     """Fraction of features dropped in training."""
     image_tokens: Annotated[int, Field(ge=0)] = 0
-    """Tokens made of the image embedding, which attention reads; 0: none."""
+    """Tokens from the image embedding, which attention reads; 0: none."""
     image_to_time: bool = True
     """Also add the image embedding to the timestep embedding."""
     image_map: Annotated[int, Field(ge=0)] = 8
-    """Channels of a map that a linear layer makes of the image embedding, an input beside the image; 0: none."""
+    """Further input channels: a map that a linear layer computes from the image embedding; 0: none."""
     text_tokens: bool = False
     """Tokens of CLIP's encoding of the caption, which attention reads: `embed_clip.encodings`."""
     self_condition: bool = False
@@ -55,7 +55,7 @@ class Model(Section):
 
 
 class UNetDiffusion(Diffusion):
-    """How a U-Net diffuses, and how often it is trained without its conditions."""
+    """The diffusion of a U-Net, and how often it is trained without its conditions."""
 
     objective: ObjectiveName = "flow"
     image_dropout: Probability = 0.1
@@ -67,10 +67,10 @@ class UNetDiffusion(Diffusion):
 
 
 class LowResolution(Section):
-    """Low-resolution conditioning of an up-sampler: what becomes of the image while training."""
+    """Low-resolution conditioning of an up-sampler: the augmentation of the image while training."""
 
     downsample: Literal["area", "nearest"] = "area"
-    """How the low-resolution image is made of the larger one."""
+    """How the larger image is reduced to the low-resolution one."""
     blur: Probability = 0.5
     """Fraction of low-resolution images that are blurred."""
     blur_sigma: Annotated[tuple[float, float], Field(strict=False)] = (0.6, 0.6)
@@ -90,10 +90,10 @@ class LowResolution(Section):
 
 
 class Augment(Section):
-    """How images are changed in training, an up-sampler's small and large one alike; CLIP sees the changed image."""
+    """The augmentation of images in training, the same for small and large ones; CLIP sees the changed image."""
 
     mirror: Probability | None = None
-    """Probability of the mirror image, 0.5 in DALLE2-pytorch; null: 0.5 of the images whose source has `mirror`."""
+    """Probability of the mirror image, 0.5 in DALLE2-pytorch; null: 0.5 for images whose source has `mirror`."""
     scale: Annotated[tuple[Area, Area], Field(strict=False)] | None = None
     """Smallest and largest area of a random resized crop, 0.08 and 1.0 in torchvision; null: whole images."""
     ratio: Annotated[tuple[Ratio, Ratio], Field(strict=False)] = (0.75, 4 / 3)
@@ -105,22 +105,22 @@ class Augment(Section):
                 yield f"{name} must be the smallest and the largest value: {pair[0]} is above {pair[1]}"
 
     @property
-    def asked(self) -> str | None:
-        """The key that changes images regardless of their source; None: none does."""
+    def active(self) -> str | None:
+        """The key that changes images regardless of their source, or None."""
         return "scale" if self.scale is not None else "mirror" if self.mirror else None
 
 
 class Grids(Section):
-    """The grids while training: images of both splits, and what is made under their conditions."""
+    """The grids while training: images of both splits, and samples from their conditions."""
 
     images: Positive = 10
-    """Images drawn of the validation split, and as many of the train split."""
+    """Images drawn from the validation split, and the same number from the train split."""
     guidance: Annotated[float, Field(ge=0)] | None = None
-    """Scale of guidance; null: 2.0 where every condition is dropped at times, else none."""
+    """Scale of guidance; null: 2.0 if every condition has dropout, else none."""
     solver: Solver | None = None
-    """As `sample_decoder.common.solver`; null: ddim, of flow euler."""
+    """See `sample_decoder.common.solver`; null: ddim for gaussian, euler for flow."""
     steps: Steps = 20
-    """Steps of the solver, of gaussian at most `timesteps`."""
+    """Steps of the solver, for gaussian at most `timesteps`."""
 
     def sampling(self, diffusion: Diffusion, timesteps: float) -> Sampling:
         """Return their sampling settings without guidance; Gaussian diffusion uses at most all timesteps."""
@@ -133,14 +133,14 @@ class Grids(Section):
 class UNet(Section):
     """One U-Net of the cascade.
 
-    weights: in place of `train_decoder.training.init.folder`, since each U-Net has weights of its own.
-    training: without `threads` and `processes`, which the stage needs before it knows which U-Net it trains.
+    weights: instead of `train_decoder.training.init.folder`, since each U-Net has its own weights.
+    training: without `threads` and `processes`, which the stage needs before it knows its U-Net.
     """
 
     size: Positive = 8
     """Pixels, height and width, of its images; that of the largest U-Net is `ingest.image_size`."""
     low_size: Positive | None = None
-    """Pixels of the images that it enlarges, the size of another U-Net; null: it enlarges none."""
+    """Pixels of the images that it enlarges, the size of another U-Net; null: none."""
     embeddings: str = NO_FILE
     """data/embeddings: stored embeddings of CLIP are the condition; data/none: none, or `clip`."""
     clip: str = NO_FILE
@@ -148,15 +148,15 @@ class UNet(Section):
     weights: str = NO_FILE
     """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
     frozen: bool = False
-    """true: not trained; the weights of `weights` are taken, and without any it is left out of the cascade."""
+    """true: not trained; it has the initial weights, and without any it is left out of the cascade."""
     model: Model = Model()
-    """Size of the network, and how its conditions enter."""
+    """Size of the network, and the inputs of its conditions."""
     diffusion: UNetDiffusion = UNetDiffusion()
     """Objective and noise schedule."""
     low: LowResolution = LowResolution()
-    """Of an up-sampler: augmentation of the low-resolution condition in training."""
+    """For an up-sampler: augmentation of the low-resolution condition in training."""
     augment: Augment = Augment()
-    """Mirror images and random crops in training; not with stored embeddings, which are of the image as it is."""
+    """Mirror images and random crops in training; not with stored embeddings, those of the unchanged images."""
     grids: Grids = Grids()
     """Grids while training."""
     training: Overrides = Field(default_factory=dict)
@@ -208,7 +208,7 @@ class UNet(Section):
             )
         if not self.conditioned and named:
             yield f"`{named[0]}` is {getattr(self, named[0])}, but none of {_READERS} reads it: set it to {NO_FILE}"
-        if (key := self.augment.asked) and self.embeddings != NO_FILE and self.image_conditioned:
+        if (key := self.augment.active) and self.embeddings != NO_FILE and self.image_conditioned:
             yield (
                 f"augment.{key} changes the images, but `embeddings` ({self.embeddings}) are of the unchanged "
                 f"images: remove augment.{key}, or set `embeddings` to {NO_FILE} and `clip` to models/clip"

@@ -11,8 +11,8 @@ from torch import Tensor
 from darkroom.models.decoder.cascade import Decoder
 from darkroom.models.decoder.sample import SampleRequest
 
-COLUMNS = 8  # of images made for each row
-_HOLE = 0.5  # share of the side that is filled in
+COLUMNS = 8  # generated images in each row
+_HOLE = 0.5  # fraction of the side that is filled in
 
 
 def _made(decoder: Decoder, request: SampleRequest) -> NDArray[np.uint8]:
@@ -23,21 +23,21 @@ def _repeated(values: Tensor | None, times: int) -> Tensor | None:
     return None if values is None else values.repeat_interleave(times, dim=0)
 
 
-def _rows_of(first: NDArray[np.uint8], made: NDArray[np.uint8], last: NDArray[np.uint8] | None = None) -> NDArray:
-    """Return images row by row: an original, the images made from it, and where there is one, another original."""
-    rows = made.reshape(len(first), -1, *made.shape[1:])
+def _rows_of(first: NDArray[np.uint8], generated: NDArray[np.uint8], last: NDArray[np.uint8] | None = None) -> NDArray:
+    """Return images row by row: an original, the images generated from it, and another original, if any."""
+    rows = generated.reshape(len(first), -1, *generated.shape[1:])
     parts = [first[:, None], rows] if last is None else [first[:, None], rows, last[:, None]]
-    return np.concatenate(parts, axis=1).reshape(-1, *made.shape[1:])
+    return np.concatenate(parts, axis=1).reshape(-1, *generated.shape[1:])
 
 
 def variations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
-    """Return each image, then eight images of its embedding from different noise: uint8 (N * 9, C, H, W).
+    """Return each image, then eight images from its embedding and different noise: uint8 (N * 9, C, H, W).
 
     Args:
         decoder: the decoder.
         real: uint8 (N, C, H, W).
         image: their embeddings, (N, D).
-        text: their text encodings, where the decoder reads these.
+        text: their text encodings, if the decoder reads them.
     """
     low = decoder.low(torch.from_numpy(real))
     numbers = list(range(len(real) * COLUMNS))
@@ -46,10 +46,10 @@ def variations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: T
 
 
 def interpolations(decoder: Decoder, real: NDArray[np.uint8], image: Tensor, text: Tensor | None) -> NDArray[np.uint8]:
-    """Return, of images in pairs, the first, eight on the arc between their embeddings, the second: (N / 2 * 10, ...).
+    """Return for each pair the first image, eight on the arc between the embeddings, the second: (N / 2 * 10, ...).
 
-    All images of a row begin with the same noise, so that the embedding alone changes; a text, and an image that is
-    enlarged, are those of the first.
+    All images of a row have the same initial noise, so only the embedding changes; a text, and an image to enlarge,
+    are those of the first.
     """
     pairs = len(real) // 2
     first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
@@ -81,29 +81,29 @@ def filling(decoder: Decoder, pixels: Tensor, mask: Tensor, request: SampleReque
     Args:
         decoder: the decoder.
         pixels: uint8 (N, C, H, W).
-        mask: where they are kept, 1 or 0, float32 (N, 1, H, W).
+        mask: 1 where pixels stay, else 0, float32 (N, 1, H, W).
         request: numbers and conditions of the N images.
     """
     width = pixels.shape[-1]
     holes = torch.where(mask.bool(), pixels, torch.full_like(pixels, 128))
-    # What is to be filled in is shown to nobody: neither to a tokenizer nor to a first U-Net that enlarges.
+    # Neither a tokenizer nor a first U-Net that enlarges sees the pixels to fill in.
     known, low = decoder.space(holes), decoder.low(holes)
-    kept = (torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]) == 1).float()
-    if known.shape[-1] < width:  # latents beside the square know of its grey
-        kept = -torch.nn.functional.max_pool2d(-kept, 3, stride=1, padding=1)
-    return holes, replace(request, low=low, known=known, mask=kept.to(known.device))
+    intact = (torch.nn.functional.adaptive_avg_pool2d(mask, known.shape[-1]) == 1).float()
+    if known.shape[-1] < width:  # latents next to the square depend on its grey
+        intact = -torch.nn.functional.max_pool2d(-intact, 3, stride=1, padding=1)
+    return holes, replace(request, low=low, known=known, mask=intact.to(known.device))
 
 
 def spherical(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
     """Return points on the arc between two embeddings, (K, D): sin((1-a)θ)/sin θ · u + sin(aθ)/sin θ · v.
 
     Source: Shoemake, "Animating rotation with quaternion curves", 1985. Lengths go from the one's to the other's.
-    Between opposite ones there is no one arc: the points lie on the line.
+    Between opposite ones the arc is not unique: the points lie on the line.
 
     Args:
         one: (D,).
         other: (D,).
-        share: a, how far from the first to the second, 0 to 1, (K,).
+        share: a, the fraction of the way from the first to the second, 0 to 1, (K,).
     """
     lengths = one.norm(), other.norm()
     u, v = one / lengths[0].clamp(min=1e-12), other / lengths[1].clamp(min=1e-12)

@@ -1,4 +1,4 @@
-"""CLIP's image embeddings as features, prepared as CMMD takes them: bicubic to the network's side, no antialias.
+"""CLIP's image embeddings as features, with the resize of CMMD: bicubic to the network's side, no antialias.
 
 Source: Jayasumana et al., 2024, arXiv 2401.09603; published values are of ViT-L/14 at 336 pixels.
 """
@@ -53,12 +53,12 @@ def open_clip_features(weights: Path, sha256: str | None, keys: Keys = KEYS) -> 
     path = PUBLISHED.cached if weights == Path(NO_FILE) else weights
     if not path.exists():
         raise DarkroomError(
-            f"{PUBLISHED.what} are not in {path}: download {PUBLISHED.url} (sha256 {PUBLISHED.sha256}) to that path, "
+            f"{PUBLISHED.name} are not in {path}: download {PUBLISHED.url} (sha256 {PUBLISHED.sha256}) to that path, "
             f"or to another one and set {keys.weights} to it; or {keys.instead}."
         )
-    if sha256 is not None and path.is_file() and (found := sha256_file(path)) != sha256:
+    if sha256 is not None and path.is_file() and (digest := sha256_file(path)) != sha256:
         raise DarkroomError(
-            f"{path} has the sha256 {found}, not {sha256} ({keys.sha256}): download it again, or correct the hash."
+            f"{path} has the sha256 {digest}, not {sha256} ({keys.sha256}): download it again, or correct the hash."
         )
     clip = open_clip(path, keys.weights.split("`")[1])
     if not hasattr(clip.network, "visual") or type(clip) is not Clip:

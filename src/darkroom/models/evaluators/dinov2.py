@@ -129,9 +129,9 @@ def open_dinov2(weights: Path, sha256: str | None, keys: Keys = KEYS, download: 
     Raises:
         DarkroomError: there is no file and no internet, the hash differs, or the file is another network's.
     """
-    state, found, path = read_published(weights, sha256, PUBLISHED["l"], keys, download)
+    state, digest, path = read_published(weights, sha256, PUBLISHED["l"], keys, download)
     try:
         network = Dinov2.of(state)
     except (RuntimeError, KeyError, ValueError) as error:
         raise other_file(path, PUBLISHED["l"], keys, error) from error
-    return network.eval(), found
+    return network.eval(), digest

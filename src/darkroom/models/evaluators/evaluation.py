@@ -35,20 +35,20 @@ def _own(starts: Sequence[int], rank: int, count: int) -> list[int]:
 
 
 def _distances(features: Tensor, reference: Reference, classes: Tensor | None = None) -> dict[str, float]:
-    found = distances(features, reference, min(_BLOCKS, len(features) // 2), classes)
-    return {name: found[name] for name in ("fd", "fd_debiased", "kid")}
+    scores = distances(features, reference, min(_BLOCKS, len(features) // 2), classes)
+    return {name: scores[name] for name in ("fd", "fd_debiased", "kid")}
 
 
 class Evaluation:
-    """Distances and label accuracy of images of a model in training, as the stages that score samples compute them.
+    """Distances and label accuracy of images of a model in training, as the scoring stages compute them.
 
-    settings: how many images, in which batches, from which seed.
+    settings: number of images, batch size and seed.
     """
 
     def __init__(
-        self, settings: EvaluateGenerator, judge: Evaluator, reference: Reference, classes: Sequence[str]
+        self, settings: EvaluateGenerator, evaluator: Evaluator, reference: Reference, classes: Sequence[str]
     ) -> None:
-        self.settings, self.judge, self.reference, self.classes = settings, judge, reference, list(classes)
+        self.settings, self.evaluator, self.reference, self.classes = settings, evaluator, reference, list(classes)
 
     @classmethod
     def open(
@@ -71,15 +71,15 @@ class Evaluation:
         """
         if not settings.every:
             return None
-        judge = open_evaluator(Path(settings.extractor), image_shape)
-        require_known(classes, judge.classes)
-        if open_artifact(Path(settings.reference), "reference")["extractor"] != judge.fingerprint:
+        evaluator = open_evaluator(Path(settings.extractor), image_shape)
+        require_known(classes, evaluator.classes)
+        if open_artifact(Path(settings.reference), "reference")["extractor"] != evaluator.fingerprint:
             raise ArtifactError(
                 f"{settings.reference} was made with another extractor than the one in {settings.extractor}: run "
                 "`dvc repro reference_stats`."
             )
-        reference = Reference.load(Path(settings.reference), "in_domain", judge.sha256)
-        return cls(settings, judge, reference.matched(distribution), classes)
+        reference = Reference.load(Path(settings.reference), "in_domain", evaluator.sha256)
+        return cls(settings, evaluator, reference.matched(distribution), classes)
 
     def scores(
         self,
@@ -92,27 +92,27 @@ class Evaluation:
     ) -> dict[str, float]:
         """Return `fd`, `fd_debiased`, `kid` and, for images with a requested class, `label_accuracy`.
 
-        Process `rank` of `count` makes its part of the images, in whole consecutive batches, and all processes get
-        the scores.
+        Process `rank` of `count` generates its part of the images, in whole consecutive batches, and all processes
+        get the scores.
 
         Args:
-            make: makes batches of `settings.batch` images, the last one cut to `settings.images`.
-            numbers: class number of each image, (`settings.images`,); None: they are of no class.
+            make: generates batches of `settings.batch` images, the last one cut to `settings.images`.
+            numbers: class number of each image, (`settings.images`,); None: no classes.
             device: where the extractor runs.
             rank: of this process.
-            count: of processes.
-            gather: puts their rows together.
+            count: number of processes.
+            gather: joins their rows.
         """
         images, batch = self.settings.images, self.settings.batch
         mine = _own(range(0, images, batch), rank, count)
-        features = extract(self.judge.network, make(mine), batch, device) if mine else torch.zeros(0)
+        features = extract(self.evaluator.network, make(mine), batch, device) if mine else torch.zeros(0)
         features = gather(features)
         classes = None if numbers is None else torch.from_numpy(numbers)
         scores = _distances(features, self.reference, classes)
-        if numbers is None:
-            return scores
-        labels = [self.classes[number] for number in numbers.tolist()]
-        return scores | {"label_accuracy": label_accuracy(self.judge.network, features, labels, self.judge.classes)}
+        if numbers is not None:
+            labels = [self.classes[number] for number in numbers.tolist()]
+            scores["label_accuracy"] = label_accuracy(self.evaluator.network, features, labels, self.evaluator.classes)
+        return scores
 
 
 _LEAST = 4  # images: two blocks of two
@@ -120,8 +120,8 @@ _REAL = 2000  # images of the reference, at most
 
 # From rows to images at the size of the U-Net, uint8 (N, C, S, S).
 Real = Callable[[Sequence[int]], Tensor]
-# From rows of the validation split to what is made under their conditions, and the images themselves.
-Made = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+# From rows of the validation split to images from their conditions, and the originals.
+Generate = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 
 class UNetEvaluation:
@@ -129,11 +129,11 @@ class UNetEvaluation:
 
     An up-sampler enlarges real images, so its scores do not depend on the U-Net before it; `score_decoder` scores the
     cascade. The extractor sees images of `ingest.image_size`; those of a smaller U-Net are enlarged by whole pixels,
-    real and made ones alike.
+    both real and generated ones.
     """
 
-    def __init__(self, settings: Evaluate, judge: Evaluator, size: int, device: torch.device) -> None:
-        self.settings, self.judge, self.size, self.device = settings, judge, size, device
+    def __init__(self, settings: Evaluate, evaluator: Evaluator, size: int, device: torch.device) -> None:
+        self.settings, self.evaluator, self.size, self.device = settings, evaluator, size, device
         self._real: Reference | None = None
 
     @classmethod
@@ -143,7 +143,7 @@ class UNetEvaluation:
         """Return the evaluation that `train_decoder.evaluate` configures, or None; `validated`: images of that split.
 
         Raises:
-            DarkroomError: too few of these images; the extractor is missing, or was trained on images of another shape.
+            DarkroomError: too few of these images; the extractor is missing, or was trained on another image shape.
         """
         if not settings.every:
             return None
@@ -153,27 +153,27 @@ class UNetEvaluation:
                 f"{validated} images, but a covariance needs {_LEAST}: raise `ingest.splits.val`, or set "
                 "`train_decoder.evaluate.every` to 0."
             )
-        judge = open_evaluator(Path(settings.extractor), catalog.image_shape)
-        return cls(settings, judge, catalog.image_shape[1], device)
+        evaluator = open_evaluator(Path(settings.extractor), catalog.image_shape)
+        return cls(settings, evaluator, catalog.image_shape[1], device)
 
     def scores(
-        self, made: Made, images: int, real: Real, total: int, rank: int, count: int, gather: Gather
+        self, generate: Generate, images: int, real: Real, total: int, rank: int, count: int, gather: Gather
     ) -> dict[str, float]:
-        """Return `fd`, `fd_debiased`, `kid` and `psnr`; process `rank` of `count` makes its part, and all get them.
+        """Return `fd`, `fd_debiased`, `kid` and `psnr`; process `rank` of `count` generates its part, and all get them.
 
         Args:
-            made: makes images under the conditions of rows of the validation split.
-            images: in that split; the first `settings.images` of a random order of them are taken.
+            generate: generates images from the conditions of rows of the validation split.
+            images: images in that split; the first `settings.images` in a random order are used.
             real: reads rows of the train split.
             total: images in that split; 2,000 of them, drawn in the same way, are the reference.
-            rank: of this process.
-            count: of processes.
-            gather: puts their rows together.
+            rank: rank of this process.
+            count: number of processes.
+            gather: joins their rows.
         """
         chosen, size = drawn(images, self.settings.images), self.settings.batch
-        pairs = [made(chosen[at : at + size]) for at in _own(range(0, len(chosen), size), rank, count)]
-        features = gather(self._features(found for found, _ in pairs) if pairs else torch.zeros(0))
-        ratios = [psnr(wanted.cpu(), found.cpu()) for found, wanted in pairs]  # in float64, which not all devices have
+        pairs = [generate(chosen[at : at + size]) for at in _own(range(0, len(chosen), size), rank, count)]
+        features = gather(self._features(fake for fake, _ in pairs) if pairs else torch.zeros(0))
+        ratios = [psnr(original.cpu(), fake.cpu()) for fake, original in pairs]  # not all devices have float64
         close = gather(torch.cat(ratios) if ratios else torch.zeros(0))
         if self._real is None:  # taken once
             rows = drawn(total, _REAL)
@@ -185,4 +185,4 @@ class UNetEvaluation:
         from darkroom.models.decoder.sample import upsampled  # of diffusers: only a U-Net's training needs it
 
         enlarged = (upsampled(group, self.size).cpu() for group in images)
-        return extract(self.judge.network, enlarged, self.settings.batch, self.device)
+        return extract(self.evaluator.network, enlarged, self.settings.batch, self.device)

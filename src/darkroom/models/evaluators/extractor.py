@@ -88,14 +88,14 @@ class ExtractorRecipe(Recipe):
     """L = cross-entropy of the classes, of logits + log π, π the frequencies of the classes in the train split.
 
     Logit adjustment (Menon et al., "Long-tail learning via logit adjustment", 2021, arXiv 2007.07314, equation 10): the
-    logits by themselves, which scores use, then have the least error over classes that each count alike. Otherwise a
-    rare class is best left out of the answers. Where classes are equally frequent it changes nothing.
+    logits alone, which scores use, then have the least error over equally weighted classes. Otherwise a rare class is
+    best never answered. With equally frequent classes it changes nothing.
     """
 
     def __init__(
         self, model: Classifier, train: IndexedDataset, val: IndexedDataset, counts: Sequence[int] | None = None
     ) -> None:
-        """Set the parts; `counts`: images of each class in the train split (none counts as half a one); None: as is."""
+        """Set the parts; `counts`: images of each class in the train split (0 counts as 1/2); None: no adjustment."""
         self.model, self.train, self.val = model, train, val
         self.modules: dict[str, nn.Module] = {"extractor": model}
         self.phases = (Phase("extractor", self.loss),)
@@ -120,6 +120,6 @@ def class_scores(logits: Tensor, labels: Tensor, log_prior: Tensor | None = None
 
 
 def log_prior(counts: Sequence[int]) -> Tensor:
-    """Return log π_c = log(n_c / n), (K,) float64, of images of each class; of none half an image."""
+    """Return log π_c = log(n_c / n), (K,) float64, from the images of each class; 0 counts as 1/2."""
     images = torch.tensor(counts, dtype=torch.float64).clamp(min=0.5)
     return (images / images.sum()).log()

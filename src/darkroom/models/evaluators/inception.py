@@ -68,7 +68,7 @@ class Inception(nn.Module):
         """Return all inputs of scores, (N, 2048 + 2023 + 1008) float32, of uint8 images (N, C, H, W), C of 1, 3 or 4.
 
         The 2,048 features of FID; those of sFID, the first 7 channels of the 1 x 1 branch of Mixed_6d after its ReLU,
-        by row, column and channel, as ADM's evaluator takes them; the 1,008 logits without their bias, of the Inception
+        by row, column and channel, as in ADM's evaluator; the 1,008 logits without their bias, for the Inception
         Score. `widths` are their lengths.
         """
         x = (self._resize(to_rgb(images)) - 128) / 128
@@ -94,16 +94,16 @@ def open_inception(
         weights: a file in the format of torch-fidelity's release; `data/none`: that release, from torch hub's cache.
         sha256: the SHA-256 that the file must have; None: any.
         keys: for messages.
-        resize: the convention.
+        resize: the resize convention.
         download: whether the release is downloaded into the cache.
 
     Raises:
         DarkroomError: there is no file and no internet, the hash differs, or the file does not hold the tensors of this
             network.
     """
-    state, found, path = read_published(weights, sha256, PUBLISHED, keys, download)
+    state, digest, path = read_published(weights, sha256, PUBLISHED, keys, download)
     try:
         network = Inception(state, resize)
     except (RuntimeError, TypeError) as error:
         raise other_file(path, PUBLISHED, keys, error) from error
-    return network.eval(), found
+    return network.eval(), digest

@@ -1,7 +1,7 @@
 """Scores of pairs of an original and a generated image: perceptual distances, CLIP's cosine; and scores of codes.
 
-LPIPS needs published weights of VGG16. Where there are none, the network that scores is the perceptual network too: the
-in-domain extractor, which teaches nothing.
+LPIPS needs published weights of VGG16. Without them the in-domain extractor, which no training uses, is the perceptual
+network.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from darkroom.terminal.terminal import with_progress
 
 
 class ExtractorLevels(nn.Module):
-    """The layers of the in-domain extractor, as `LevelDistance` compares them."""
+    """The layers of the in-domain extractor, for `LevelDistance`."""
 
     def __init__(self, network: Classifier) -> None:
         super().__init__()
@@ -35,11 +35,11 @@ class ExtractorLevels(nn.Module):
 
     def levels(self, x: Tensor) -> list[Tensor]:
         """Return the features of each block, (N, C_l, h_l, w_l), of images x (N, C, H, W) in [-1, 1]."""
-        found = []
+        features = []
         for block in self.blocks:
             x = block(x)
-            found.append(x)
-        return found
+            features.append(x)
+        return features
 
     def lengths(self) -> Tensor:
         """Return the usual norm of the features at a position of each block, (blocks,) float32."""
@@ -82,10 +82,10 @@ def perceptual_measure(
 
 def weights_hash(network: nn.Module) -> str:
     """Return the SHA-256 of the tensors of a network, sorted by name: equal for downloaded weights and a local copy."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
-        found.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def text_embeddings(embed: Callable[[list[str]], Tensor], texts: Sequence[str], batch: int) -> Tensor:
@@ -95,9 +95,9 @@ def text_embeddings(embed: Callable[[list[str]], Tensor], texts: Sequence[str], 
     """
     names = list(dict.fromkeys(texts))
     groups = [names[first : first + batch] for first in range(0, len(names), batch)]
-    found = [embed(group + [""] * (batch - len(group)))[: len(group)].float().cpu() for group in groups]
+    embeddings = [embed(group + [""] * (batch - len(group)))[: len(group)].float().cpu() for group in groups]
     row = {name: number for number, name in enumerate(names)}
-    return torch.cat(found)[[row[text] for text in texts]]
+    return torch.cat(embeddings)[[row[text] for text in texts]]
 
 
 def cosines(some: Tensor, others: Tensor) -> Tensor:
@@ -108,12 +108,12 @@ def cosines(some: Tensor, others: Tensor) -> Tensor:
     return functional.cosine_similarity(some.double(), others.double(), dim=1)
 
 
-def clip_scores(originals: Tensor, made: Tensor, texts: Tensor | None) -> tuple[dict[str, float], dict[str, float]]:
+def clip_scores(originals: Tensor, fake: Tensor, texts: Tensor | None) -> tuple[dict[str, float], dict[str, float]]:
     """Return CLIP's similarities with their standard errors over the images, and reference values for them.
 
     Args:
         originals: embeddings of the test images, (N, D), N at least 2.
-        made: embeddings of the generated images, (N, D), in the same order.
+        fake: embeddings of the generated images, (N, D), in the same order.
         texts: embeddings of the captions, (N, D); None: no captions.
 
     Returns:
@@ -122,12 +122,12 @@ def clip_scores(originals: Tensor, made: Tensor, texts: Tensor | None) -> tuple[
         image_other: the mean cosine of the generated images and all other test images; text_other: of the generated
             images and the captions of all other images: the values of unrelated pairs.
     """
-    scores = mean_and_error("clip_image", cosines(made, originals).tolist())
-    others = {"image_other": _of_others(made, originals)}
+    scores = mean_and_error("clip_image", cosines(fake, originals).tolist())
+    others = {"image_other": _of_others(fake, originals)}
     if texts is not None:
-        scores |= mean_and_error("clip_text", cosines(made, texts).tolist())
+        scores |= mean_and_error("clip_text", cosines(fake, texts).tolist())
         scores |= mean_and_error("clip_text_real", cosines(originals, texts).tolist())
-        others["text_other"] = _of_others(made, texts)
+        others["text_other"] = _of_others(fake, texts)
     return scores, others
 
 
@@ -141,26 +141,26 @@ def _of_others(some: Tensor, others: Tensor) -> float:
 def measures(
     settings: ScoreTokenizer, image_shape: tuple[int, int, int], device: torch.device
 ) -> tuple[dict[str, Measure], list[str], str | None]:
-    """Return the measures of an image, notes on those left out, and the hash of LPIPS's weights, None without it.
+    """Return the measures of an image, notes on those left out, and the hash of LPIPS's weights or None.
 
     Raises:
         DarkroomError: LPIPS is requested, but its weights are missing or not VGG16's, or the images are too small.
     """
-    found, notes = dict(BASIC), []
+    chosen, notes = dict(BASIC), []
     if min(image_shape[1:]) >= SMALLEST:
-        found["ms_ssim"] = ms_ssim
+        chosen["ms_ssim"] = ms_ssim
     else:
         notes.append(f"ms_ssim is left out: its coarsest scale needs {SMALLEST} pixels a side, not {image_shape[1]}")
     if settings.lpips == "none":
-        return found, notes, None
-    found["lpips"], sha256 = perceptual_measure(Path(settings.vgg16), image_shape, "score_tokenizer.vgg16", device)
-    return found, notes, sha256
+        return chosen, notes, None
+    chosen["lpips"], sha256 = perceptual_measure(Path(settings.vgg16), image_shape, "score_tokenizer.vgg16", device)
+    return chosen, notes, sha256
 
 
 def counted(
     tokenizer: Tokenizer, train: ImageShards, scored: ImageShards, batch: int, device: torch.device
 ) -> tuple[Counts, Counts] | None:
-    """Return the count of each code in the train split and in the scored one, None without codes."""
+    """Return the count of each code in the train split and in the scored one; None without codes."""
     if not isinstance(tokenizer, Codes):
         return None
     discrete: Codes = tokenizer

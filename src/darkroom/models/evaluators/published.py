@@ -19,14 +19,14 @@ from darkroom.params.section import NO_FILE
 
 
 class Published(NamedTuple):
-    """Where weights are published.
+    """The source of published weights.
 
-    what: for messages, as in "the weights of Inception".
+    name: for messages, as in "the weights of Inception".
     url: of the file.
     sha256: of the file, 64 hexadecimal digits.
     """
 
-    what: str
+    name: str
     url: str
     sha256: str
 
@@ -66,7 +66,7 @@ def _download(source: Published, sha256: str, keys: Keys) -> None:
         torch.hub.download_url_to_file(source.url, str(path), hash_prefix=sha256, progress=sys.stderr.isatty())
     except OSError as error:  # also URLError, HTTPError and timeouts
         raise DarkroomError(
-            f"{source.what} cannot be downloaded from {source.url} to {path} ({error}): copy that file there, or to "
+            f"{source.name} cannot be downloaded from {source.url} to {path} ({error}): copy that file there, or to "
             f"another path and set {keys.weights} to it; or {keys.instead}."
         ) from error
     except RuntimeError as error:  # torch's error for another hash, which names both hashes
@@ -81,9 +81,9 @@ def read_published(
     """Return the tensors of a file, its SHA-256 and its path.
 
     Args:
-        weights: a file in the format of `source`; `data/none`: that one, downloaded once into torch hub's cache.
+        weights: a file in the format of `source`; `data/none`: that file, downloaded once into torch hub's cache.
         sha256: the SHA-256 that the file must have; None: any.
-        source: where it is published.
+        source: its publication.
         keys: for messages.
         download: whether to download a file that is not in the cache; False: raise.
 
@@ -96,7 +96,7 @@ def read_published(
         if not path.is_file():
             if not download:
                 raise DarkroomError(
-                    f"{source.what} are not on this machine: download {source.url} (sha256 {source.sha256}) to {path}, "
+                    f"{source.name} are not on this machine: download {source.url} (sha256 {source.sha256}) to {path}, "
                     f"or to another path and set {keys.weights} to it; or {keys.instead}."
                 )
             _download(source, sha256 or source.sha256, keys)
@@ -109,10 +109,10 @@ def read_published(
             f"{keys.weights} names {path}, which cannot be read ({error.strerror}): use the published file, "
             f"{source.url}, or {NO_FILE} to download it."
         ) from error
-    found = sha256_bytes(content)
-    if sha256 is not None and found != sha256:
+    digest = sha256_bytes(content)
+    if sha256 is not None and digest != sha256:
         raise DarkroomError(
-            f"{path} has the sha256 {found}, not {sha256} ({keys.sha256}): delete it, or correct the hash."
+            f"{path} has the sha256 {digest}, not {sha256} ({keys.sha256}): delete it, or correct the hash."
         )
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -120,12 +120,12 @@ def read_published(
             raise TypeError("not a mapping of names to tensors")
     except (pickle.UnpicklingError, RuntimeError, TypeError, EOFError, ValueError) as error:
         raise other_file(path, source, keys, error) from error
-    return state, found, path
+    return state, digest, path
 
 
 def other_file(path: Path, source: Published, keys: Keys, error: Exception) -> DarkroomError:
     """Return the error of a file that does not hold the tensors of its network."""
     reason = " ".join(str(error).split())[:200]
     return DarkroomError(
-        f"{path} does not hold {source.what} ({reason}): set {keys.weights} to the published file, {source.url}."
+        f"{path} does not hold {source.name} ({reason}): set {keys.weights} to the published file, {source.url}."
     )

@@ -29,11 +29,11 @@ RESIZE = {
 class Source:
     """The source of an extractor.
 
-    weights: a file, or of in_domain a folder; `data/none`: the published file.
+    weights: a file, or for in_domain a folder; `data/none`: the published file.
     sha256: the hash that a file must have; None: any.
     pillow: whether images for Inception are resized as in clean-fid.
     download: whether a published file is downloaded.
-    keys: their names in messages; None: as `reference_stats` in params.yaml.
+    keys: their names in messages; None: those of `reference_stats` in params.yaml.
     """
 
     weights: Path = field(default_factory=lambda: Path(NO_FILE))
@@ -66,7 +66,7 @@ def _clip(source: Source, keys: Keys) -> tuple[Any, str]:
     return open_clip_features(source.weights, source.sha256, keys)
 
 
-# From where it comes to the network and the hash of its weights.
+# From the source to the network and the hash of its weights.
 EXTRACTORS: dict[str, Callable[[Source, Keys], tuple[Any, str]]] = {
     "in_domain": _in_domain,
     "inception": _inception,

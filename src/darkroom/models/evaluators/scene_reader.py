@@ -42,12 +42,12 @@ _THERE = 0.5  # minimum probability of a detected thing
 class CellOutputs(NamedTuple):
     """The output of the network for each cell.
 
-    there: the logit of a centre in the cell, (N, P), P cells row by row.
+    centre: the logit of a centre in the cell, (N, P), P cells row by row.
     place: the position x, y of the centre within the cell, in cells, (N, P, 2), about 0 to 1.
     words: the logits of colour, form and size, each (N, P, values).
     """
 
-    there: Tensor
+    centre: Tensor
     place: Tensor
     words: tuple[Tensor, ...]
 
@@ -87,25 +87,25 @@ class SceneReader(SavedNetwork):
         maps = functional.avg_pool2d(maps, maps.shape[2] // GRID)
         return self.head(self.layers(maps)).flatten(2).transpose(1, 2)
 
-    def answer(self, said: Tensor) -> CellOutputs:
+    def answer(self, outputs: Tensor) -> CellOutputs:
         """Split the outputs of each cell, (N, P, K), into their parts."""
-        there, place, *words = said.float().split(self.sizes, dim=2)
-        return CellOutputs(there[..., 0], place, tuple(words))
+        centre, place, *words = outputs.float().split(self.sizes, dim=2)
+        return CellOutputs(centre[..., 0], place, tuple(words))
 
-    def read(self, said: Tensor) -> list[list[Detection]]:
+    def read(self, outputs: Tensor) -> list[list[Detection]]:
         """Return the detected things of each picture from the outputs (N, P, K), in the order of their cells.
 
         A thing is detected in a cell with a higher probability of a centre than its eight neighbours, where the
         probability of a centre in the nine cells together is above one half: a centre on a border belongs to two cells.
         """
-        answer = self.answer(said)
-        there = answer.there.unflatten(1, (GRID, GRID))  # (N, 8, 8)
-        together = 9 * functional.avg_pool2d(there.sigmoid(), 3, 1, 1)
+        answer = self.answer(outputs)
+        centre = answer.centre.unflatten(1, (GRID, GRID))  # (N, 8, 8)
+        together = 9 * functional.avg_pool2d(centre.sigmoid(), 3, 1, 1)
         # By logits: the probabilities of two neighbours may both be rounded to 1.
-        found = ((there == functional.max_pool2d(there, 3, 1, 1)) & (together > _THERE)).flatten(1)
+        detected = ((centre == functional.max_pool2d(centre, 3, 1, 1)) & (together > _THERE)).flatten(1)
         numbers = [each.argmax(dim=2) for each in answer.words]
-        things: list[list[Detection]] = [[] for _ in said]
-        for picture, cell in found.nonzero().tolist():
+        things: list[list[Detection]] = [[] for _ in outputs]
+        for picture, cell in detected.nonzero().tolist():
             colour, form, size = (
                 values[int(each[picture, cell])] for each, values in zip(numbers, self.words.values(), strict=True)
             )
@@ -124,8 +124,8 @@ def things_in(
 ) -> Iterator[list[list[Detection]]]:
     """Yield the detected things of uint8 images in groups (n, C, H, W), computed at a fixed batch size."""
     network = reader.to(device).eval()
-    for said in batched(lambda group: network(network.prepared(group)), images, batch, device):
-        yield reader.read(said)
+    for outputs in batched(lambda group: network(network.prepared(group)), images, batch, device):
+        yield reader.read(outputs)
 
 
 def open_scene_reader(folder: Path, image_shape: tuple[int, int, int]) -> SceneReader:
@@ -187,11 +187,11 @@ class Renders:
 
 def accuracy(model: SceneReader, renders: Renders, batch: int, device: torch.device) -> dict[str, float]:
     """Return the fraction of renders whose prediction agrees with the caption, for each attribute."""
-    said = [canonical(describe(renders.scene(row))) for row in range(len(renders))]
+    captions = [canonical(describe(renders.scene(row))) for row in range(len(renders))]
     groups = (range(at, min(at + batch, len(renders))) for at in range(0, len(renders), batch))
     images = (renders.__getitems__(group)["images"] for group in groups)
-    seen = (each for group in things_in(model, images, batch, device) for each in group)
-    return {name: fmean(values) for name, values in rightness(said, seen).items()}
+    detections = (each for group in things_in(model, images, batch, device) for each in group)
+    return {name: fmean(values) for name, values in rightness(captions, detections).items()}
 
 
 def blurred(x: Tensor, sigma: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ def blurred(x: Tensor, sigma: Tensor) -> Tensor:
 
 
 class SceneReaderRecipe(Recipe):
-    """L = Σ_cells BCE(there) + mean over things of |place - target|² + CE(colour) + CE(form) + CE(size).
+    """L = Σ_cells BCE(centre) + mean over things of |place - target|² + CE(colour) + CE(form) + CE(size).
 
     `accuracy` is the fraction of a picture's things whose colour, form and size are right, at the cell of their centre.
 
@@ -252,17 +252,17 @@ class SceneReaderRecipe(Recipe):
 
     def _scores(self, x: Tensor, things: Tensor) -> dict[str, Tensor]:
         answer = self.model.answer(self.modules[_STREAM](x))
-        there, centre = things[..., 0], things[..., 1:3] * GRID  # (N, 3), (N, 3, 2)
+        present, centre = things[..., 0], things[..., 1:3] * GRID  # (N, 3), (N, 3, 2)
         cell = centre.floor().long()
         # By products with zeros and ones: on CUDA, picking by index has no gradient that is the same each time.
         at = functional.one_hot(cell[..., 1] * GRID + cell[..., 0], GRID**2).float()  # (N, 3, P)
-        wanted = (at * there[..., None]).sum(dim=1)
-        found = functional.binary_cross_entropy_with_logits(answer.there, wanted, reduction="none").sum(dim=1)
-        errors, right = (at @ answer.place - (centre - cell)).square().sum(dim=2), torch.ones_like(there)
+        targets = (at * present[..., None]).sum(dim=1)
+        loss = functional.binary_cross_entropy_with_logits(answer.centre, targets, reduction="none").sum(dim=1)
+        errors, right = (at @ answer.place - (centre - cell)).square().sum(dim=2), torch.ones_like(present)
         for logits, number in zip(answer.words, things[..., 3:].long().unbind(dim=2), strict=True):
             here = at @ logits  # (N, 3, values)
             missed = functional.cross_entropy(here.flatten(0, 1), number.flatten(), reduction="none")
             errors = errors + missed.view_as(errors)
             right = right * (here.argmax(dim=2) == number)
-        count = there.sum(dim=1)
-        return {"loss": found + (errors * there).sum(dim=1) / count, "accuracy": (right * there).sum(dim=1) / count}
+        count = present.sum(dim=1)
+        return {"loss": loss + (errors * present).sum(dim=1) / count, "accuracy": (right * present).sum(dim=1) / count}

@@ -44,7 +44,7 @@ class TrainExtractor(Section):
     model: ExtractorModel = ExtractorModel()
     """Size of the classifier."""
     balanced: bool = True
-    """Classes count alike however frequent they are, by logit adjustment; false: as frequent as they are."""
+    """Equal weights for all classes, by logit adjustment; false: weights by frequency."""
     training: ExtractorTraining = ExtractorTraining()
     """The keys of `training` that have another value here."""
 
@@ -107,7 +107,7 @@ class TeacherParams(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained; None: the tokenizer's loss asks for this teacher."""
+        """The reason why nothing is trained, or None."""
         kind, section = self.train_tokenizer["kind"], f"train_tokenizer.{self.train_tokenizer['kind']}"
         if kind not in self.train_tokenizer:
             return f"the tokenizer `{kind}` has no perceptual loss"
@@ -118,17 +118,17 @@ class TeacherParams(Section):
         return None
 
 
-GRID = 8  # cells in height and width, each with the centre of one thing at most: boxes of forms are two cells wide
+GRID = 8  # cells in height and width, each with at most one thing's centre: boxes of forms are two cells wide
 Kind = Literal["position", "count", "relation"]
 
 
 class ReaderModel(Section):
-    """The small network that reads."""
+    """The small network of the reader."""
 
     channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64]
     """Width of each level; each halves the resolution; a side is a multiple of 8 times 2 to the power of the levels."""
     layers: Annotated[int, Field(ge=0)] = 3
-    """Convolutions behind the levels."""
+    """Convolutions after the levels."""
 
 
 class ReaderAugment(Section):
@@ -161,7 +161,7 @@ class TrainSceneReader(Section):
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["position", "count", "relation"]
     """Kinds of scenes to read, those of the source `shapes`."""
     held_out: Positive = 2000
-    """Renders for validation while training, and as many others for the final accuracy."""
+    """Renders for validation while training, and the same number of others for the final accuracy."""
     model: ReaderModel = ReaderModel()
     """Size of the network."""
     augment: ReaderAugment = ReaderAugment()
@@ -171,7 +171,7 @@ class TrainSceneReader(Section):
 
 
 class Size(Section):
-    """Of `ingest`, the shape of the images that are judged."""
+    """The part of `ingest` with the shape of the scored images."""
 
     image_size: Positive
     channels: Literal["RGB", "RGBA", "L"]
@@ -201,7 +201,7 @@ class SceneReaderParams(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained; None: a score asks for this reader."""
+        """The reason why nothing is trained, or None."""
         return None if self.score_decoder["attributes"] == "scenes" else "`score_decoder.attributes` is none"
 
 
@@ -218,7 +218,7 @@ def fits(params: Any) -> None:
         params: the whole of params.yaml, validated.
 
     Raises:
-        DarkroomError: a file is missing; names its key, the file, where it is published and its hash.
+        DarkroomError: a file is missing; names its key, the file, its URL and its hash.
     """
     section = params.reference_stats
     for name, url, fetched in (("dinov2", DINOV2_L, True), ("clip", CLIP_URL, False)):

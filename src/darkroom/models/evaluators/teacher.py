@@ -1,8 +1,7 @@
 """The teacher: a small classifier whose features the perceptual losses compare. It is never an evaluator.
 
-`train_teacher` trains it on the parts that the tokenizer is trained on, by labels. It differs
-from the extractor in architecture, seed and augmentation, so that a perceptual loss does not optimise the features that
-the scores compare.
+`train_teacher` trains it on the tokenizer's parts, by labels. It differs from the extractor in architecture, seed and
+augmentation, so that a perceptual loss does not optimise the features that the scores compare.
 """
 
 import math
@@ -38,8 +37,8 @@ def _convolution(inputs: int, width: int) -> list[nn.Module]:
 def norm_lengths(norms: Sequence[nn.GroupNorm]) -> Tensor:
     """Return the norm of the features at a position after each of some group norms, float32: sqrt(Σ_c γ_c² + β_c²).
 
-    It is their root mean square norm before the rectifier behind it, which halves the square on average: the output of
-    a group norm has mean 0 and mean square 1, before its weight γ_c and bias β_c.
+    It is their root mean square norm before the next rectifier, which halves the square on average: the output of a
+    group norm has mean 0 and mean square 1, before its weight γ_c and bias β_c.
     """
     return torch.stack([(norm.weight.square() + norm.bias.square()).sum().sqrt() for norm in norms])
 
@@ -75,11 +74,11 @@ class Teacher(SavedNetwork):
 
     def levels(self, x: Tensor) -> list[Tensor]:
         """Return the features of each level, (N, C_l, H / 2^l, W / 2^l), of images x (N, C, H, W) in [-1, 1]."""
-        found = []
+        features = []
         for stage in self.stages:
             x = stage(x)
-            found.append(x)
-        return found
+            features.append(x)
+        return features
 
     def lengths(self) -> Tensor:
         """Return the usual norm of the features at a position of each level, (levels,) float32: see `norm_lengths`."""
@@ -177,8 +176,8 @@ class TeacherRecipe(Recipe):
         offsets = [(each * (2 * reach + 1)).floor().long().clamp(max=2 * reach) - reach for each in (down, right)]
         x = shifted(to_network(batch.data["images"]), *offsets)
         factor = 1 + self.augment.contrast * (2 * contrast - 1)
-        found = class_scores(self.modules["teacher"](x * factor[:, None, None, None]), batch.data["labels"])
-        return {name: values.mean() for name, values in found.items()}
+        scores = class_scores(self.modules["teacher"](x * factor[:, None, None, None]), batch.data["labels"])
+        return {name: values.mean() for name, values in scores.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return cross-entropy and accuracy of each image, (N,), not augmented."""

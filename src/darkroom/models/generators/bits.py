@@ -30,14 +30,14 @@ def measure_bits(
 ) -> tuple[dict[str, float], list[str], int]:
     """Return `bits_per_dim` with its terms and errors over latents, the rows of their table, and the number of latents.
 
-    Uses the averaged weights, and for each latent its own class: neither guidance nor a threshold of x0 is part of the
-    model whose likelihood is bounded. Noise follows from (seed, row, timestep). `fits` has checked that the generator
-    follows a Gaussian diffusion and has classes.
+    Uses the averaged weights, and the class of each latent, without guidance or a threshold of x0: neither is part of
+    the model whose likelihood is bounded. Noise follows from (seed, row, timestep). `fits` has checked that the
+    generator follows a Gaussian diffusion and has classes.
 
     Args:
-        settings: which generator and split, how many images.
-        samples_of: hash of the manifest of the generator that made the samples.
-        device: where the network runs.
+        settings: generator, split, number of images.
+        samples_of: hash of the manifest of the generator of the samples.
+        device: the device of the network.
 
     Raises:
         DarkroomError: the generator did not make the samples, or the split has no images.
@@ -61,8 +61,8 @@ def measure_bits(
         raise DarkroomError(f"`score_generator.bits.split` is {settings.split}, which has no images: choose another.")
     data = LabelledLatents(latents, catalog)
     groups = (rows[at : at + settings.batch] for at in range(0, len(rows), settings.batch))
-    found = list(_of_groups(settings, sampler, data, with_progress(groups, len(rows), "bits"), device))
-    return _scores(found), _table(found, sampler.objective), len(rows)
+    bits = list(_of_groups(settings, sampler, data, with_progress(groups, len(rows), "bits"), device))
+    return _scores(bits), _table(bits, sampler.objective), len(rows)
 
 
 def _of_groups(
@@ -79,20 +79,20 @@ def _of_groups(
         if "logvar" in stored:
             mean = mean + (0.5 * stored["logvar"].to(device).float()).exp() * noise("posterior")
         labels = torch.as_tensor(stored["labels"], device=device)
-        found = sampler.bits(sampler.scaler(mean), labels, noise)
-        yield Bits(*(each.cpu().double() for each in found))
+        bits = sampler.bits(sampler.scaler(mean), labels, noise)
+        yield Bits(*(each.cpu().double() for each in bits))
 
 
-def _scores(found: list[Bits]) -> dict[str, float]:
-    total, prior, steps = (torch.cat([getattr(each, name) for each in found]) for name in ("total", "prior", "steps"))
+def _scores(bits: list[Bits]) -> dict[str, float]:
+    total, prior, steps = (torch.cat([getattr(each, name) for each in bits]) for name in ("total", "prior", "steps"))
     named = {"bits_per_dim": total, "bits_prior": prior, "bits_steps": steps[:, 1:].sum(1), "bits_decoder": steps[:, 0]}
     return {key: value for name, each in named.items() for key, value in mean_and_error(name, each.tolist()).items()}
 
 
-def _table(found: list[Bits], objective: Gaussian) -> list[str]:
+def _table(bits: list[Bits], objective: Gaussian) -> list[str]:
     """Return a row for each timestep: its number, its term with the error over latents, errors of x0 and of ε."""
     steps, x0_mse, eps_mse = (
-        torch.cat([getattr(each, name) for each in found]).numpy() for name in ("steps", "x0_mse", "eps_mse")
+        torch.cat([getattr(each, name) for each in bits]).numpy() for name in ("steps", "x0_mse", "eps_mse")
     )
     error = steps.std(axis=0, ddof=1) / np.sqrt(len(steps)) if len(steps) > 1 else np.zeros(steps.shape[1])
     columns = (range(len(objective.schedule)), steps.mean(0), error, x0_mse.mean(0), eps_mse.mean(0))

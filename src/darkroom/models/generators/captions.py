@@ -1,4 +1,4 @@
-"""Captions that the transformer embeds itself, as OpenAI's byte pairs; and texts without images as conditions."""
+"""Captions that the transformer embeds itself, as OpenAI's byte pairs; and texts without images, as conditions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from darkroom.models.clip.network import Clip, tokens_of
 from darkroom.models.clip.settings import OPENAI
 from darkroom.models.generators.conditions import Captioned, Condition, ConditionSource, asked_stored, condition_of
 
-_COVERED = 0.99  # the fraction of captions that is read whole where params.yaml names no length
+_COVERED = 0.99  # the fraction of captions that is read whole if params.yaml has no length
 
 
 @dataclass(frozen=True)
 class Captions:
     """The captions of a split, tokenised once.
 
-    tokens: of each different caption, uint16 (U + 1, L), the last row zero: no caption.
+    tokens: those of each distinct caption, uint16 (U + 1, L), the last row zero: no caption.
     numbers: the row of each image's caption in `tokens`, (N,).
-    longer: the different captions that have more tokens than L.
+    longer: the number of distinct captions with more than L tokens.
     """
 
     tokens: NDArray[np.uint16]
@@ -47,7 +47,7 @@ class Captions:
         column = images.caption_column.combine_chunks().dictionary_encode()
         texts = column.dictionary.to_pylist()
         numbers = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
-        most = OPENAI + 1  # so that those of more than OPENAI are known
+        most = OPENAI + 1  # to recognise captions of more than OPENAI tokens
         tokens = np.concatenate([tokens_of(texts, most, truncate=True), np.zeros((1, most), np.uint16)])
         if length is None:
             if not texts:
@@ -74,7 +74,7 @@ def cut(tokens: NDArray[np.uint16], length: int) -> NDArray[np.uint16]:
 
 
 def read(texts: Sequence[str | None], length: int) -> dict[str, Tensor]:
-    """Return `caption`, the tokens of texts, int64 (N, length), zeros where there is none; longer ones are cut."""
+    """Return `caption`, the tokens of texts, int64 (N, length), zeros without a text; longer ones are cut."""
     tokens = cut(tokens_of([text or "" for text in texts], OPENAI, truncate=True), length).astype(np.int64)
     tokens[[text is None for text in texts]] = 0
     return {"caption": torch.from_numpy(tokens)}
@@ -117,12 +117,12 @@ def embedded(clip: Clip, texts: Sequence[str], manifest: Mapping[str, Any]) -> d
     """
     if clip.fingerprint != manifest["clip"]:
         raise ArtifactError("models/generator was trained with another CLIP than models/clip: run `dvc repro`.")
-    found: dict[str, list[Tensor]] = {"text": [], "encoding": []}
+    embeddings: dict[str, list[Tensor]] = {"text": [], "encoding": []}
     for start in range(0, len(texts), _BATCH):
         some = list(texts[start : start + _BATCH])
         vectors, tokens = clip.texts(some + some[-1:] * (_BATCH - len(some)))
         vectors = functional.normalize(vectors, dim=1) if manifest["normalised"] else vectors
-        found["text"].append(vectors[: len(some)].half().cpu())
+        embeddings["text"].append(vectors[: len(some)].half().cpu())
         if manifest["condition"] == "tokens":
-            found["encoding"].append(tokens[: len(some)].half().cpu())
-    return {name: torch.cat(values) for name, values in found.items() if values}
+            embeddings["encoding"].append(tokens[: len(some)].half().cpu())
+    return {name: torch.cat(values) for name, values in embeddings.items() if values}

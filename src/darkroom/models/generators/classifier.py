@@ -1,4 +1,4 @@
-"""The classifier of noisy latents, a small vision transformer that knows the time. It is never an evaluator."""
+"""The classifier of noisy latents, a small vision transformer conditioned on the time. It is never an evaluator."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class ClassifierConfig:
 class Classifier(SavedNetwork):
     """log p(y | x_t) of every class y: the blocks of a DiT, conditioned on the time alone, and the mean of its tokens.
 
-    Dhariwal and Nichol, 2021, arXiv 2105.05233, take half a U-Net, section 4.
+    Dhariwal and Nichol, 2021, arXiv 2105.05233, section 4, use half a U-Net.
     """
 
     shape = ClassifierConfig
@@ -66,7 +66,7 @@ class Classifier(SavedNetwork):
 
         Args:
             x: noisy latents, (B, C, S, S), normalised as the generator's.
-            timesteps: (B,), from 0, no noise, to about 1000, noise alone.
+            timesteps: (B,), from 0, no noise, to about 1000, only noise.
         """
         condition = self.time(timesteps)
         tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions

@@ -32,8 +32,8 @@ def balanced(classes: int) -> ClassOf:
 def by_frequency(counts: Sequence[int]) -> ClassOf:
     """Return the rule by which any consecutive images have the class frequencies of the training data.
 
-    Image i has the class in whose part of [0, 1) the fractional part of i / φ lies, φ the golden ratio and a part as
-    long as the class is frequent. These points are evenly spread (Kuipers and Niederreiter, "Uniform distribution of
+    Image i has the class in whose part of [0, 1) the fractional part of i / φ lies, φ the golden ratio; a part's length
+    is the frequency of its class. These points are evenly spread (Kuipers and Niederreiter, "Uniform distribution of
     sequences", 1974, chapter 2, section 3), so of any n images in a row a class of frequency f has n f up to a few. It
     is computed in whole numbers, the same on every machine.
 
@@ -50,7 +50,7 @@ def by_frequency(counts: Sequence[int]) -> ClassOf:
 
 
 def by_count(counts: Sequence[int]) -> ClassOf:
-    """Return the rule by which the first images, as many as the sum, have so many of each class, evenly mixed.
+    """Return the rule by which the first images, up to the sum of the counts, have these counts, evenly mixed.
 
     Image j of the n of a class is placed at the fraction (j + 1/2) / n, so that consecutive images have the classes of
     the whole: standard errors come from blocks of them. The sequence repeats after the last image.
@@ -62,9 +62,9 @@ def by_count(counts: Sequence[int]) -> ClassOf:
 
 
 def distribution(labels: str | Mapping[str, int] | None, counts: Sequence[int] | None) -> str | Mapping[str, int]:
-    """Return the requested distribution of classes: `labels`, or where it is None that of the training data.
+    """Return the requested distribution of classes: `labels`, or that of the training data if it is None.
 
-    Published generators do not state the images of each class in their training data; the classes are then balanced.
+    Published generators do not state the class counts of their training data; the classes are then balanced.
     """
     if labels is not None:
         return labels
@@ -79,8 +79,8 @@ def class_rule(
     Args:
         labels: `balanced`, `frequency`, or numbers of images by the name of their class.
         classes: the names of the classes.
-        counts: images of each class in the training data, where they are known.
-        key: of params.yaml that `labels` stands under, for messages.
+        counts: images of each class in the training data, if known.
+        key: the key of `labels` in params.yaml, for messages.
 
     Raises:
         DarkroomError: a class does not exist, or frequencies are requested but not known.
@@ -105,8 +105,8 @@ def class_number(name: str, classes: Sequence[str], who: str) -> int:
     """Return the number of a class.
 
     Args:
-        name: of the class, or its number where none has that name.
-        classes: the names of all.
+        name: the name of the class, or its number if no class has that name.
+        classes: the names of all classes.
         who: the subject of the message, the origin of the name.
 
     Raises:
@@ -130,14 +130,14 @@ def class_number(name: str, classes: Sequence[str], who: str) -> int:
     raise DarkroomError(f"{who} the class `{name}`, which the generator was not trained on; {hint}")
 
 
-START = 49406  # the number of the token before each text; that behind it is the highest, 49407
+START = 49406  # the number of the token before each text; the one after it is the highest, 49407
 UNKNOWN = -1  # the number of a token that is in no vocabulary
 
 
 class _Rows:
     """Tensors of N images, each with N rows, or None."""
 
-    kept: Tensor
+    keep: Tensor
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Return the same with a function applied to each tensor."""
@@ -148,27 +148,27 @@ class _Rows:
         return self.mapped(lambda each: each.to(device))
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.keep)
 
 
 @dataclass(frozen=True)
 class Embedded(_Rows):
     """CLIP embeddings of N images or N texts.
 
-    vector: embeddings as they are stored, float (N, D).
+    vector: embeddings as stored, float (N, D).
     tokens: encodings of the texts, zero after their end, float (N, L, W); None: the network reads none.
-    kept: which are kept, and not replaced by the learned null, bool (N,).
+    keep: true where the condition is kept, false where the learned null replaces it, bool (N,).
     """
 
     vector: Tensor
     tokens: Tensor | None
-    kept: Tensor
+    keep: Tensor
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Embedded":
-        """Return stored `image` (N, D), or `text` (N, D) and `encoding` (N, L, W), those of zeros as the null.
+        """Return stored `image` (N, D), or `text` (N, D) and `encoding` (N, L, W), zeros as the null.
 
-        An image without a caption has zeros.
+        Images without a caption have zeros.
         """
         vector = torch.as_tensor(stored["image"] if "image" in stored else stored["text"])
         tokens = torch.as_tensor(stored["encoding"]) if "encoding" in stored else None
@@ -181,15 +181,15 @@ class Captioned(_Rows):
 
     tokens: numbers of byte pairs (`models/clip/network.py`), zero after their end, UNKNOWN where one is hidden, int64
         (N, L).
-    kept: which are kept, and not replaced by the learned null, bool (N,).
+    keep: true where the condition is kept, false where the learned null replaces it, bool (N,).
     """
 
     tokens: Tensor
-    kept: Tensor
+    keep: Tensor
 
     @classmethod
     def of(cls, tokens: Any) -> "Captioned":
-        """Return captions of tokens (N, L), those of zeros, of images without one, as the null."""
+        """Return captions of tokens (N, L); zeros, of images without a caption, are the null."""
         tokens = torch.as_tensor(tokens, dtype=torch.int64)
         return cls(tokens, tokens.any(dim=1))
 
@@ -198,7 +198,7 @@ class Captioned(_Rows):
         return replace(self, tokens=self.tokens.masked_fill(where & (self.tokens > 0) & (self.tokens < START), UNKNOWN))
 
 
-# Of N images: class numbers, int64 (N,); what CLIP says; captions; or nothing.
+# For N images: class numbers, int64 (N,); CLIP embeddings; captions; or nothing.
 Condition = Tensor | Embedded | Captioned | None
 
 
@@ -212,11 +212,11 @@ def condition_of(data: Mapping[str, Any]) -> Condition:
 
 
 def nulled(condition: Condition, null_label: int, where: Tensor | None = None) -> Condition:
-    """Return a condition with the null in place of all of it, or of those of `where`, bool (N,)."""
+    """Return a condition with the null instead of all images' conditions, or those of `where`, bool (N,)."""
     if condition is None:
         return None
     if isinstance(condition, Embedded | Captioned):
-        return replace(condition, kept=torch.zeros_like(condition.kept) if where is None else condition.kept & ~where)
+        return replace(condition, keep=torch.zeros_like(condition.keep) if where is None else condition.keep & ~where)
     null = torch.full_like(condition, null_label)
     return null if where is None else torch.where(where, null, condition)
 
@@ -237,7 +237,7 @@ class ConditionSource:
 
     condition: returns the network's input for numbers (N,), on the CPU.
     label: returns class numbers; None: the images have no class.
-    caption: returns texts; None: there are none.
+    caption: returns texts; None: no texts.
     """
 
     condition: Callable[[Numbers], Condition]
@@ -259,13 +259,13 @@ def asked_stored(
     classes: Sequence[str],
     read: Callable[[NDArray[np.int64]], Condition] | None = None,
 ) -> ConditionSource:
-    """Return the conditions of a generator of images or texts: image i is made from the stored row drawn i-th, in turn.
+    """Return the conditions of a generator of images or texts: image i has the stored row drawn i-th, in turn.
 
     Args:
-        shards: the stored embeddings of a split, or its images; those without a caption are left out where texts are
+        shards: the stored embeddings of a split, or its images; without captions they are left out if texts are
             read.
         condition: `image`, `text`, `tokens` or `caption`.
-        classes: the names of the classes; images have theirs where all rows have one of these.
+        classes: the names of the classes; images have classes if all rows have one of these.
         read: returns the network's input for rows; None: the stored embeddings.
 
     Raises:
@@ -282,17 +282,17 @@ def asked_stored(
     numbers = {name: number for number, name in enumerate(classes)}
     known = np.array([numbers.get(labels[row] or "", -1) for row in rows], np.int64)
 
-    def row_of(wanted: Numbers) -> NDArray[np.int64]:
-        return rows[wanted % len(rows)]
+    def row_of(images: Numbers) -> NDArray[np.int64]:
+        return rows[images % len(rows)]
 
     def stored(rows: NDArray[np.int64]) -> Condition:
-        assert isinstance(shards, EmbeddingShards)  # of images the caller says how they are read
+        assert isinstance(shards, EmbeddingShards)  # for images the caller passes `read`
         return Embedded.of(shards.__getitems__(rows, READ[condition]))
 
     return ConditionSource(
-        lambda wanted: (read or stored)(row_of(wanted)),
-        (lambda wanted: known[wanted % len(rows)]) if (known >= 0).all() else None,
-        lambda wanted: [captions[row] or shards.keys_of([row])[0] for row in row_of(wanted).tolist()],
+        lambda images: (read or stored)(row_of(images)),
+        (lambda images: known[images % len(rows)]) if (known >= 0).all() else None,
+        lambda images: [captions[row] or shards.keys_of([row])[0] for row in row_of(images).tolist()],
     )
 
 
@@ -305,11 +305,11 @@ def open_stored(manifest: Mapping[str, Any], split: str, root: Path) -> Embeddin
         root: the folder of the embeddings.
 
     Raises:
-        ArtifactError: they come from another CLIP than the generator was trained with, or are scaled otherwise.
+        ArtifactError: the generator was trained with another CLIP, or another normalisation.
     """
-    found = EmbeddingShards.open_parts(manifest["parts"], split, root)
-    if (found.clip, found.normalised) != (manifest["clip"], manifest["normalised"]):
+    embeddings = EmbeddingShards.open_parts(manifest["parts"], split, root)
+    if (embeddings.clip, embeddings.normalised) != (manifest["clip"], manifest["normalised"]):
         raise ArtifactError(
             f"models/generator was trained on other embeddings than {root}: run `dvc repro train_generator`."
         )
-    return found
+    return embeddings

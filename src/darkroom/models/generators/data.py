@@ -32,7 +32,7 @@ class LabelledLatents(StoredLatents):
         self.labels = label_numbers(shards.label_column, catalog, shards.keys_of, "`train_generator`")
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
-        """Return the latents and class numbers of some rows, some of them mirrored where positions are given."""
+        """Return the latents and class numbers of some rows, some of them mirrored if positions are given."""
         return {**super().__getitems__(rows, positions), "labels": self.labels[list(rows)]}
 
 
@@ -48,7 +48,7 @@ class EmbeddedLatents(StoredLatents):
     def __init__(self, shards: LatentShards, embeddings: EmbeddingShards, names: Sequence[str]) -> None:
         super().__init__(shards)
         require_same_images(embeddings, shards)
-        embeddings.__getitems__([], names)  # refused at once where there are none
+        embeddings.__getitems__([], names)  # fails at once without any
         self.embeddings, self.names = embeddings, tuple(names)
 
     def __getitems__(self, rows: Sequence[int], positions: Positions | None = None) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class EmbeddedLatents(StoredLatents):
 
 
 class CaptionedLatents(StoredLatents):
-    """Stored latents with the tokens of their images' captions, `caption` int64 (N, L), zeros where there is none.
+    """Stored latents with the tokens of their images' captions, `caption` int64 (N, L), zeros without one.
 
     No latent is mirrored: the caption describes the unmirrored image.
     """
@@ -76,13 +76,13 @@ class CaptionedLatents(StoredLatents):
 class GeneratorData:
     """The data that a generator is built for.
 
-    train, val: the latents that it is trained and validated on.
-    asked: the conditions of grids and evaluations: classes, or stored ones of the validation split.
+    train, val: the latents for training and validation.
+    conditions: those of grids and evaluations: classes, or stored ones of the validation split.
     latents: the shards of the train split, with their statistics.
     tokenizer: that of the latents, on the training device.
     catalog: the classes.
-    embeddings: of the train split, where the condition is read from them.
-    captions: of the train split, where the network embeds them itself.
+    embeddings: those of the train split, if the condition is read from them.
+    captions: those of the train split, if the network embeds them itself.
     """
 
     train: IndexedDataset
@@ -90,7 +90,7 @@ class GeneratorData:
     latents: LatentShards
     tokenizer: Tokenizer
     catalog: Catalog
-    asked: ConditionSource
+    conditions: ConditionSource
     embeddings: EmbeddingShards | None = None
     captions: Captions | None = None
 
@@ -110,33 +110,33 @@ class GeneratorData:
 
         Args:
             condition: that of the kind's section.
-            embeddings: the folder of stored embeddings, which conditions of CLIP are read from.
-            captions: the folder of image shards, which captions are read from.
+            embeddings: the folder of stored embeddings, for conditions of CLIP.
+            captions: the folder of image shards, for captions.
             shards: the latents of the splits `train` and `val`.
             tokenizer: that of the latents, on the training device.
             catalog: the classes.
             seed: of the training.
             context: tokens of a caption; None: enough for nearly all.
         """
-        stored, known, asked = None, None, NOTHING
+        stored, known, conditions = None, None, NOTHING
         rows: Mapping[str, StoredLatents]
         if condition == "caption":
-            rows, asked = _captioned(captions, shards, catalog, context)
+            rows, conditions = _captioned(captions, shards, catalog, context)
             known = rows["train"].captions
         elif names := READ.get(condition):
             parts = list(shards["train"].sources)
             opened = {name: EmbeddingShards.open_parts(parts, name, embeddings) for name in shards}
             rows = {name: EmbeddedLatents(each, opened[name], names) for name, each in shards.items()}
             stored = opened["train"]
-            asked = asked_stored(stored, condition, catalog.classes)  # refuses where there is nothing to learn from
+            conditions = asked_stored(stored, condition, catalog.classes)  # raises if there is nothing to learn from
             if len(opened["val"]):
-                asked = asked_stored(opened["val"], condition, catalog.classes)
+                conditions = asked_stored(opened["val"], condition, catalog.classes)
         elif condition == "none":
             rows = {name: StoredLatents(each, seed) for name, each in shards.items()}
         else:
             rows = {name: LabelledLatents(each, catalog, seed) for name, each in shards.items()}
-            asked = asked_classes(balanced(len(catalog.classes)))
-        return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, asked, stored, known)
+            conditions = asked_classes(balanced(len(catalog.classes)))
+        return cls(rows["train"], rows["val"], shards["train"], tokenizer, catalog, conditions, stored, known)
 
     @property
     def class_counts(self) -> list[int] | None:
@@ -163,7 +163,7 @@ def _captioned(
 ) -> tuple[dict[str, CaptionedLatents], ConditionSource]:
     """Return the latents of the splits with the captions of their images, and the conditions from captions."""
     images = {name: ImageShards.open_parts(list(each.sources), name, folder) for name, each in shards.items()}
-    catalog.require_parts(images["train"].sources)  # as the latents' are: row i is of the same image
+    catalog.require_parts(images["train"].sources)  # like the latents: row i is the same image
     known = Captions.of(images["train"], context)
     length = known.tokens.shape[1]
     if known.longer:
@@ -178,13 +178,13 @@ def _captioned(
 
 
 def drawn_latents(data: Mapping[str, Tensor], normals: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
-    """Return latents, sampled from their distribution where it is stored, and noise, float32 (N, C, H, W) each.
+    """Return latents, sampled from their distribution if it is stored, and noise, float32 (N, C, H, W) each.
 
     Args:
-        data: of the batch, see `StoredLatents`.
+        data: the batch, see `StoredLatents`.
         normals: standard normal numbers, (N, 2 C H W) or more; the first ones draw the latents.
     """
-    mean = data["mean"].float()  # exact: bfloat16 is a part of float32
+    mean = data["mean"].float()  # exact: float32 includes bfloat16
     size = mean[0].numel()
     posterior, noise = (to_device(normals[:, at : at + size], mean.device).view_as(mean) for at in (0, size))
     if "logvar" in data:
@@ -192,7 +192,7 @@ def drawn_latents(data: Mapping[str, Tensor], normals: NDArray[np.float32]) -> t
     return mean, noise
 
 
-_BANDS = 4  # of the time, in validation
+_BANDS = 4  # bands of the time, in validation
 
 
 def by_time(name: str, values: Tensor, time: Tensor) -> dict[str, Tensor]:

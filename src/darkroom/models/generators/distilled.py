@@ -30,8 +30,8 @@ _COLUMNS = 10  # of the grid, a class or a stored condition each
 def through(solver: str, flow: Flow, times: Tensor) -> Solver:
     """Return a solver that adds no noise, through these times, falling, (K + 1,).
 
-    solver: euler; heun, of second order in each step that does not end at data; or dpm, of first order in the first
-        step and in the last.
+    solver: euler; heun, of second order except in a step that ends at data; or dpm, of first order in the first step
+        and in the last.
     """
     if solver == "euler":
         return euler_along(times)
@@ -44,10 +44,10 @@ def through(solver: str, flow: Flow, times: Tensor) -> Solver:
 class DistilledRecipe(Recipe):
     """The mean velocity of each of K steps: L = || v(x_t, t, y) - (x_r - x_t) / (r - t) ||², r the end of the step.
 
-    x_t is data under the generator's noise at one of the K times where a call begins, and x_r is where the teacher's
-    solver leads from there, in ceil(steps / K) steps of its own, with its guidance. So Euler's method in K steps,
-    unguided, follows the teacher: each call takes the place of several guided ones, up to that the second call begins
-    where the first one ends, and is trained where data under noise lie. Progressive distillation (Salimans and Ho,
+    x_t is data with the generator's noise at one of the K times where a call begins; x_r is the result of the teacher's
+    solver from there, after ceil(steps / K) steps with guidance. So Euler's method in K steps, unguided, follows the
+    teacher: each call replaces several guided ones. It is approximate after the first call, which ends near, but not
+    on, the noisy data that the second one is trained on. Progressive distillation (Salimans and Ho,
     2022, arXiv 2202.00512) with all of its halvings in one, and guidance distilled with it (Meng et al., 2022, arXiv
     2210.03142).
 
@@ -55,37 +55,37 @@ class DistilledRecipe(Recipe):
     """
 
     def __init__(
-        self, teacher: DiTSampler, how: DiTGenerated, calls: int, training: Training, data: GeneratorData
+        self, teacher: DiTSampler, settings: DiTGenerated, calls: int, training: Training, data: GeneratorData
     ) -> None:
-        assert isinstance(teacher.objective, Flow)  # the stage sees to it
-        self.teacher, self.objective, self.how, self.seed = teacher, teacher.objective, how, training.seed
+        assert isinstance(teacher.objective, Flow)  # `fits` has checked it
+        self.teacher, self.objective, self.settings, self.seed = teacher, teacher.objective, settings, training.seed
         for network in (teacher.model, teacher.guide):
             if network is not None:
                 network.eval()
         self.model: DiT = deepcopy(teacher.model)
-        for module in self.model.modules():  # what the teacher finds has no dropout, so its regression has none
+        for module in self.model.modules():  # the teacher runs without dropout, so the student does too
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self.modules: dict[str, nn.Module] = {"dit": self.model}
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(self.model.blocks)
         self.train, self.val = data.train, data.val
-        self.asked: ConditionSource = data.asked
-        steps = -(-how.count // calls)
+        self.conditions: ConditionSource = data.conditions
+        steps = -(-settings.count // calls)
         times = times_of(self.objective, calls * steps)
         self.ways = [times[at : at + steps + 1] for at in range(0, calls * steps, steps)]
         self.sampling = few_calls(calls)
         self.by_class = self.model.config.condition == "class" and self.model.config.classes > 1
         self.columns = min(_COLUMNS, self.model.config.classes) if self.by_class else _COLUMNS
-        if self.asked.caption is not None and self.model.config.condition in TEXTS:
-            self.captions = self.asked.caption(np.arange(self.columns))
+        if self.conditions.caption is not None and self.model.config.condition in TEXTS:
+            self.captions = self.conditions.caption(np.arange(self.columns))
 
     def loss(self, batch: Batch) -> Losses:
         """Return the loss; noise and call follow from each image's place in the training sequence."""
         return {"loss": self._losses(batch, "train")[0].mean()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return each image's loss, and `loss_call_1`, … of the images of each call, from noise on."""
+        """Return each image's loss, and `loss_call_1`, … for the images of each call, the first from noise."""
         losses, call = self._losses(batch, "val")
         rows = [to_device(call == number, losses.device) for number in range(len(self.ways))]
         return {"loss": losses, **{f"loss_call_{number + 1}": losses[each] for number, each in enumerate(rows)}}
@@ -102,7 +102,7 @@ class DistilledRecipe(Recipe):
         reached = self.reached(x, call, condition)
         output = self.modules["dit"](x, self.objective.timesteps(start), condition)
         velocity = self.objective.denoised(output, x, start).velocity
-        assert velocity is not None  # that of a flow
+        assert velocity is not None  # flows have one
         return (velocity - (reached - x) / (end - start)[:, None, None, None]).square().mean(dim=(1, 2, 3)), call
 
     def reached(self, x: Tensor, call: NDArray[np.int64], condition: Condition) -> Tensor:
@@ -110,10 +110,10 @@ class DistilledRecipe(Recipe):
 
         Args:
             x: x_t, (N, C, H, W).
-            call: of each image, on the CPU.
-            condition: of all images.
+            call: the call of each image, on the CPU.
+            condition: that of all images.
         """
-        found, model, guidance = torch.empty_like(x), self.teacher.model, Guidance.of(self.how)
+        ends, model, guidance = torch.empty_like(x), self.teacher.model, Guidance.of(self.settings)
         order = np.argsort(call, kind="stable")
         counts = np.bincount(call, minlength=len(self.ways)).tolist()
         for way, rows in zip(self.ways, to_device(order, x.device).split(counts), strict=True):
@@ -122,8 +122,8 @@ class DistilledRecipe(Recipe):
             some, null = rows_of(condition, rows), model.null_label
             denoise = dit_denoiser(model, self.objective, some, null, guidance, self.teacher.guide)
             with torch.no_grad(), in_float32(x.device):
-                found[rows] = follow(through(self.how.solver, self.objective, way), denoise, x[rows])
-        return found
+                ends[rows] = follow(through(self.settings.solver, self.objective, way), denoise, x[rows])
+        return ends
 
     def preview(self) -> NDArray[np.uint8]:
         """Return ten images for each of the first ten classes, or of ten stored conditions, from the same noise."""
@@ -135,7 +135,7 @@ class DistilledRecipe(Recipe):
 
     def _made(self, count: int) -> NDArray[np.uint8]:
         device, tokenizer = next(self.model.parameters()).device, self.teacher.tokenizer
-        condition = placed(self.asked, np.arange(count) % self.columns, device)
+        condition = placed(self.conditions, np.arange(count) % self.columns, device)
         noise = torch.from_numpy(normal(self.seed, "distilled/preview", range(count), tokenizer.latent_shape))
         sampler = DiTSampler(self.model, self.objective, self.teacher.scaler, tokenizer)
         seeds = [derive(self.seed, "distilled/steps", number) for number in range(count)]

@@ -26,7 +26,7 @@ def fits(params: Any) -> None:
     """
     section, kind = params.train_generator, params.train_generator.kind
     if params.train_distilled.kind not in ("none", kind):
-        remedy = "of which nothing is distilled: set the former to none"
+        remedy = "which cannot be distilled: set the former to none"
         refuse_both(params, "train_distilled.kind", "train_generator.kind", remedy)
     if not section.generates:
         _require_weights(params)
@@ -56,7 +56,7 @@ def fits(params: Any) -> None:
 
 
 def _require_plain(params: Any, keys: Mapping[str, Any], other: str, why: str, instead: str = "") -> None:
-    """Check that keys have the values by which they ask for nothing: for them there is no place beside `other`."""
+    """Check that keys are at the values that disable them: they cannot be combined with `other`."""
     for key, plain in keys.items():
         if attrgetter(key)(params) != plain:
             also = f" and `.{_WITH[key]}`" if key in _WITH else ""
@@ -65,12 +65,12 @@ def _require_plain(params: Any, keys: Mapping[str, Any], other: str, why: str, i
 
 
 _WITH = {"score_generator.bits.generator": "latents"}  # set both
-# Which weights of a training are sampled.
+# The choice of a training's weights.
 _CHOSEN = {
     "sample_generator.common.weights": "ema",
     "sample_generator.common.checkpoint": None,
 }
-# Keys that ask for a generator.
+# Keys that need a generator.
 _USES = {
     "train_generator.training.init.folder": NO_FILE,
     "train_generator.training.init.url": None,
@@ -83,8 +83,8 @@ _USES = {
 
 
 def _require_distillable(params: Any) -> None:
-    """Check that there is a flow to distil, that its solver adds no noise, and that nothing but it is asked for."""
-    source, how, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
+    """Check that there is a flow to distil, that its solver adds no noise, and that other options are off."""
+    source, section, this = "train_generator.dit.diffusion", "sample_generator.dit", "train_distilled.kind"
     diffusion, sampling = params.train_generator.dit.diffusion, params.sample_generator.dit
     if diffusion.objective != "flow":
         refuse_both(params, this, f"{source}.objective", "and only a flow is distilled: set the latter to flow")
@@ -93,15 +93,15 @@ def _require_distillable(params: Any) -> None:
         refuse_both(params, this, f"{source}.flow_target", remedy)
     if sampling.solver == "euler_maruyama":
         remedy = "which adds noise, so there is no single path to distil: set the latter to euler, heun or dpm"
-        refuse_both(params, this, f"{how}.solver", remedy)
+        refuse_both(params, this, f"{section}.solver", remedy)
     if params.train_distilled.calls >= sampling.count:
-        refuse_both(params, "train_distilled.calls", f"{how}.steps", "which must be larger: lower the former")
-    _require_plain(params, {f"{how}.classifier": NO_FILE}, this, "guidance by a classifier cannot be distilled")
+        refuse_both(params, "train_distilled.calls", f"{section}.steps", "which must be larger: lower the former")
+    _require_plain(params, {f"{section}.classifier": NO_FILE}, this, "guidance by a classifier cannot be distilled")
     _require_plain(params, _CHOSEN, this, "and only the averaged weights of the end can be distilled")
 
 
 def _require_condition(params: Any) -> None:
-    """Check that what images are asked to show is stored, and that nothing else is asked for."""
+    """Check that the conditions of the images are stored, and that no other conditions are set."""
     section, common, embed = params.train_generator, params.sample_generator.common, params.embed_clip
     condition, this = section.chosen.condition, f"train_generator.{section.kind}.model.condition"
     if condition == "class":
@@ -121,9 +121,9 @@ def _require_condition(params: Any) -> None:
 
 
 def _require_bits(params: Any) -> None:
-    """Check that the bound which is wanted is that of a generator that has one."""
+    """Check that bits per dim are only requested from a generator with a bound."""
     section, key, model = params.train_generator, "score_generator.bits.generator", params.train_generator.kind
-    if not params.score_generator.bits.wanted:
+    if not params.score_generator.bits.enabled:
         return
     diffusion = getattr(section.chosen, "diffusion", None)
     if getattr(diffusion, "objective", None) != "gaussian":
@@ -138,11 +138,11 @@ def _require_bits(params: Any) -> None:
 
 
 def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
-    """Check what guides beside the generator itself, by manifests that are there, and the classifier to be trained."""
+    """Check the additional guides by their manifests, and the classifier that will be trained."""
     section = params.train_generator.chosen
     trained = {**section.diffusion.prediction(), "condition": section.condition}
     try:
-        require_guides(key, sampling, trained, made=False)
+        require_guides(key, sampling, trained, exists=False)
     except ArtifactError as error:
         raise DarkroomError(f"{PARAMS}: `{key}`: {error}") from error
     patch = params.train_classifier.model.patch
@@ -151,7 +151,7 @@ def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
 
 
 def _require_weights(params: Any) -> None:
-    """Check that the weights and classes that samples are asked of will be there."""
+    """Check that the weights and classes of the samples will exist."""
     common, section = params.sample_generator.common, params.train_generator
     if not GENERATORS.has("recipe", section.kind):
         labels = {"sample_generator.common.labels": None} if common.labels == "frequency" else {}

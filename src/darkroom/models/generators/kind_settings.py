@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from darkroom.params import kinds
 from darkroom.params.section import Section
 
-# Of each condition that CLIP makes, the kinds of stored embeddings that are read; the first is pooled.
+# For each condition of CLIP, the kinds of stored embeddings that are read; the first is pooled.
 READ = {"image": ("image",), "text": ("text",), "tokens": ("text", "encoding")}
-TEXTS = ("text", "tokens", "caption")  # the conditions that texts are
-OF_ROWS = tuple({**READ, **dict.fromkeys(TEXTS)})  # the conditions that are of the rows of a split
+TEXTS = ("text", "tokens", "caption")  # the conditions that are texts
+OF_ROWS = tuple({**READ, **dict.fromkeys(TEXTS)})  # the conditions that are read from rows of a split
 
 
 class Kind(kinds.Kind):

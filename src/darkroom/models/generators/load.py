@@ -40,17 +40,17 @@ def open_generator(
     """Return the sampler of a generator on a device, and the section of its kind.
 
     Args:
-        folder: what `train_generator` wrote.
+        folder: the output of `train_generator`.
         manifest: its manifest.
         sections: `sample_generator`: a section for each kind.
-        settings: its section `common`: which weights, in which precision.
-        device: where the network runs.
+        settings: its section `common`: weights and precision.
+        device: the device of the network.
         distilled: the folder of `train_distilled`, which replaces the generator and has its own section; None: the
             generator.
 
     Raises:
-        ArtifactError: it was trained on latents of another tokenizer, is of another kind than in params.yaml, or was
-            trained with an objective that the solver does not fit.
+        ArtifactError: it was trained on latents of another tokenizer, is of another kind than in params.yaml, or its
+            objective does not fit the solver.
     """
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, ImageSpec.of(manifest).shape)
     if manifest["tokenizer"] != tokenizer_hash:
@@ -63,10 +63,10 @@ def open_generator(
         raise ArtifactError(
             f"{folder} is of the kind `{kind}`, but params.yaml chooses another: run `dvc repro train_generator`."
         )
-    if isinstance(sampling, Sampling) and (found := misfit(sampling, *stored_diffusion(manifest, "flow"))):
+    if isinstance(sampling, Sampling) and (mismatch := misfit(sampling, *stored_diffusion(manifest, "flow"))):
         raise ArtifactError(
-            f"`sample_generator.{kind}.{found.key}` is {found.value}, but {folder} was trained with `{found.source}` "
-            f"{found.bound}: {found.remedy}."
+            f"`sample_generator.{kind}.{mismatch.key}` is {mismatch.value}, but {folder} was trained with "
+            f"`{mismatch.source}` {mismatch.bound}: {mismatch.remedy}."
         )
     if distilled is not None:
         return _open_distilled(distilled, folder, tokenizer, settings, device)
@@ -90,7 +90,7 @@ def open_generator(
 def _open_distilled(
     folder: Path, generator: Path, tokenizer: Tokenizer, settings: Common, device: torch.device
 ) -> tuple[Sampler, Any]:
-    """Return the sampler of few calls, and how it is sampled."""
+    """Return the sampler of few calls, and its settings."""
     from darkroom.models.generators.dit.sample import DiTSampler
 
     manifest = open_artifact(folder, DISTILLED)
@@ -107,7 +107,7 @@ def _open_distilled(
 
 
 def _kept(folder: Path, images: int | None) -> Path:
-    """Return where the weights of so many images seen lie; None: those of the end."""
+    """Return the folder of the weights after `images` images seen; None: those of the end."""
     if images is None:
         return folder
     if not (place := kept_folder(folder, images)).is_dir():
@@ -121,7 +121,7 @@ def _kept(folder: Path, images: int | None) -> Path:
 
 
 def _open_guide(folder: Path, tokenizer: Tokenizer) -> nn.Module:
-    """Return the averaged weights of another run's generator, of the kinds that sample as this one."""
+    """Return the averaged weights of another run's generator."""
     manifest = open_artifact(folder, GENERATOR)
     if (kind := manifest["generator_kind"]) not in GENERATORS:
         raise ArtifactError(f"{folder} holds a generator of the kind `{kind}`, which cannot be sampled here.")
@@ -138,9 +138,9 @@ def _open_classifier(folder: Path) -> nn.Module:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Give a network the weights in a file, or in a folder with a model or with a checkpoint of its training.
+    """Load weights into a network from a file, or a folder with a model or with a checkpoint of its training.
 
-    Of a checkpoint these are the averaged weights; its file `modules.safetensors` holds those of the optimizer step.
+    From a checkpoint these are the averaged weights; its file `modules.safetensors` holds those of the optimizer step.
 
     Args:
         model: the network, whose shape the weights have.
@@ -158,7 +158,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         )
     try:
         tensors = load_file(file)
-        # In a checkpoint the names are behind that of the module.
+        # In a checkpoint the names follow that of the module.
         model.load_state_dict({name.rpartition("/")[2]: tensor for name, tensor in tensors.items()})
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]

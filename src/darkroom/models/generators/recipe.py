@@ -18,19 +18,19 @@ from darkroom.training.recipe import Gather, Recipe
 class GeneratorRecipe(Recipe):
     """A generator in training.
 
-    name: of the module in `modules` that is saved.
+    name: that of the saved module in `modules`.
     model: the network; it has `save_pretrained(folder)`.
-    evaluation: scores while it trains; None: none.
+    evaluation: scores while it trains, or None.
     evaluation_settings: the sampler's settings in evaluations.
-    asked: the conditions of grids, and of evaluations without classes; None: all classes in turn.
-    counts: images of each class in the train split, the class frequencies of evaluations; None: `asked`.
+    conditions: those of grids, and of evaluations without classes; None: all classes in turn.
+    counts: images of each class in the train split, the class frequencies of evaluations; None: `conditions`.
     """
 
     name: ClassVar[str]
     model: Any
     evaluation: Evaluation | None = None
     evaluation_settings: Any
-    asked: ConditionSource | None = None
+    conditions: ConditionSource | None = None
     counts: Sequence[int] | None = None
 
     @classmethod
@@ -51,13 +51,13 @@ class GeneratorRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the scores of `train_generator.evaluate`."""
-        assert self.evaluation is not None  # it is an evaluation only where there is one
+        assert self.evaluation is not None  # `evaluations` is empty without one
         sampler, settings = self.sampler, self.evaluation.settings
-        asked = self.asked or asked_classes(balanced(sampler.classes))
+        conditions = self.conditions or asked_classes(balanced(sampler.classes))
         if self.counts is not None:
-            asked = asked_classes(by_frequency(self.counts))
-        numbers = None if asked.label is None else asked.label(np.arange(settings.images))
-        make = partial(generate, sampler, settings, self.evaluation_settings, asked=asked)
+            conditions = asked_classes(by_frequency(self.counts))
+        numbers = None if conditions.label is None else conditions.label(np.arange(settings.images))
+        make = partial(generate, sampler, settings, self.evaluation_settings, conditions=conditions)
         return self.evaluation.scores(make, numbers, sampler.device, rank, count, gather)
 
     def save(self, folder: Path) -> None:

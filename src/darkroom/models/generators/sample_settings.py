@@ -12,16 +12,16 @@ from darkroom.params.section import NO_FILE, Positive, Section, Seed
 
 
 class BitsSettings(Section):
-    """Bits per dim of latents under the generator, an upper bound, where both folders are named."""
+    """Bits per dim of latents under the generator, an upper bound, if both folders are set."""
 
     generator: str = NO_FILE
-    """models/generator, of Gaussian diffusion: bits per dim are scored too; data/none: they are not."""
+    """models/generator, of Gaussian diffusion: also score bits per dim; data/none: no bits per dim."""
     latents: str = NO_FILE
     """data/latents; data/none: no bits per dim."""
     split: Literal["train", "val", "test"] = "test"
     """Split of the latents."""
     images: Positive = 100
-    """Latents, drawn of the split; each is put through the network once for each timestep."""
+    """Latents, drawn from the split; each passes the network once for each timestep."""
     batch: Positive = 50
     """Latents in a forward pass."""
     seed: Seed = 0
@@ -32,7 +32,7 @@ class BitsSettings(Section):
             yield f"generator ({self.generator}) and latents ({self.latents}) must be set together: set both, or none"
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         """Whether bits per dim are scored."""
         return self.generator != NO_FILE
 
@@ -41,19 +41,19 @@ class CopiesSettings(Section):
     """The number of images to search for among the training images."""
 
     images: Annotated[int, Field(ge=0)] = 1000
-    """Generated images, drawn at random, and at most as many held-out ones; 0: none, and no such score."""
+    """Generated images, drawn at random, and at most the same number of held-out ones; 0: no such score."""
 
 
 class DiversitySettings(Section):
     """The number of pairs of images of one class to compare."""
 
     pairs: Annotated[int, Field(ge=0)] = 500
-    """Pairs of generated images of one class, drawn at random, and at most as many of held-out ones; 0: none, and no
+    """Pairs of generated images of one class, drawn at random, and at most the same number of held-out ones; 0: no
     such score."""
 
 
 class ScoreGenerator(Section):
-    """How the standard errors are made, whether copies of training images are looked for, and diversity."""
+    """Standard errors, the search for copies of training images, and diversity."""
 
     threads: Positive = 1
     """CPU threads."""
@@ -64,14 +64,14 @@ class ScoreGenerator(Section):
     copies: CopiesSettings = CopiesSettings()
     """Memorisation: copies of training images among the generated ones."""
     diversity: DiversitySettings = DiversitySettings()
-    """How different generated images of one class are, beside real ones."""
+    """Differences between generated images of one class, compared with real ones."""
 
 
 class ScoreDiffusion(ScoreGenerator):
-    """How the standard errors are made, and whether bits per dim and the diversity by LPIPS are scored."""
+    """Standard errors, and whether bits per dim and the diversity by LPIPS are scored."""
 
     lpips: Literal["none", "lpips"] = "none"
-    """lpips: also measure diversity by LPIPS, as people judge images."""
+    """lpips: also measure diversity by LPIPS, which approximates human judgement."""
     vgg16: str = NO_FILE
     """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
     bits: BitsSettings = BitsSettings()
@@ -95,7 +95,7 @@ class ScoreParams(Section):
 
 
 class Common(Section):
-    """How many images of which weights, whatever the kind."""
+    """The number of images and the weights, for all kinds."""
 
     seed: Seed = 1
     """Seed of the initial noise; image i depends on (seed, i) alone."""
@@ -104,17 +104,17 @@ class Common(Section):
     processes: Positive = 1
     """Processes that share the batches, one for each device; the same bytes for any number."""
     images: Positive = 1000
-    """Number of images; null: the sum of `labels`, where these are numbers by class."""
+    """Number of images; null: the sum of `labels`, if these are numbers by class."""
     labels: Literal["balanced", "frequency"] | dict[str, Positive] | None = None
     """Class of image i: frequency (as in training; null), balanced (i modulo their number), or numbers by class."""
     split: Literal["train", "val", "test"] = "test"
-    """Split whose stored embeddings or captions images are made of, drawn, where the condition is read from them."""
+    """Split of the conditions, stored embeddings or captions, drawn at random."""
     batch: Positive = 125
     """Images in a forward pass, the last one padded."""
     weights: Literal["ema", "raw"] = "ema"
     """Averaged weights (ema), or those of the last optimizer step (raw)."""
     checkpoint: Positive | None = None
-    """Images seen by the weights, of those that the training's save_every kept; null: its end."""
+    """Images seen by the weights, one of those that the training's save_every kept; null: its end."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """fp32, or autocast of the generator to bf16; the tokenizer decodes in fp32."""
     tf32: bool = False
@@ -134,7 +134,7 @@ class Common(Section):
         if not isinstance(labels, Mapping) or values.get("images") is not None:
             return values
         counts = [count for count in labels.values() if isinstance(count, int)]
-        return {**values, "images": max(1, sum(counts))}  # what is no count is refused below
+        return {**values, "images": max(1, sum(counts))}  # other values are refused below
 
     @field_validator("labels", mode="before")
     @classmethod
@@ -144,7 +144,7 @@ class Common(Section):
             return value
         if not isinstance(value, Mapping) or not value:
             raise ValueError("it is balanced, frequency, or a mapping from class names to numbers of images")
-        if all(type(name) is int for name in value):  # so YAML and `dvc exp run -S` read the names of digits
+        if all(type(name) is int for name in value):  # YAML and `dvc exp run -S` read names of digits so
             value = {str(name): count for name, count in value.items()}
         for name, count in value.items():
             if not isinstance(name, str):
@@ -166,14 +166,14 @@ _sections: dict[str, Any] = {kind: (GENERATORS.load("sampling", kind) | None, No
 
 
 class SampleGenerator(create_model("Sampled", __base__=Section, **_sections)):  # type: ignore[misc]
-    """How many images, and for each kind how they are sampled. Only the chosen kind's section is a dependency."""
+    """The images, and for each kind their sampling. Only the chosen kind's section is a dependency."""
 
     common: Common = Common()
-    """Which images of which weights, whatever the kind."""
+    """The images and the weights, for all kinds."""
 
 
 class Distilled(Section):
-    """The part of `train_distilled` that tells whether the distilled network samples."""
+    """The part of `train_distilled` that decides whether the distilled network samples."""
 
     kind: str = "none"
 

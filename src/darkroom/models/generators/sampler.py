@@ -1,8 +1,8 @@
 """Images from a generator at a fixed batch size, the last batch padded; and batches that survive an interruption.
 
 STATE/batches-CODE/000000000125.npy holds the images from number 125 on, uint8 (n, C, H, W); CODE is a hash of the code
-and of the device that made them, since another device rounds sums otherwise. A batch depends only on its number and
-the settings, so any process may make it at any time: processes share the stage's state folder.
+and of the device, since another device rounds sums differently. A batch depends only on its number and the
+settings, so any process may make it at any time: processes share the stage's state folder.
 """
 
 import shutil
@@ -32,11 +32,11 @@ class Request(Protocol):
 
 
 class Sampler(Protocol):
-    """A generator with its weights and what turns its outputs into images.
+    """A generator with its weights and the decoder of its outputs.
 
     classes: the number of classes.
-    guide: the network that guidance uses instead of the unconditional prediction; None: that prediction.
-    classifier: the network whose gradient guides; None: none.
+    guide: the network that guidance uses instead of the unconditional prediction, or None.
+    classifier: the network whose gradient guides, or None.
     """
 
     classes: int
@@ -73,9 +73,9 @@ class Sampler(Protocol):
         """Return images, uint8 (N, C, H, W).
 
         Args:
-            numbers: of the images, (N,); the noise of image i follows from (seed, i).
-            condition: of the images, on the device; for classes their numbers, int64 (N,).
-            seed: of all random numbers.
+            numbers: those of the images, (N,); the noise of image i follows from (seed, i).
+            condition: that of the images, on the device; for classes their numbers, int64 (N,).
+            seed: seed of all random numbers.
             settings: the kind's section of `sample_generator`.
         """
         ...
@@ -86,30 +86,30 @@ def generate(
     request: Request,
     settings: Any,
     starts: Sequence[int] | None = None,
-    asked: ConditionSource | None = None,
+    conditions: ConditionSource | None = None,
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield images in batches, uint8 (n, C, H, W), n at most `request.batch`.
 
-    Image i has the condition that `asked` gives it, and noise that follows from (seed, i): it is the same, bit for bit,
-    however many images are requested, because the networks always see `request.batch` of them.
+    Image i follows from its condition and (seed, i): it is the same, bit for bit, however many images are requested,
+    because the networks always see `request.batch` of them.
 
     Args:
         sampler: on its device.
-        request: how many images.
+        request: the number of images, their batches and seed.
         settings: the kind's section of `sample_generator`.
         starts: only the batches that begin with these images; None: all.
-        asked: the condition of each image; None: the class of its number modulo the number of classes.
+        conditions: those of the images; None: the class of the number modulo the number of classes.
     """
-    asked = asked or asked_classes(balanced(sampler.classes))
+    conditions = conditions or asked_classes(balanced(sampler.classes))
     for start in range(0, request.images, request.batch) if starts is None else starts:
         numbers = np.arange(start, start + request.batch)  # past the last image: padding
-        images = sampler(numbers.tolist(), placed(asked, numbers, sampler.device), request.seed, settings)
+        images = sampler(numbers.tolist(), placed(conditions, numbers, sampler.device), request.seed, settings)
         yield images[: request.images - start].cpu().numpy()
 
 
-def placed(asked: ConditionSource, numbers: NDArray[np.int64], device: torch.device) -> Condition:
+def placed(conditions: ConditionSource, numbers: NDArray[np.int64], device: torch.device) -> Condition:
     """Return the conditions of images, on a device."""
-    condition = asked.condition(numbers)
+    condition = conditions.condition(numbers)
     return None if condition is None else condition.to(device)
 
 
@@ -124,8 +124,8 @@ class KeptBatches:
         """Return the folder in a stage's state for batches of the code and device that run; others are removed.
 
         Args:
-            state: the stage's.
-            device: what the networks run on, `cpu` or the name of a GPU.
+            state: the state folder of the stage.
+            device: the device of the networks, `cpu` or the name of a GPU.
         """
         folder = state / f"batches-{sha256_json({'code': left(state, CODE), 'device': device})[:16]}"
         for other in state.glob("batches-*"):

@@ -40,7 +40,7 @@ class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
     captions: str = NO_FILE
     """data/shards: the images' captions, which the condition caption reads; data/none: none."""
     evaluate: EvaluateGenerator = EvaluateGenerator()
-    """Scores of the averaged weights while training, drawn as curves; they decide nothing."""
+    """Scores of the averaged weights while training, drawn as curves, without effect on the training."""
 
     @property
     def generates(self) -> bool:
@@ -74,14 +74,14 @@ class Params(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained; None: it is."""
+        """The reason why nothing is trained, or None."""
         kind = self.train_generator.kind
         if not self.train_generator.generates:
             return NO_GENERATOR
         return None if GENERATORS.has("recipe", kind) else "published weights are taken as they are"
 
 
-CLASSIFIER = "models/classifier"  # the value of `sample_generator.dit.classifier` that asks for this training
+CLASSIFIER = "models/classifier"  # the value of `sample_generator.dit.classifier` that needs this training
 
 
 class ClassifierModel(Section):
@@ -143,11 +143,11 @@ class ClassifierParams(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained; None: samples are guided by this classifier."""
+        """The reason why nothing is trained; None: this classifier guides samples."""
         if self.train_generator.kind != "dit":
             return f"`train_generator.kind` is {self.train_generator.kind}, which no classifier guides"
-        asked = self.sample_generator["dit"]["classifier"]
-        return None if asked == CLASSIFIER else f"`sample_generator.dit.classifier` is {asked}"
+        classifier = self.sample_generator["dit"]["classifier"]
+        return None if classifier == CLASSIFIER else f"`sample_generator.dit.classifier` is {classifier}"
 
 
 NOT_ASKED = "`train_distilled.kind` is none"
@@ -166,7 +166,7 @@ class TrainDistilled(Section):
     """Whether and how a trained generator is distilled into a few calls."""
 
     kind: Literal["none", "dit"] = "none"
-    """dit: distil what `sample_generator.dit` says, which then draws with few calls; none: nothing is distilled."""
+    """dit: distil the sampling of `sample_generator.dit` into few calls; none: nothing is distilled."""
     calls: Annotated[int, Field(ge=1, le=16)] = 4
     """Calls of the network from noise to an image."""
     training: DistilledTraining = DistilledTraining()
@@ -204,5 +204,5 @@ class DistilledParams(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained; None: there is something to distil."""
+        """The reason why nothing is trained, or None."""
         return NOT_ASKED if self.train_distilled.kind == "none" else None

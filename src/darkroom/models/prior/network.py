@@ -2,8 +2,8 @@
 
 Ramesh et al., "Hierarchical text-conditional image generation with CLIP latents", 2022, arXiv 2204.06125, section 2.2:
 a transformer with a causal mask reads the encoded text, the text embedding, the time, the noisy image embedding, and a
-learned query, whose output is the prediction. Dropped texts, and the places after a text's end, are learned nulls. Of
-several candidates the one that fits its text best is kept, and the cascade of the decoder makes images of it.
+learned query, whose output is the prediction. Dropped texts, and the places after a text's end, are learned nulls. The
+best of several candidates for a text is kept, and the cascade of the decoder generates images from it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,8 +30,8 @@ from darkroom.models.decoder.sample import SampleRequest
 from darkroom.models.prior.settings import PriorSampling
 from darkroom.rng import derive, normal
 
-_ADDED = 4  # tokens beside the encodings: the text embedding, the time, the noisy image embedding, the query
-_NULL = 0.02  # standard deviation at the start of what is learned as a token
+_ADDED = 4  # tokens besides the encodings: the text embedding, the time, the noisy image embedding, the query
+_NULL = 0.02  # initial standard deviation of learned tokens
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PriorConfig:
     """The shape of a prior.
 
     embed_dim: length of the embeddings.
-    text_shape: tokens and width of the text encoding; None: the text embedding alone is read.
+    text_shape: tokens and width of the text encoding; None: only the text embedding is read.
     width: of a token.
     depth: transformer blocks.
     heads: attention heads of each.
@@ -72,11 +72,11 @@ class PriorNetwork(SavedNetwork):
             num_embeddings=length,
             additional_embeddings=_ADDED,
             dropout=config.dropout,
-            encoder_hid_proj_type=None,  # its own wants encodings as wide as embeddings
+            encoder_hid_proj_type=None,  # its own needs encodings as wide as embeddings
         )
         for statistic in (transformer.clip_mean, transformer.clip_std):  # given, not learned
             statistic.requires_grad_(False)
-        for parameter in transformer.proj_to_clip_embeddings.parameters():  # nothing is said at first
+        for parameter in transformer.proj_to_clip_embeddings.parameters():  # the output is zero at first
             nn.init.zeros_(parameter)
         for token in (transformer.positional_embedding, transformer.prd_embedding):
             nn.init.normal_(token, std=_NULL)
@@ -88,9 +88,9 @@ class PriorNetwork(SavedNetwork):
 
     @torch.no_grad()
     def set_scaler(self, scaler: EmbeddingScaler) -> None:
-        """Take in mean and standard deviation of the elements of stored image embeddings.
+        """Set mean and standard deviation of the elements of stored image embeddings.
 
-        They lie among the weights, under the names at which diffusers' pipelines look for them.
+        They are among the weights, under the names that diffusers' pipelines read.
         """
         self.transformer.clip_mean.copy_(scaler.mean[None])
         self.transformer.clip_std.copy_(scaler.std[None])
@@ -109,26 +109,26 @@ class PriorNetwork(SavedNetwork):
         return list(self.transformer.transformer_blocks)
 
     def forward(
-        self, x: Tensor, timesteps: Tensor, text: Tensor, encodings: Tensor | None, kept: Tensor | None = None
+        self, x: Tensor, timesteps: Tensor, text: Tensor, encodings: Tensor | None, keep: Tensor | None = None
     ) -> Tensor:
         """Return the prediction, (N, D).
 
         Args:
             x: noisy image embeddings, of about unit variance, (N, D).
             timesteps: (N,), integer or float.
-            text: text embeddings, likewise, (N, D).
-            encodings: of the same texts, zero after their end, (N, L, W); None where the configuration has none.
-            kept: which texts are kept and not replaced by the null, bool (N,); None: all.
+            text: text embeddings, also of about unit variance, (N, D).
+            encodings: of the same texts, zero after their end, (N, L, W); None if the configuration has none.
+            keep: true where the text is kept, false where the null replaces it, bool (N,); None: all are kept.
         """
-        kept = torch.ones(len(x), dtype=torch.bool, device=x.device) if kept is None else kept
-        text = torch.where(kept[:, None], text, self.null_text.to(text.dtype))
+        keep = torch.ones(len(x), dtype=torch.bool, device=x.device) if keep is None else keep
+        text = torch.where(keep[:, None], text, self.null_text.to(text.dtype))
         words = None
         if self.config.text_shape is not None:
             assert encodings is not None
             words = self.words(encodings)  # (N, L, width)
-            given = (encodings != 0).any(dim=2) & kept[:, None]
+            given = (encodings != 0).any(dim=2) & keep[:, None]
             words = torch.where(given[:, :, None], words, self.null_words.to(words.dtype))
-        # diffusers applies its causal mask only beside a mask of tokens.
+        # diffusers applies its causal mask only together with a mask of tokens.
         mask = torch.ones(len(x), 0 if words is None else words.shape[1], dtype=torch.bool, device=x.device)
         return self.transformer(x, timesteps, text, words, mask, return_dict=False)[0]
 
@@ -137,9 +137,9 @@ class PriorNetwork(SavedNetwork):
 class Prior:
     """A prior, and the meaning of its inputs and outputs.
 
-    objective: that the network is trained with.
+    objective: that of its training.
     normalised: whether stored image embeddings have length 1.
-    metadata: its manifest, where it was opened.
+    metadata: its manifest, if it was opened.
     """
 
     network: PriorNetwork
@@ -162,7 +162,7 @@ class Prior:
 def text_direction(text: Tensor) -> Tensor:
     """Return text embeddings (N, D) as the prior reads them, at length sqrt(D), float32: the direction alone counts.
 
-    So they are the same whether they are stored normalised or not.
+    So it does not matter whether they are stored normalised.
     """
     return functional.normalize(text.float(), dim=1) * text.shape[1] ** 0.5
 
@@ -173,60 +173,60 @@ def prior_denoiser(
     """Return the denoiser of a prior under texts; the unconditional input has embedding and encodings both nulled.
 
     Args:
-        network: maps x, timesteps, text, encodings and which are kept to its output.
+        network: maps x, timesteps, text, encodings and `keep` to its output.
         objective: the meaning of that output.
-        text: as `text_direction` gives it, (N, D).
+        text: from `text_direction`, (N, D).
         encodings: (N, L, W), or None.
         guidance: a scale of 1 evaluates the network with its texts alone, bit for bit.
     """
-    kept = torch.arange(2 * len(text), device=text.device) < len(text)
+    keep = torch.arange(2 * len(text), device=text.device) < len(text)
     texts, words = torch.cat([text, text]), None if encodings is None else torch.cat([encodings, encodings])
     return denoiser(
         lambda x, timesteps, before: network(x, timesteps, text, encodings),
         objective,
         guidance,
-        both=lambda x, timesteps, before: network(x, timesteps, texts, words, kept),
+        both=lambda x, timesteps, before: network(x, timesteps, texts, words, keep),
     )
 
 
 @torch.no_grad()
 def sample_prior(
-    prior: Prior, text: Tensor, encodings: Tensor | None, how: PriorSampling, seed: int, numbers: Sequence[int]
+    prior: Prior, text: Tensor, encodings: Tensor | None, settings: PriorSampling, seed: int, numbers: Sequence[int]
 ) -> Tensor:
     """Return an image embedding of each text as CLIP's are stored, float32 (N, D), on the network's device.
 
-    Of `how.candidates` embeddings of a text, the one with the largest dot product with the text embedding is kept
-    (Ramesh et al., 2022, section 2.2). Embedding i follows from (seed, numbers[i]) and its text: the network
-    always sees `how.batch` of them, the last ones padded. On one thread bit for bit; on several a matrix product may
+    Of `settings.candidates` embeddings of a text, the one with the largest dot product with the text embedding is kept
+    (Ramesh et al., 2022, section 2.2). Embedding i follows from (seed, numbers[i]) and its text: the network always
+    sees `settings.batch` of them, the last ones padded. On one thread bit for bit; on several a matrix product may
     round by the row, so the last bits depend on the place in the batch.
 
     Args:
         prior: the network, on its device.
         text: text embeddings, normalised or not, (N, D).
-        encodings: of the same texts, (N, L, W); None where the prior reads none.
-        how: solver, steps, guidance, candidates, and how many at once.
-        seed: of all noise.
-        numbers: which embeddings they are.
+        encodings: of the same texts, (N, L, W); None if the prior reads none.
+        settings: solver, steps, guidance, candidates, and batch size.
+        seed: seed of all noise.
+        numbers: those of the embeddings.
     """
     device = next(prior.network.parameters()).device
     encodings = None if prior.network.config.text_shape is None else encodings
-    dim, count = text.shape[1], how.candidates
+    dim, count, guidance = text.shape[1], settings.candidates, Guidance.of(settings)
     noise = torch.from_numpy(normal(seed, "prior/start", numbers, (count, dim))).flatten(0, 1)  # (N K, D)
     directions = text_direction(text.cpu())
     jobs = torch.arange(len(text) * count)
-    found = [noise[:0].to(device)]
-    for at in range(0, len(jobs), how.batch):
-        piece = jobs[at : at + how.batch]
-        full = fill_batch(piece, how.batch)
+    results = [noise[:0].to(device)]
+    for at in range(0, len(jobs), settings.batch):
+        piece = jobs[at : at + settings.batch]
+        full = fill_batch(piece, settings.batch)
         rows = full // count
         words = None if encodings is None else encodings.cpu()[rows].float().to(device)
-        denoise = prior_denoiser(prior.network, prior.objective, directions[rows].to(device), words, Guidance.of(how))
+        denoise = prior_denoiser(prior.network, prior.objective, directions[rows].to(device), words, guidance)
         seeds = [derive(seed, f"prior/steps/{job % count}", numbers[job // count]) for job in full.tolist()]
         generators = [torch.Generator().manual_seed(each) for each in seeds]
         start = noise[full].to(device)
-        made = sample(denoise, start, prior.objective, how, generators)
-        found.append(made[: len(piece)])
-    embeddings = prior.network.from_unit(torch.cat(found))
+        sampled = sample(denoise, start, prior.objective, settings, generators)
+        results.append(sampled[: len(piece)])
+    embeddings = prior.network.from_unit(torch.cat(results))
     if prior.normalised:
         embeddings = functional.normalize(embeddings, dim=1)
     embeddings = embeddings.unflatten(0, (len(text), count))  # (N, K, D)
@@ -236,42 +236,42 @@ def sample_prior(
 
 @dataclass(frozen=True)
 class TextToImage:
-    """A prior and a decoder of the same CLIP, and how the prior is sampled; `seed` is of all its noise."""
+    """A prior and a decoder of the same CLIP, and the sampling settings of the prior, with the seed of its noise."""
 
     prior: Prior
     decoder: Decoder
-    how: PriorSampling
+    settings: PriorSampling
     seed: int
 
     def embeddings(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Tensor:
         """Return image embeddings, float32 (N, D), of text embeddings (N, D) and encodings (N, L, W)."""
-        return sample_prior(self.prior, text, encodings, self.how, self.seed, numbers).cpu()
+        return sample_prior(self.prior, text, encodings, self.settings, self.seed, numbers).cpu()
 
     def images(self, text: Tensor, encodings: Tensor | None, numbers: Sequence[int]) -> Iterator[Tensor]:
         """Yield images in batches, uint8 (n, C, H, W).
 
-        Image i follows from its text, the seeds and numbers[i], bit for bit, whatever else is requested.
+        Image i follows from its text, the seeds and numbers[i], bit for bit, regardless of the other images.
 
         Args:
             text: CLIP's text embeddings, (N, D).
-            encodings: of the same texts, (N, L, W), where the prior or the decoder reads them.
-            numbers: which images they are.
+            encodings: of the same texts, (N, L, W), if the prior or the decoder reads them.
+            numbers: those of the images.
         """
-        found = self.embeddings(text, encodings, numbers)
-        return self.decoder.images(SampleRequest(numbers, found, encodings))
+        embeddings = self.embeddings(text, encodings, numbers)
+        return self.decoder.images(SampleRequest(numbers, embeddings, encodings))
 
 
 def require_same_clip(prior: Prior, decoder: Decoder, clip: str, where: str) -> None:
     """Check that prior and decoder use embeddings of the same CLIP, stored in the same way.
 
     Args:
-        prior: the one.
-        decoder: the other.
-        clip: the identity of the CLIP whose text embeddings the prior will be given.
+        prior: an opened prior.
+        decoder: an opened decoder.
+        clip: the identity of the CLIP of the text embeddings that the prior will read.
         where: its folder, or an artifact made with it, for the message.
 
     Raises:
-        ArtifactError: they do not; says which stage to run.
+        ArtifactError: they do not; names the stage to run.
     """
     if prior.metadata["clip"] != clip:
         raise ArtifactError(f"{PRIOR_FOLDER} was trained with another CLIP than {where}: run `dvc repro train_prior`.")

@@ -22,9 +22,9 @@ from darkroom.training.recipe import Batch, Gather, IndexedDataset, Losses, Phas
 
 
 class CaptionedEmbeddings:
-    """Rows of images that have a caption: `image` and `text` float16 (N, D), `encoding` (N, L, W) where it is stored.
+    """Rows of images that have a caption: `image` and `text` float16 (N, D), `encoding` (N, L, W) if stored.
 
-    rows: the row of each among the shards.
+    rows: the row of each image in the shards.
     """
 
     def __init__(self, shards: EmbeddingShards) -> None:
@@ -45,7 +45,7 @@ class CaptionedEmbeddings:
 
 
 def captioned_rows(captions: Sequence[str | None]) -> list[int]:
-    """Return the rows that have a caption, in their order; the text embeddings of the others are zero."""
+    """Return the rows that have a caption, in order; the text embeddings of the others are zero."""
     return [row for row, caption in enumerate(captions) if caption is not None]
 
 
@@ -61,7 +61,7 @@ def require_texts(rows: CaptionedEmbeddings) -> None:
         print(f"{missing:,} of {len(rows.shards):,} images have no caption and are left out")
 
 
-def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
+def cosines(sampled: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
     """Return mean cosines over images, float64.
 
     `cosine` of a sampled embedding with the true one, and its standard error `cosine_se`; and its
@@ -69,13 +69,13 @@ def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
     the text embedding with that of its image, the value of a prior that returns its input.
 
     Args:
-        made: sampled image embeddings, (N, D), N at least 2.
-        true: those of the images.
-        text: those of their captions.
+        sampled: sampled image embeddings, (N, D), N at least 2.
+        true: embeddings of the images.
+        text: embeddings of their captions.
     """
-    made, true, text = (functional.normalize(each.double().cpu(), dim=1) for each in (made, true, text))
-    own, count = (made * true).sum(dim=1), len(made)
-    others = (made @ true.sum(dim=0) - own) / (count - 1)
+    sampled, true, text = (functional.normalize(each.double().cpu(), dim=1) for each in (sampled, true, text))
+    own, count = (sampled * true).sum(dim=1), len(sampled)
+    others = (sampled @ true.sum(dim=0) - own) / (count - 1)
     return {
         "cosine": float(own.mean()),
         "cosine_se": float(own.std()) / math.sqrt(count),
@@ -87,12 +87,12 @@ def cosines(made: Tensor, true: Tensor, text: Tensor) -> dict[str, float]:
 class Scorer:
     """Scores a prior in training on drawn validation images that have a caption.
 
-    every: images of the training between scores.
+    every: training images between two scores.
     """
 
-    def __init__(self, rows: CaptionedEmbeddings, how: Evaluate, every: int) -> None:
-        self.rows, self.how, self.every = rows, how, every
-        self.count = min(how.images, len(rows))
+    def __init__(self, rows: CaptionedEmbeddings, settings: Evaluate, every: int) -> None:
+        self.rows, self.settings, self.every = rows, settings, every
+        self.count = min(settings.images, len(rows))
 
     def scores(
         self, prior: Prior, rank: int = 0, processes: int = 1, gather: Gather = lambda rows: rows
@@ -101,16 +101,16 @@ class Scorer:
         if self.count < 2:
             return {}
         mine = np.array_split(drawn(len(self.rows), self.count), processes)[rank].tolist()
-        found = sample_rows(prior, self.rows, mine, self.how)
-        made, true, text = gather(found).unbind(dim=1)
-        return cosines(made, true, text)
+        embeddings = sample_rows(prior, self.rows, mine, self.settings)
+        sampled, true, text = gather(embeddings).unbind(dim=1)
+        return cosines(sampled, true, text)
 
 
-def sample_rows(prior: Prior, rows: CaptionedEmbeddings, numbers: Sequence[int], how: Evaluate) -> Tensor:
+def sample_rows(prior: Prior, rows: CaptionedEmbeddings, numbers: Sequence[int], settings: Evaluate) -> Tensor:
     """Return sampled, true and text embeddings of some rows, float32 (N, 3, D), on the network's device."""
     stored = {name: torch.from_numpy(np.asarray(value)) for name, value in rows.__getitems__(numbers).items()}
-    made = sample_prior(prior, stored["text"], stored.get("encoding"), how, how.seed, numbers)
-    return torch.stack([made, *(stored[name].float().to(made.device) for name in ("image", "text"))], dim=1)
+    sampled = sample_prior(prior, stored["text"], stored.get("encoding"), settings, settings.seed, numbers)
+    return torch.stack([sampled, *(stored[name].float().to(sampled.device) for name in ("image", "text"))], dim=1)
 
 
 class PriorRecipe(Recipe):
@@ -130,7 +130,7 @@ class PriorRecipe(Recipe):
     ) -> None:
         """Set the untrained prior, and the scorer of validation images while training; None: no scores.
 
-        `train` and `val` give `image` and `text` (N, D), and `encoding` (N, L, W) where it is read.
+        `train` and `val` have `image` and `text` (N, D), and `encoding` (N, L, W) if it is read.
         """
         self.prior, self.model, self.settings, self.seed = prior, prior.network, settings, seed
         self.train, self.val, self.scorer = train, val, scorer
@@ -149,7 +149,7 @@ class PriorRecipe(Recipe):
 
     def evaluate(self, rank: int, count: int, gather: Gather) -> dict[str, float]:
         """Return the cosines of sampled validation embeddings."""
-        assert self.scorer is not None  # it is an evaluation only where there is one
+        assert self.scorer is not None  # `evaluations` is empty without one
         return self.scorer.scores(self.prior, rank, count, gather)
 
     def _losses(self, batch: Batch, stream: str, dropout: float) -> Tensor:
@@ -157,12 +157,12 @@ class PriorRecipe(Recipe):
         objective = self.prior.objective
         x0 = self.model.to_unit(batch.data["image"])  # (N, D)
         text, encoding = text_direction(batch.data["text"]), batch.data.get("encoding")
-        # Of each position: the noise; then the time, and whether the text drops.
+        # Per position: the noise; then numbers for the time and for dropout.
         normals, uniforms = random_numbers(self.seed, f"prior/{stream}", batch.positions.tolist(), x0.shape[1], 2)
         noise = to_device(normals, x0.device)
         time = to_device(objective.times(uniforms[:, 0]), x0.device)
-        kept = to_device(uniforms[:, 1] >= dropout, x0.device)
+        keep = to_device(uniforms[:, 1] >= dropout, x0.device)
         x = objective.add_noise(x0, noise, time)
         words = None if encoding is None else encoding.float()
-        output = self.modules["prior"](x, objective.timesteps(time), text, words, kept)
+        output = self.modules["prior"](x, objective.timesteps(time), text, words, keep)
         return objective.losses(output, x0, noise, x, time)["loss"]

@@ -44,7 +44,7 @@ class Model(Section):
 
 
 class PriorDiffusion(Diffusion):
-    """How embeddings diffuse."""
+    """The diffusion of embeddings."""
 
     objective: ObjectiveName = "gaussian"
     timesteps: Timesteps = 1000
@@ -63,7 +63,7 @@ class PriorSampling(Sampling):
     solver: Solver = "ddim"
     steps: Steps = 20
     candidates: Positive = 2
-    """Embeddings sampled for each text, of which the one nearest to the text is kept."""
+    """Embeddings sampled for each text; the one nearest to the text is kept."""
     batch: Positive = 64
     """Embeddings in a forward pass."""
 
@@ -73,7 +73,7 @@ class PriorSampling(Sampling):
 
 
 class Evaluate(PriorSampling):
-    """What the scores are made of: validation images while training, those of `split` at its end."""
+    """The scored images: of validation while training, of `split` at its end."""
 
     seed: Seed = 2
     """Seed of the noise."""
@@ -105,7 +105,7 @@ class TrainPrior(Section):
     training: PriorTraining = PriorTraining()
     """The keys of `training` that have another value here."""
     evaluate: Evaluate = Evaluate()
-    """Scores of validation images while training, and of `split` when it ends; a change trains anew."""
+    """Scores of validation images while training, and of `split` when it ends; a change retrains."""
 
     def _misfits(self) -> Iterator[str]:
         timesteps = "diffusion.timesteps", self.diffusion.timesteps
@@ -124,7 +124,7 @@ class Params(Section):
 
 
 class SampleText(Section):
-    """Which captions, and how the prior is sampled; `sample_decoder` gives the sampling of the U-Nets."""
+    """The captions, and the sampling of the prior; `sample_decoder` has the sampling of the U-Nets."""
 
     seed: Seed = 1
     """Seed of all noise; image i depends on (seed, i) alone."""
@@ -133,7 +133,7 @@ class SampleText(Section):
     split: Literal["test", "val", "train"] = "test"
     """Split whose captions are the texts."""
     images: Positive | None = 256
-    """Number of captions, drawn of the split; null: all."""
+    """Number of captions, drawn from the split; null: all."""
     prior: PriorSampling = PriorSampling()
     """How the prior is sampled."""
 
@@ -167,7 +167,7 @@ def fits(params: Any) -> None:
     """
     if params.train_clip.source == "none":
         return
-    # Without the embeddings that it is trained on there is no prior, and nothing to score.
+    # Without stored embeddings to train on there is no prior, and nothing to score.
     stored = {"train", "val"} <= set(params.embed_clip.store)
     splits = {"train_prior.evaluate.split": params.train_prior.evaluate.split}
     conditioned = any(unet.conditioned for unet in params.train_decoder.cascade(True).values())
@@ -179,7 +179,7 @@ def fits(params: Any) -> None:
     if conditioned:
         diffusion, source = params.train_prior.diffusion, "train_prior.diffusion"
         timesteps, dropouts = f"{source}.timesteps", {f"{source}.text_dropout": diffusion.text_dropout}
-        how = params.sample_text.prior
+        sampling = params.sample_text.prior
         require_sampling(
-            "sample_text.prior.{}".format, how, source, diffusion, (timesteps, diffusion.timesteps), dropouts
+            "sample_text.prior.{}".format, sampling, source, diffusion, (timesteps, diffusion.timesteps), dropouts
         )

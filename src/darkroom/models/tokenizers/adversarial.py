@@ -47,7 +47,7 @@ class PatchDiscriminator(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, 1, h, w) of images x (N, C, H, W); h = H / 2^(levels - 1) - 3, as w of W."""
+        """Return logits (N, 1, h, w) of images x (N, C, H, W); h = H / 2^(levels - 1) - 3, and w from W."""
         return self.layers(x)
 
 
@@ -78,8 +78,8 @@ def generator_loss(kind: str, fake: Tensor) -> Tensor:
 def gradient_penalty(network: Callable[[Tensor], Tensor], real: Tensor) -> Tensor:
     """Return E (||∇x D(x)|| - 1)², a scalar, at real images (N, C, H, W); D(x) is the sum of the logits of x.
 
-    In float32, since it is differentiated twice. Source: Gulrajani et al., 2017, arXiv 1704.00028, equation 3; there
-    between real and generated images, here at real ones, as in MUSE's VQGAN-VAE.
+    In float32, since it is differentiated twice. Source: Gulrajani et al., 2017, arXiv 1704.00028, equation 3:
+    there between real and generated images, here at real ones, as in MUSE's VQGAN-VAE.
     """
     x = real.detach().float().requires_grad_()
     with in_float32(x.device):
@@ -106,7 +106,7 @@ class Outputs:
 
     real, fake: the images and their reconstructions, (N, C, H, W) as the tokenizer's network sees them.
     others: reconstruction and perceptual loss as they are minimised, a scalar.
-    perceptual: the perceptual loss with its weight, a scalar; None where there is none.
+    perceptual: the perceptual loss with its weight, a scalar, or None.
     """
 
     real: Tensor
@@ -131,16 +131,16 @@ class Adversary:
 
     @classmethod
     def of(cls, settings: Adversarial, recipe: Any, channels: int) -> "Adversary | None":
-        """Return the adversary of a tokenizer's recipe, and add its module and phase there; None: it has none."""
+        """Return the adversary of a tokenizer's recipe, and add its module and phase there; None: no discriminator."""
         if not settings.active:
             return None
-        made = cls(settings, recipe.training, channels, recipe.modules)
-        recipe.phases += made.phases
-        return made
+        adversary = cls(settings, recipe.training, channels, recipe.modules)
+        recipe.phases += adversary.phases
+        return adversary
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The discriminator's phase, behind the tokenizer's."""
+        """The discriminator's phase, after the tokenizer's."""
         of = self.settings
         limit = float("inf") if of.clip_norm == "none" else of.clip_norm
         return (Phase(NAME, self.loss, lr_scale=of.lr_scale, betas=of.betas, clip_norm=limit, start=of.start),)
@@ -149,23 +149,23 @@ class Adversary:
         """Return the discriminator's optimizer step of a batch, from 0; negative: it has not started."""
         return int(batch.positions[0]) // self.batch - -(-self.settings.start // self.batch)
 
-    def add(self, losses: Losses, batch: Batch, made: Outputs, last: nn.Parameter) -> Losses:
+    def add(self, losses: Losses, batch: Batch, outputs: Outputs, last: nn.Parameter) -> Losses:
         """Return the tokenizer's losses with the generator's term, added to "loss" and separately.
 
         Args:
             losses: of the tokenizer.
-            batch: their batch; all of this process's where the weight is adaptive (`whole_batch`).
-            made: from the same forward pass.
+            batch: their batch; all of this process's if the weight is adaptive (`whole_batch`).
+            outputs: those of the same forward pass.
             last: weight of the decoder's last layer.
         """
         if self.step(batch) < 0:
             return losses
-        batch.outputs |= {"real": made.real, "fake": made.fake.detach()}
-        with _frozen(self.network):  # the network itself: its gradients are not wanted, so no process waits for them
-            term = generator_loss(self.settings.loss, self.network(made.fake))
+        batch.outputs |= {"real": outputs.real, "fake": outputs.fake.detach()}
+        with _frozen(self.network):  # the network itself: its gradients are not needed, so no process waits for them
+            term = generator_loss(self.settings.loss, self.network(outputs.fake))
         if self.settings.adaptive == "none":
             return {**losses, "loss": losses["loss"] + self.settings.weight * term, "adversarial": term}
-        weight = self.settings.weight * self._adapted(made, term, last)
+        weight = self.settings.weight * self._adapted(outputs, term, last)
         return {**losses, "loss": losses["loss"] + weight * term, "adversarial": term, "adversarial_weight": weight}
 
     def loss(self, batch: Batch) -> Losses:
@@ -176,17 +176,17 @@ class Adversary:
         loss = discriminator_loss(self.settings.loss, on_real, on_fake)
         losses = {"loss": loss, "discriminator/real": on_real.mean(), "discriminator/fake": on_fake.mean()}
         if self.settings.gradient_penalty and self.step(batch) % self.settings.gradient_penalty_every == 0:
-            # The network itself, not a wrapper that shares gradients: those of this pass join the other's on the way.
-            # Its `forward`, since what torch.compile made of the call cannot be differentiated twice.
+            # The network itself, not a wrapper that shares gradients: those of this pass are added to the other's.
+            # Its `forward`, since a call compiled by torch.compile cannot be differentiated twice.
             penalty = gradient_penalty(self.network.forward, real)
             losses |= {"loss": loss + self.settings.gradient_penalty * penalty, "discriminator/penalty": penalty}
         return losses
 
-    def _adapted(self, made: Outputs, term: Tensor, last: nn.Parameter) -> Tensor:
+    def _adapted(self, outputs: Outputs, term: Tensor, last: nn.Parameter) -> Tensor:
         """Return the adaptive weight, of the batches of all processes."""
         if isinstance(last, DTensor):
             raise DarkroomError("`adversarial.adaptive` needs whole layers, but FSDP shards them: set it to none.")
-        others = made.perceptual if self.settings.adaptive == "perceptual" else made.others
+        others = outputs.perceptual if self.settings.adaptive == "perceptual" else outputs.others
         assert others is not None  # `unfit_losses`
         gradients = torch.stack([_gradient(others, last), _gradient(term, last)]).contiguous()  # one order of summation
         if process_count() > 1:

@@ -20,7 +20,7 @@ from darkroom.device import in_float32, of_all_processes, process_count
 from darkroom.models.tokenizers import sections
 from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, squared
 
-_LEAST = 1e-5  # of a variance
+_LEAST = 1e-5  # smallest variance
 
 
 class MovingCodebook(VectorQuantize):
@@ -57,7 +57,7 @@ class MovingCodebook(VectorQuantize):
             codebook_size=size,
             decay=decay,
             eps=eps,
-            kmeans_init=False,  # here, see `begin`: the library's begins with the first forward pass
+            kmeans_init=False,  # see `begin`: the library's runs in the first forward pass
             use_cosine_sim=cosine,
             threshold_ema_dead_code=dead_below,
             sync_codebook=False,
@@ -105,8 +105,8 @@ class AveragedCodebook(Quantiser):
 
     Losses, each with its weight in the settings: commitment, |z - e|^2, or the cross-entropy of the code by logits
     -|z - e_k| (by cosine z.e_k); orthogonal, sum_jk cos(e_j, e_k)^2 / K^2 - 1 / K (Shin et al., 2021, arXiv 2112.00384,
-    equation 2); diversity, -H(mean over images of softmax(t logits)) of each position. What is learnable has the
-    gradient of all of them.
+    equation 2); diversity, -H(mean over images of softmax(t logits)) of each position. Learnable codes have the
+    gradients of all of them.
 
     With `affine_param` codes are (e_k - m) s' / s + m', of mean m and deviation s of the codebook, m' and s' of the
     latents (Huh et al., 2023, arXiv 2305.08842); the moving averages are those of the optimizer step before.
@@ -141,9 +141,9 @@ class AveragedCodebook(Quantiser):
         self._begun = False
         if settings.affine_param:  # moving averages, by channel
             self.register_buffer("measured", torch.tensor(False))
-            for what in ("batch", "codebook"):
-                self.register_buffer(f"{what}_mean", torch.zeros(channels))
-                self.register_buffer(f"{what}_variance", torch.ones(channels))
+            for name in ("batch", "codebook"):
+                self.register_buffer(f"{name}_mean", torch.zeros(channels))
+                self.register_buffer(f"{name}_variance", torch.ones(channels))
 
     @property
     def codebook(self) -> Tensor:
@@ -155,9 +155,9 @@ class AveragedCodebook(Quantiser):
         batch_mean, batch_deviation = self._statistics("batch")
         return (stored - mean) * (batch_deviation / deviation) + batch_mean
 
-    def _statistics(self, what: str) -> tuple[Tensor, Tensor]:
+    def _statistics(self, name: str) -> tuple[Tensor, Tensor]:
         """Return mean and deviation of the latents (`batch`) or of the codebook, (C,)."""
-        return getattr(self, f"{what}_mean"), getattr(self, f"{what}_variance").clamp(min=_LEAST).sqrt()
+        return getattr(self, f"{name}_mean"), getattr(self, f"{name}_variance").clamp(min=_LEAST).sqrt()
 
     def prepare(self, z: Tensor) -> Tensor:
         """Return the latents, by cosine as unit vectors."""
@@ -165,9 +165,9 @@ class AveragedCodebook(Quantiser):
 
     def forward(self, z: Tensor) -> Quantised:
         """Return the encoder's output (N, C, h, w) quantised, or unchanged before the codebook is initialised."""
-        found = super().forward(z)
-        vectors = torch.where(self.ready, found.vectors, found.latents)
-        return found._replace(vectors=vectors, losses={k: v * self.ready for k, v in found.losses.items()})
+        quantised = super().forward(z)
+        vectors = torch.where(self.ready, quantised.vectors, quantised.latents)
+        return quantised._replace(vectors=vectors, losses={k: v * self.ready for k, v in quantised.losses.items()})
 
     def pass_through(self, latents: Tensor, vectors: Tensor) -> Tensor:
         """Return the vectors with the gradient that the settings name.
@@ -186,20 +186,20 @@ class AveragedCodebook(Quantiser):
 
     def losses(self, latents: Tensor, vectors: Tensor) -> dict[str, Tensor]:
         """Return the commitment of each image, (N,), and in training the other losses with a weight, ()."""
-        found, settings = {}, self.settings
+        losses, settings = {}, self.settings
         if settings.commitment == "cross_entropy" and settings.commitment_weight:
             logits, codes = self._logits(latents), self.codes_of(latents).flatten(1)
-            found["commitment"] = functional.cross_entropy(logits.mT, codes, reduction="none").mean(dim=1)
+            losses["commitment"] = functional.cross_entropy(logits.mT, codes, reduction="none").mean(dim=1)
         else:
-            found["commitment"] = squared(latents, vectors if settings.learnable_codebook else vectors.detach())
+            losses["commitment"] = squared(latents, vectors if settings.learnable_codebook else vectors.detach())
         if self.training and settings.codebook_diversity_loss_weight:
             p = (self._logits(latents) * settings.codebook_diversity_temperature).softmax(dim=-1).mean(dim=0)
             if process_count() > 1:  # so that the mean of the gradients is that of the mean of all processes
                 p = p + (of_all_processes(p.detach()[None]).mean(dim=0) - p).detach()
-            found["diversity"] = -entropy(p).mean()
+            losses["diversity"] = -entropy(p).mean()
         if self.training and settings.orthogonal_reg_weight:
-            found["orthogonal"] = orthogonal_loss_fn(self._regularised(latents)[None])
-        return found
+            losses["orthogonal"] = orthogonal_loss_fn(self._regularised(latents)[None])
+        return losses
 
     def _logits(self, latents: Tensor) -> Tensor:
         """Return minus the distances to all codes, by cosine the cosines, (N, h w, K)."""
@@ -221,7 +221,7 @@ class AveragedCodebook(Quantiser):
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
         """Update the codebook; draws from torch's global generator to initialise it and to replace dead codes."""
-        if self._begun or self.ready:  # asked in the first update alone: to ask waits for the device
+        if self._begun or self.ready:  # read in the first update only: reading it waits for the device
             if self.settings.affine_param:
                 latents = self._measure(latents)
             self.average.update_indices(latents, codes)
@@ -238,10 +238,10 @@ class AveragedCodebook(Quantiser):
             "codebook": self.settings.affine_param_codebook_decay,
         }
         rows = {"batch": rearrange(latents, "n c h w -> (n h w) c"), "codebook": self.average.codebook}
-        for what, decay in decays.items():
-            weight = torch.where(self.measured, 1 - decay, 1.0)  # without asking the device
-            getattr(self, f"{what}_mean").lerp_(rows[what].mean(dim=0), weight)
-            getattr(self, f"{what}_variance").lerp_(rows[what].var(dim=0, unbiased=False), weight)
+        for name, decay in decays.items():
+            weight = torch.where(self.measured, 1 - decay, 1.0)  # without waiting for the device
+            getattr(self, f"{name}_mean").lerp_(rows[name].mean(dim=0), weight)
+            getattr(self, f"{name}_variance").lerp_(rows[name].var(dim=0, unbiased=False), weight)
         self.measured.fill_(True)
         mean, deviation = self._statistics("codebook")
         batch_mean, batch_deviation = self._statistics("batch")
@@ -284,5 +284,5 @@ def rotated(latents: Tensor, vectors: Tensor) -> Tensor:
     With unit vectors e of the latent z and q of its vector v: z -> (|v| / |z|) (z - 2 w w.z + 2 q e.z), w = (e + q) /
     |e + q|; the map is held fixed. Fifty et al., 2024, arXiv 2410.06424, section 4.2.
     """
-    found = rotate_to(rearrange(latents, "n c h w -> n h w c"), rearrange(vectors, "n c h w -> n h w c"))
-    return rearrange(found, "n h w c -> n c h w")
+    turned = rotate_to(rearrange(latents, "n c h w -> n h w c"), rearrange(vectors, "n c h w -> n h w c"))
+    return rearrange(turned, "n h w c -> n c h w")

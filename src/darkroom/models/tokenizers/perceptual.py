@@ -16,7 +16,7 @@ from darkroom.models.evaluators.published import Keys, Published, other_file, re
 from darkroom.models.evaluators.teacher import open_teacher
 
 KEY = "train_tokenizer.teacher"
-# The hash is the part of it that is in the file's name.
+# The hash is the part of it in the file's name.
 VGG16 = Published(
     "torchvision's weights of VGG16", "https://download.pytorch.org/models/vgg16-397923af.pth", "397923af"
 )
@@ -25,8 +25,8 @@ Network = Literal["teacher", "lpips", "vgg16"]
 _LINEAR = Path("functional/image/lpips_models/vgg.pth")  # in torchmetrics
 _TAPS = (3, 8, 15, 22, 29)  # the ReLUs of VGG16's `features` after which LPIPS compares: 1_2, 2_2, 3_3, 4_3, 5_3
 _WIDTHS = (64, 128, 256, 512, 512)
-# ε² of the published LPIPS, which keeps it from dividing by zero and does nothing else: the authors' code adds 1e-10 to
-# |f|, torchmetrics' 1e-8 to |f|², and the two differ by 5e-9 where |f| is 1.
+# ε² of the published LPIPS, which only prevents a division by zero: the authors' code adds 1e-10 to |f|, torchmetrics'
+# 1e-8 to |f|², and the two differ by 5e-9 where |f| is 1.
 PUBLISHED = 1e-8
 _RELATIVE = 0.1  # ε of `LevelDistance`, as a fraction of the features' full length
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of ImageNet's channels, for values in [-1, 1]
@@ -35,7 +35,7 @@ _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of ImageNet'
 def to_rgb(x: Tensor) -> Tensor:
     """Return images (N, C, H, W) in [-1, 1] as RGB, (N, 3, H, W).
 
-    Grey (C = 1) is repeated; RGBA (C = 4) is laid over white: a·v + (1 - a), a from 0 to 1.
+    Grey (C = 1) is repeated; RGBA (C = 4) is composited over white: a·v + (1 - a), a from 0 to 1.
     """
     if x.shape[1] == 1:
         return x.expand(-1, 3, -1, -1)
@@ -100,10 +100,10 @@ class LevelDistance(FeatureDistance):
 
     Source: Zhang et al., "The unreasonable effectiveness of deep features as a perceptual metric", 2018, arXiv
     1801.03924, equation 1 with w = 1, and f̂ = f / sqrt(|f|² + ε_l²) with ε_l = 0.1 s_l, s_l the `lengths` of level l.
-    A small network, unlike VGG16, has positions at which next to all features are zero. With an ε for zeros alone their
-    direction, that is rounding, would count as much as any other, and the gradient would have no bound. Where features
-    are as long as s_l the distance is 1 % less; where they are much shorter it is |a - b|² / ε_l². s_l follows from the
-    network's weights, so that no other image of a batch, and no split of it, has a part in a distance.
+    A small network, unlike VGG16, has positions at which nearly all features are zero. With a tiny ε their direction,
+    mere rounding, would count as much as any other, and the gradient would be unbounded. Where features are as long as
+    s_l the distance is 1 % less; where they are much shorter it is |a - b|² / ε_l². s_l follows from the network's
+    weights, so a distance does not depend on the other images of a batch, or on its split.
     """
 
     softening: Tensor
@@ -122,8 +122,8 @@ class LevelDistance(FeatureDistance):
 class LPIPS(FeatureDistance):
     """LPIPS with VGG16, version 0.1: Σ over levels of the mean over places of w · (â - b̂)².
 
-    Source: Zhang et al., 2018, arXiv 1801.03924, equation 1; w from the authors, as torchmetrics carries them. Images
-    enter in ImageNet's scale.
+    Source: Zhang et al., 2018, arXiv 1801.03924, equation 1; w from the authors, as in torchmetrics. Images enter in
+    ImageNet's scale.
     """
 
     def __init__(self, features: nn.Sequential) -> None:
@@ -131,17 +131,17 @@ class LPIPS(FeatureDistance):
         self.features = features[: _TAPS[-1] + 1]
         for layer in self.features:
             if isinstance(layer, nn.ReLU):
-                layer.inplace = False  # what is compared must not be overwritten
+                layer.inplace = False  # compared features must not be overwritten
         self.linear = nn.ParameterList(nn.Parameter(torch.ones(width, 1, 1)) for width in _WIDTHS)
 
     def levels(self, x: Tensor) -> list[Tensor]:
         """Return the features of the five levels of images x (N, 3, H, W) in [-1, 1]."""
-        x, found = (x - x.new_tensor(_SHIFT).view(3, 1, 1)) / x.new_tensor(_SCALE).view(3, 1, 1), []
+        x, features = (x - x.new_tensor(_SHIFT).view(3, 1, 1)) / x.new_tensor(_SCALE).view(3, 1, 1), []
         for number, layer in enumerate(self.features):
             x = layer(x)
             if number in _TAPS:
-                found.append(x)
-        return found
+                features.append(x)
+        return features
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the distances of images on the network's device."""
@@ -151,17 +151,17 @@ class LPIPS(FeatureDistance):
 
 def _bins(size: int, like: Tensor, bins: int = 7) -> Tensor:
     """Return (bins, size): row i averages places floor(i size / bins) to ceil((i + 1) size / bins)."""
-    found = like.new_zeros(bins, size)
+    matrix = like.new_zeros(bins, size)
     for i in range(bins):
         start, end = i * size // bins, -(-(i + 1) * size // bins)
-        found[i, start:end] = 1 / (end - start)
-    return found
+        matrix[i, start:end] = 1 / (end - start)
+    return matrix
 
 
 class VGGFeatures(FeatureDistance):
     """The mean squared difference of VGG16's 4,096 penultimate features, of images in [0, 1], not in ImageNet's scale.
 
-    As MUSE's VQGAN-VAE has it, but with the network's dropout switched off.
+    As in MUSE's VQGAN-VAE, but with the network's dropout switched off.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -171,7 +171,7 @@ class VGGFeatures(FeatureDistance):
     def features(self, x: Tensor) -> Tensor:
         """Return the features, (N, 4096), of images x (N, C, H, W) in [-1, 1]."""
         maps = self.network.features((to_rgb(x) + 1) / 2)  # type: ignore[operator]
-        # As the network's `avgpool`, of which CUDA has no gradient that is the same each time.
+        # The network's `avgpool`, whose gradient on CUDA is not deterministic.
         rows, columns = (_bins(size, maps) for size in maps.shape[2:])
         return self.network.classifier(torch.einsum("ih,nchw,jw->ncij", rows, maps, columns).flatten(1))  # type: ignore[operator]
 
@@ -184,7 +184,7 @@ def untrained(network: Network) -> FeatureDistance:
     """Return the distance `lpips` or `vgg16`, with an uninitialised network except for LPIPS's linear layers."""
     from torchvision.models import vgg16
 
-    with torch.random.fork_rng(devices=[]):  # no draw may be seen outside
+    with torch.random.fork_rng(devices=[]):  # the global generator must not change
         whole = vgg16(weights=None, init_weights=False)
     if network == "vgg16":
         del whole.classifier[-2:]  # dropout and the classes
@@ -202,20 +202,20 @@ def load_perceptual(
         weights: the folder of a teacher; for lpips and vgg16 a file with VGG16's weights in torchvision's format, or
             `data/none`: torchvision's own, which it downloads once.
         image_shape: (C, H, W).
-        key: of params.yaml that names the weights, for messages.
+        key: the key of params.yaml that names the weights, for messages.
 
     Raises:
-        DarkroomError: weights that are missing or damaged, or another network's; says what to do.
+        DarkroomError: weights that are missing or damaged, or another network's.
     """
     if network == "teacher":
         return LevelDistance(open_teacher(weights, image_shape)).frozen()
-    with torch.device("meta"):  # the tensors of the file take the place of these
+    with torch.device("meta"):  # the tensors of the file replace these
         distance = untrained(network)
     keys = Keys(f"`{key}` in params.yaml", "its name", "take the perceptual loss `teacher`, which downloads nothing")
-    found, _, path = read_published(weights, None, VGG16, keys)
-    state = dict(found)
+    tensors, _, path = read_published(weights, None, VGG16, keys)
+    state = dict(tensors)
     if network == "lpips":
-        spec = find_spec("torchmetrics")  # where it lies, without the seconds of its import
+        spec = find_spec("torchmetrics")  # its location, without the seconds of an import
         assert spec is not None and spec.origin is not None
         linear = torch.load(Path(spec.origin).parent / _LINEAR, map_location="cpu", weights_only=True)
         state |= {f"linear.{n}": linear[f"lin{n}.model.1.weight"][0] for n in range(len(_WIDTHS))}

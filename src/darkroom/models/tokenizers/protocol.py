@@ -1,6 +1,6 @@
 """The interface of tokenizers to the rest of the DAG: protocols, folder, pixel ranges, and batches.
 
-The last batch is padded, so an image's bits do not depend on how many others are requested with it.
+The last batch is padded, so an image's bits do not depend on the number of requested images.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ class Tokenizer(Protocol):
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W).
 
-        logvar is None where the latent of an image is a point and not a distribution.
+        logvar is None if the latent of an image is a point and not a distribution.
 
         Raises:
             DarkroomError: images of another shape (C, H, W) than that of the tokenizer.
@@ -53,7 +53,7 @@ class Tokenizer(Protocol):
         ...
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Return reconstructions, uint8 (N, C, H, W), from the codes where there are any, or from the mean."""
+        """Return reconstructions, uint8 (N, C, H, W), from the codes, if any, or from the mean."""
         ...
 
     def to(self, device: torch.device) -> Self:
@@ -101,7 +101,7 @@ class DiscreteNetwork(SavedNetwork):
     """A network with codes, and with a published file format.
 
     published: the module that reads and writes these files.
-    prefix: of our names of the tensors; those of the files have none.
+    prefix: that of our names of the tensors; the files have none.
     """
 
     made_by = ("tokenizer", "train_tokenizer")
@@ -141,11 +141,11 @@ def require_shape(images: Tensor, shape: tuple[int, int, int]) -> None:
     """Check that images (N, C, H, W) have the shape (C, H, W) of a tokenizer.
 
     Raises:
-        DarkroomError: they have another.
+        DarkroomError: they have another shape.
     """
-    if (found := tuple(images.shape[1:])) != shape:
+    if (actual := tuple(images.shape[1:])) != shape:
         raise DarkroomError(
-            f"the tokenizer needs images of shape {shape}, not {found}: run `dvc repro train_tokenizer`."
+            f"the tokenizer needs images of shape {shape}, not {actual}: run `dvc repro train_tokenizer`."
         )
 
 
@@ -177,7 +177,7 @@ def encode_all(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Return mean and logvar, float32 (N, *latent_shape), of uint8 images (N, C, H, W).
 
-    logvar is None where the latent of an image is a point.
+    logvar is None if the latent of an image is a point.
     """
 
     def both(x: Tensor) -> Tensor:

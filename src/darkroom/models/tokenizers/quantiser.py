@@ -17,16 +17,16 @@ from darkroom.device import in_float32, of_all_processes, process_count
 from darkroom.models.tokenizers import sections
 
 _RECENT = 0.1  # weight of an optimizer step in the counts of codes
-_USED = 0.01  # a code that is counted less has not been met for about 20 optimizer steps
+_USED = 0.01  # a code with a lower count has not been used for about 20 optimizer steps
 
 
 class Quantised(NamedTuple):
     """Latents and their quantisation, float32.
 
-    latents: before, (N, C, h, w).
-    vectors: those of the codes, (N, C, h, w), with a gradient for the latents.
+    latents: before quantisation, (N, C, h, w).
+    vectors: the vectors of the codes, (N, C, h, w), with a gradient for the latents.
     codes: int64 (N, h, w).
-    losses: by name, without their weights; one value an image, (N,), or one for all of them, ().
+    losses: by name, without their weights; one value per image, (N,), or one for all, ().
     """
 
     latents: Tensor
@@ -39,7 +39,7 @@ class Quantiser(nn.Module):
     """Maps latents to the nearest of K vectors.
 
     size, channels: K and C.
-    weights: of the losses, by name.
+    weights: those of the losses, by name.
     counts: uses of each code in a batch, an average over about the last 1 / 0.1 = 10 batches, (K,).
     """
 
@@ -91,8 +91,8 @@ class Quantiser(nn.Module):
     @torch.no_grad()
     def update(self, latents: Tensor, codes: Tensor) -> None:
         """Update with the quantised images of all processes, after the optimizer step."""
-        found = codes.flatten().long()  # `bincount` would make the host wait for a GPU
-        counts = torch.zeros_like(self.counts).scatter_add_(0, found, torch.ones_like(found, dtype=self.counts.dtype))
+        flat = codes.flatten().long()  # `bincount` would make the host wait for a GPU
+        counts = torch.zeros_like(self.counts).scatter_add_(0, flat, torch.ones_like(flat, dtype=self.counts.dtype))
         self.counts.lerp_(counts, _RECENT)
 
     def use(self) -> dict[str, Tensor]:
@@ -113,7 +113,7 @@ def soft_codes(latents: Tensor, codebook: Tensor, inverse_temperature: float) ->
     p(k | z) = softmax_k(-t |z - c_k|^2) = softmax_k(2 t z.c_k), since all c_k are equally long (Yu et al., 2024, arXiv
     2310.05737, section 3.1); t is the inverse temperature.
     """
-    flat = rearrange(latents, "n c h w -> (n h w) c")  # one product, not one an image
+    flat = rearrange(latents, "n c h w -> (n h w) c")  # one product, not one per image
     p = (flat @ (2 * inverse_temperature * codebook).T).softmax(dim=-1)
     return rearrange(p, "(n places) k -> n places k", n=len(latents))
 
@@ -122,8 +122,8 @@ def code_entropies(p: Tensor, mean: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return H(p(code | z)), the mean over each image's places, (N,), and H(mean of p over all places), (), in nats.
 
     Args:
-        p: of `soft_codes`, (N, h w, K).
-        mean: over the images of all processes, (K,), where there are several: the mean of the gradients over the
+        p: from `soft_codes`, (N, h w, K).
+        mean: the mean over the images of all processes, (K,), if there are several: the mean of the gradients over the
             processes is then that of its entropy.
     """
     own = p.mean(dim=(0, 1))
@@ -135,7 +135,7 @@ def code_entropies(p: Tensor, mean: Tensor | None) -> tuple[Tensor, Tensor]:
 def _entropy(p: Tensor) -> Tensor:
     """Return -sum p log max(p, floor) over the last dimension: the floor keeps the gradient finite where p is 0.
 
-    It is that of MUSE's quantiser, 1e-5, and lower where the codes are so many that their even frequency comes near it.
+    It is that of MUSE's quantiser, 1e-5, and lower with so many codes that their mean frequency is near it.
     """
     floor = min(1e-5, 0.65536 / p.shape[-1])
     return -(p * p.clamp(min=floor).log()).sum(dim=-1)
@@ -188,7 +188,7 @@ class Signs(Quantiser):
 class Rounded(Quantiser):
     """Finite scalar quantisation (Mentzer et al., 2024, arXiv 2309.15505): channel i is rounded to one of L_i numbers.
 
-    Latents are what is rounded, f(z) = (tanh(z + s) (L - 1) (1 + 0.001) / 2 - o) / floor(L / 2), with o = 1/2 for even
+    Latents, before rounding, are f(z) = (tanh(z + s) (L - 1) (1 + 0.001) / 2 - o) / floor(L / 2), with o = 1/2 for even
     L and 0 for odd, and s such that f(0) = 0. No loss.
     """
 

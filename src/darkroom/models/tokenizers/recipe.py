@@ -28,13 +28,13 @@ _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 def image_losses(
     reconstruction: str, x: Tensor, output: Tensor, perceptual: Callable[[Tensor, Tensor], Tensor] | None
 ) -> dict[str, Tensor]:
-    """Return `reconstruction` and, where there is a network, `perceptual` of each image, (N,), without weights.
+    """Return `reconstruction` and, if there is a network, `perceptual` of each image, (N,), without weights.
 
     Args:
         reconstruction: mse or l1.
         x: images as the tokenizer's network sees them, (N, C, H, W).
         output: their reconstructions, (N, C, H, W), float32.
-        perceptual: maps x and output to their distances, (N,); None: none.
+        perceptual: maps x and output to their distances, (N,), or None.
     """
     compare = _RECONSTRUCTION[reconstruction]
     losses = {"reconstruction": compare(output, x, reduction="none").flatten(1).mean(dim=1)}
@@ -44,11 +44,11 @@ def image_losses(
 
 
 def total_of(losses: Mapping[str, Tensor], weight: float) -> tuple[Tensor, Tensor | None]:
-    """Return reconstruction + weight * perceptual, and the second term alone, None where there is none.
+    """Return reconstruction + weight * perceptual, and the second term alone, or None.
 
     Args:
-        losses: of `image_losses`, or their means.
-        weight: of the perceptual loss.
+        losses: from `image_losses`, or their means.
+        weight: that of the perceptual loss.
     """
     if "perceptual" not in losses:
         return losses["reconstruction"], None
@@ -62,8 +62,8 @@ class TokenizerRecipe(Recipe):
     kind: its name in params.yaml.
     model: the network that the training produces.
     settings: the kind's section.
-    training: of the loop.
-    perceptual: the frozen network of a perceptual loss; None: there is no such loss.
+    training: the settings of the loop.
+    perceptual: the frozen network of a perceptual loss, or None.
     """
 
     kind: ClassVar[str]
@@ -106,7 +106,7 @@ class TokenizerRecipe(Recipe):
         """Set further inputs of the loss, blocks, modules, phases and evaluations."""
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the losses of a batch, scalars; "loss" is what is minimised."""
+        """Return the losses of a batch, scalars; "loss" is minimised."""
         raise NotImplementedError
 
     @property
@@ -122,8 +122,8 @@ class TokenizerRecipe(Recipe):
     def quantised(self, batch: Batch, stream: str) -> tuple[Tensor, Tensor]:
         """Return the latents and codes of a batch from all processes, left by its losses, to update a codebook.
 
-        The generators are seeded from `stream` and the optimizer step: the same random numbers in every process, and
-        none that depends on what the losses drew.
+        The generators are seeded from `stream` and the optimizer step: the same random numbers in every process,
+        independent of the draws of the losses.
         """
         latents, codes = (of_all_processes(batch.outputs[name]) for name in ("latents", "codes"))
         step = int(batch.positions[0]) // self.training.batch
@@ -174,15 +174,15 @@ class TokenizerRecipe(Recipe):
 
 
 def in_rows(columns: int, *groups: Tensor) -> NDArray[np.uint8]:
-    """Return a row of each group, then the next row of each, uint8 (N, C, H, W); white where a last row is not full.
+    """Return a row of each group, then the next row of each, uint8 (N, C, H, W); a last row is filled up with white.
 
     Args:
         columns: images in a row.
-        groups: as many images each, uint8 (n, C, H, W).
+        groups: the same number of images each, uint8 (n, C, H, W).
     """
     count = len(groups[0])
-    made = torch.full((-(-count // columns), len(groups), columns, *groups[0].shape[1:]), 255, dtype=torch.uint8)
+    grid = torch.full((-(-count // columns), len(groups), columns, *groups[0].shape[1:]), 255, dtype=torch.uint8)
     for number, images in enumerate(groups):
         for row, piece in enumerate(images.cpu().split(columns)):
-            made[row, number, : len(piece)] = piece
-    return made.flatten(0, 2).numpy()
+            grid[row, number, : len(piece)] = piece
+    return grid.flatten(0, 2).numpy()

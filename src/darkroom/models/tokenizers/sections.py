@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 from darkroom.params import kinds
 from darkroom.params.section import Fraction, Positive, Section, Weight
 
-# What a network sees of a pixel: -1 to 1, or 0 to 1.
+# The range of pixels in a network: -1 to 1, or 0 to 1.
 Pixels = Literal["signed", "unit"]
 
 # Every latent is compared with all codes, and `score_tokenizer` counts each of them.
@@ -32,7 +32,7 @@ def undivided(groups: int, widths: Sequence[int]) -> Iterator[str]:
 
 
 class Imported(kinds.Kind):
-    """A kind of tokenizer that is used without training; those that are trained have further keys, `Kind`."""
+    """A kind of tokenizer that is used without training; trained kinds have further keys: `Kind`."""
 
     discrete: ClassVar[bool] = True  # whether it has codes
 
@@ -71,7 +71,7 @@ class Kind(Imported):
     """A kind of tokenizer that is trained."""
 
     frozen: bool = False
-    """true: the weights of `training.init` are taken as they are."""
+    """true: use the weights of `training.init` without training."""
     grid_images: Positive = 10
     """Images in a grid while training, each with its reconstruction; ten a row."""
 
@@ -95,20 +95,20 @@ class Identity(Imported):
         yield from self.untrained()
 
 
-WINDOW = 4  # pixels, side of what the discriminator's last layer sees, at its lowest resolution
+WINDOW = 4  # pixels, side of the window of the discriminator's last layer, at its lowest resolution
 
-SMALLEST = {"lpips": 16, "vgg16": 32}  # pixels a side, so that one is left at the coarsest level that is compared
+SMALLEST = {"lpips": 16, "vgg16": 32}  # pixels a side, so that one is left at the coarsest compared level
 
-TEACHER = "models/teacher"  # what train_teacher writes
+TEACHER = "models/teacher"  # the output of train_teacher
 
 Network = Literal["none", "teacher", "lpips", "vgg16"]
 
 
 class Perceptual(Section):
-    """A distance in the features of a frozen network, which `train_tokenizer.teacher` names the weights of."""
+    """A distance in the features of a frozen network, whose weights `train_tokenizer.teacher` names."""
 
     network: Network = "none"
-    """Frozen network: teacher (models/teacher), lpips or vgg16 (features of VGG16, as MUSE); weights: `teacher`."""
+    """Frozen network: teacher (models/teacher), lpips or vgg16 (features of VGG16, as in MUSE); weights: `teacher`."""
     weight: Weight = 0.0
     """Weight of the perceptual loss; 0.0: none."""
 
@@ -135,11 +135,11 @@ class Adversarial(Section):
     weight: Weight = 0.0
     """Weight of the adversarial loss; 0.0: no discriminator."""
     loss: Literal["hinge", "hinge_sum", "bce"] = "hinge"
-    """Loss of the discriminator; hinge_sum is without the factor 1/2, as MUSE."""
+    """Loss of the discriminator; hinge_sum lacks the factor 1/2, as in MUSE."""
     start: Annotated[int, Field(ge=0)] = 4000
     """Images before the discriminator's training starts."""
     adaptive: Literal["none", "taming", "perceptual"] = "taming"
-    """Adaptive weight: by the gradients of the other losses (taming), of the perceptual loss alone (perceptual, as
+    """Adaptive weight: by the gradients of the other losses (taming), of the perceptual loss alone (perceptual, as in
     MUSE), or none."""
     channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64, 64]
     """Width of each level of the discriminator; each but the first halves the resolution."""
@@ -150,11 +150,11 @@ class Adversarial(Section):
     betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.5, 0.9)
     """Betas of the discriminator's AdamW."""
     clip_norm: Annotated[float, Field(gt=0)] | Literal["none"] | None = None
-    """Largest gradient norm of the discriminator; none: not clipped; null: as the training."""
+    """Largest gradient norm of the discriminator; none: not clipped; null: that of the training."""
     gradient_penalty: Weight = 0.0
     """Weight of (norm of the discriminator's gradient at real images - 1)²; 10 in MUSE."""
     gradient_penalty_every: Positive = 4
-    """Every how many steps of the discriminator the penalty is computed."""
+    """Interval of the penalty, in steps of the discriminator."""
 
     @property
     def active(self) -> bool:
@@ -163,7 +163,7 @@ class Adversarial(Section):
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the weight follows from gradients of the whole batch, which `run.micro_batch` then does not split."""
+        """Whether the weight needs gradients of the whole batch, which `run.micro_batch` then does not split."""
         return self.active and self.adaptive != "none"
 
     @property
@@ -176,12 +176,12 @@ class Adversarial(Section):
 
 
 def unfit_losses(perceptual: Perceptual, adversarial: Adversarial) -> Iterator[str]:
-    """Yield a misfit where the adaptive weight needs a perceptual loss and there is none."""
+    """Yield a misfit if the adaptive weight needs a perceptual loss and there is none."""
     if adversarial.active and adversarial.adaptive == "perceptual" and not perceptual.active:
         yield "adversarial.adaptive is perceptual, but there is no perceptual loss: use taming or none"
 
 
-# How the gradient passes the quantiser: turned and stretched as the vector was, or as it is.
+# How the gradient passes the quantiser: rotated and scaled like the vector, or unchanged.
 Gradient = Literal["rotation", "straight_through"]
 
 
@@ -190,10 +190,10 @@ Smoothing = Annotated[float, Field(gt=0)]
 
 
 class VQ(Section):
-    """A codebook of means of the vectors that took each code; the names are those of vector-quantize-pytorch."""
+    """A codebook of means of the vectors of each code; the names are those of vector-quantize-pytorch."""
 
     cosine: bool = True
-    """Compare directions, on the unit sphere, and not distances."""
+    """Compare directions, on the unit sphere, instead of distances."""
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Decay of the moving averages in each optimizer step."""
     eps: Smoothing = 1e-5
@@ -205,27 +205,27 @@ class VQ(Section):
     dead_below: Weight = 1.0
     """A code used less often in a batch, on average, is replaced by a latent of the batch; 0.0: never."""
     learnable_codebook: bool = False
-    """The optimizer trains the codebook, by the commitment loss, in place of moving averages."""
+    """The optimizer trains the codebook, by the commitment loss, instead of moving averages."""
     gradient: Gradient | Literal["directional"] = "rotation"
-    """How the gradient passes the quantiser; directional: DiVeQ, to a learnable codebook, too."""
+    """How the gradient passes the quantiser; directional: DiVeQ, also to a learnable codebook."""
     directional_reparam_variance: Annotated[float, Field(gt=0)] = 5e-3
     """gradient directional: variance of the noise on the direction from a latent to its code."""
     commitment_weight: Weight = 1.0
     """Weight of the commitment loss."""
     commitment: Literal["mse", "cross_entropy"] = "mse"
-    """mse: |latent - its code|², per element; cross_entropy: of its code, by logits that are minus the distances."""
+    """mse: |latent - its code|², per element; cross_entropy: of its code, with minus the distances as logits."""
     orthogonal_reg_weight: Weight = 0.0
     """Weight of the squared cosines between the codes of a learnable codebook."""
     orthogonal_reg_active_codes_only: bool = False
-    """Of the codes of the batch alone."""
+    """Only between the codes of the batch."""
     orthogonal_reg_max_codes: Positive | None = None
-    """Of so many codes at most, drawn in each optimizer step; null: all."""
+    """Largest number of these codes, drawn in each optimizer step; null: all."""
     codebook_diversity_loss_weight: Weight = 0.0
-    """Weight of minus the entropy of the batch's soft codes, of each position."""
+    """Weight of minus the entropy of the batch's soft codes, for each position."""
     codebook_diversity_temperature: Annotated[float, Field(gt=0)] = 100.0
     """Inverse temperature of these soft codes."""
     affine_param: bool = False
-    """The codebook has the mean and the deviation of the latents, both followed by moving averages."""
+    """The codebook has the mean and the deviation of the latents, by moving averages."""
     affine_param_batch_decay: Fraction = 0.99
     """Decay of mean and variance of the latents."""
     affine_param_codebook_decay: Fraction = 0.9
@@ -272,7 +272,7 @@ class Binary(Section):
     """A codebook of signs: lookup-free or binary spherical."""
 
     entropy_weight: Weight = 0.1
-    """Weight of the entropy of a position's soft code, less `diversity` times that of all codes."""
+    """Weight of the entropy of a position's soft code, minus `diversity` times that of all codes."""
     diversity: Weight = 1.0
     """Weight of the entropy of all codes against that of each position."""
     inverse_temperature: Annotated[float, Field(gt=0)] = 100.0

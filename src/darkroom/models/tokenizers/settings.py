@@ -37,14 +37,14 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
     """The keys of `training` that have another value here."""
     teacher: str = NO_FILE
     """Weights of the perceptual network: models/teacher; for lpips and vgg16 torchvision's file, or data/none."""
-    parts: PartNames | None = None  # read by `catalog`, so that a part that is not named changes nothing here
-    """Parts that it is trained on; a part that is not named trains and encodes nothing anew; null: all."""
+    parts: PartNames | None = None  # read by `catalog`, so other parts change nothing here
+    """Parts to train on; other parts cause no retraining or encoding; null: all."""
 
     @property
     def perceptual(self) -> Perceptual | None:
-        """The perceptual loss of the chosen kind; None where it has none."""
-        found = getattr(self.chosen, "perceptual", None)
-        return found if isinstance(found, Perceptual) and found.active else None
+        """The perceptual loss of the chosen kind, or None."""
+        loss = getattr(self.chosen, "perceptual", None)
+        return loss if isinstance(loss, Perceptual) and loss.active else None
 
     def _misfits(self) -> Iterator[str]:
         loss, game, training = self.perceptual, getattr(self.chosen, "adversarial", None), self.own_training
@@ -67,7 +67,7 @@ class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
 
     @property
     def untrained(self) -> str | None:
-        """Why nothing is trained; None: it is."""
+        """The reason why nothing is trained, or None."""
         if not TOKENIZERS.has("recipe", self.kind):
             return f"`train_tokenizer.kind` is {self.kind}, which is taken as it is"
         return f"`train_tokenizer.{self.kind}.frozen` is true" if self.chosen.frozen else None
@@ -81,7 +81,7 @@ class Params(Section):
 
     @property
     def idle(self) -> str | None:
-        """Why nothing is trained; None: it is."""
+        """The reason why nothing is trained, or None."""
         return self.train_tokenizer.untrained
 
 
@@ -93,7 +93,7 @@ class EncodeLatents(Section):
     batch: Positive = 64
     """Images in a forward pass."""
     latents: Literal["continuous", "codes"] = "continuous"
-    """continuous: the encoder's output before any quantisation; codes: of a discrete tokenizer, with their codebook."""
+    """continuous: the encoder's output before quantisation; codes: for a discrete tokenizer, with the codebook."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of stored continuous latents."""
 
@@ -117,7 +117,7 @@ class SampleTokenizer(Section):
     batch: Positive = 125
     """Images in a forward pass, the last one padded."""
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Codes less likely than this fraction of the likeliest one are not sampled; 0: none is left out; genie2: 0.25."""
+    """Codes less likely than this fraction of the likeliest one are not sampled; 0: all are; genie2: 0.25."""
     temperature: Annotated[float, Field(gt=0)] = 0.7
     """Divisor of the logits; above 1 rare codes become more frequent; genie2: 1.5."""
     guidance: Annotated[float, Field(ge=0)] = 1.5
@@ -134,7 +134,7 @@ class SampleParams(Section):
 
 
 class ScoreTokenizer(Section):
-    """Which images are reconstructed, and whether LPIPS is measured, by weights of VGG16."""
+    """The reconstructed images, and whether LPIPS is measured, with weights of VGG16."""
 
     threads: Positive = 1
     """CPU threads."""
@@ -143,9 +143,9 @@ class ScoreTokenizer(Section):
     split: Literal["train", "val", "test"] = "test"
     """Split whose images are reconstructed."""
     grid_images: Positive = 32
-    """Originals beside their reconstructions in the grid."""
+    """Originals in the grid, with their reconstructions."""
     lpips: Literal["none", "lpips"] = "none"
-    """lpips: also measure that perceptual distance, in the features of VGG16."""
+    """lpips: also measure this perceptual distance, in the features of VGG16."""
     vgg16: str = NO_FILE
     """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
 
@@ -206,7 +206,7 @@ def fits(params: Any) -> None:
 
 
 def require_lpips(params: Any, section: str) -> None:
-    """Check that images are large enough for LPIPS, where a stage that scores measures it."""
+    """Check that images are large enough for LPIPS, if a scoring stage measures it."""
     size, smallest = params.ingest.image_size, SMALLEST["lpips"]
     if getattr(params, section).lpips == "lpips" and size < smallest:
         refuse(f"`{section}.lpips` needs images of at least {smallest} pixels, but they have {size}: set it to none.")
@@ -216,7 +216,7 @@ def _losses_fit(params: Any) -> None:
     """Check that images are large enough for the networks of the tokenizer's losses."""
     tokenizer, size, teacher = params.train_tokenizer, params.ingest.image_size, params.train_teacher.model
     kind, section = tokenizer.chosen, f"train_tokenizer.{tokenizer.kind}"
-    needed = {}  # pixels a side, and what else to change
+    needed = {}  # pixels a side, and an alternative remedy
     for key, remedy in (("perceptual", "the network `teacher`"), ("adversarial", "fewer levels in its `channels`")):
         if (loss := getattr(kind, key, None)) is not None and loss.active:
             needed[f"{section}.{key}"] = loss.smallest, remedy

@@ -147,7 +147,7 @@ def generated(
             asked_texts([text], {name: value[at : at + 1] for name, value in stored.items()})
             for at, text in enumerate(words)
         ]
-    rows = [np.concatenate(list(generate(sampler, request, sampling, asked=each))) for each in conditions]
+    rows = [np.concatenate(list(generate(sampler, request, sampling, conditions=each))) for each in conditions]
     return path, list(zip(names, rows, strict=True))
 
 

@@ -147,9 +147,9 @@ class SplitsMetric:
     scores, needs = SPLITS, ("logits",)
 
     def measure(self, samples: Samples, reference: object) -> Mapping[str, float]:
-        """Return the mean and, if there are several splits, its standard error."""
-        logits = samples.seen.logits
-        assert logits is not None  # by `needs`
+        """Return the mean and, where there are several splits, its standard error."""
+        logits = samples.views.logits
+        assert logits is not None  # of `needs`
         split = self.split(len(logits))
         sums = InceptionScore(logits.shape[1], int(split.max()) + 1)
         sums.update(logits, split)

@@ -19,7 +19,7 @@ from darkroom.training.weight_files import PICKLES, pickle_in, read_pickled, rea
 
 SUBFOLDER = "transformer"  # of a diffusers pipeline
 _CLASSES = ("DiTTransformer2DModel", "Transformer2DModel")  # the second is the older name
-# What the published format has no place for, and the value without it.
+# Options that the published formats do not support, and their disabled values.
 SWITCHES = {
     "norm": "layer",
     "mlp": "gelu",
@@ -34,7 +34,7 @@ class Published(NamedTuple):
     """Published weights.
 
     tensors: by our names; `positions` is missing where the file has no table.
-    heads: of attention, where the file says how many; tensors do not show it.
+    heads: the number of attention heads, if the file states it; tensors do not show it.
     """
 
     tensors: dict[str, Tensor]
@@ -61,30 +61,30 @@ def read_published(path: Path) -> Published | None:
 
 
 def _config(folder: Path) -> dict[str, Any] | None:
-    """Return the configuration of diffusers' DiT in a folder; None: there is none."""
+    """Return the configuration of diffusers' DiT in a folder, or None."""
     path = folder / "config.json"
     try:
-        found = json.loads(path.read_text()) if path.is_file() else {}
+        config = json.loads(path.read_text()) if path.is_file() else {}
     except ValueError as error:
         raise DarkroomError(f"{path} is not JSON ({error}): download it again.") from error
-    if not isinstance(found, dict) or found.get("_class_name") not in _CLASSES:
+    if not isinstance(config, dict) or config.get("_class_name") not in _CLASSES:
         return None
-    if found.get("norm_type") != "ada_norm_zero":
-        raise DarkroomError(f"{path} describes no DiT: `norm_type` is {found.get('norm_type')!r}, not ada_norm_zero.")
-    return found
+    if config.get("norm_type") != "ada_norm_zero":
+        raise DarkroomError(f"{path} describes no DiT: `norm_type` is {config.get('norm_type')!r}, not ada_norm_zero.")
+    return config
 
 
 def _weights(folder: Path) -> Path:
     pickled = folder / "diffusion_pytorch_model.bin"
     if not any(folder.glob("*.safetensors*")) and pickled.is_file():
         return pickled
-    if (found := weights_in(folder)) is None:
+    if (weights := weights_in(folder)) is None:
         raise DarkroomError(f"{folder} has no diffusion_pytorch_model.safetensors: download the weights.")
-    return found
+    return weights
 
 
 def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published | None:
-    """Return what a file holds; None: it is safetensors with other names."""
+    """Return the weights of a file; None: it is safetensors with other names."""
     heads = config.get("num_attention_heads") if config else None
     if path.suffix.lower() in PICKLES:
         tensors, named = _unpickled(path)
@@ -100,16 +100,16 @@ def _read_file(path: Path, config: Mapping[str, Any] | None = None) -> Published
             "paper's code, or pos_embed.proj.weight, as in diffusers. Use a file with a DiT."
         )
     try:
-        found = convert(tensors)
+        converted = convert(tensors)
     except DarkroomError as error:
         raise DarkroomError(f"{path}: {error}") from error
-    if config and "positions" not in found and isinstance(config.get("sample_size"), int):
-        # diffusers saves no table: the one that belongs to the size says for which latents the weights are.
+    if config and "positions" not in converted and isinstance(config.get("sample_size"), int):
+        # diffusers saves no table: the table of the configured size shows the latents' size.
         from darkroom.models.generators.dit.embeddings import sincos_positions
 
-        width, _, patch, _ = found["patches.weight"].shape
-        found["positions"] = sincos_positions(width, config["sample_size"] // patch)
-    return Published(found, heads)
+        width, _, patch, _ = converted["patches.weight"].shape
+        converted["positions"] = sincos_positions(width, config["sample_size"] // patch)
+    return Published(converted, heads)
 
 
 def _foreign_names(path: Path) -> bool:
@@ -120,12 +120,12 @@ def _foreign_names(path: Path) -> bool:
         with safe_open(path, framework="pt") as file:
             names: Any = dict.fromkeys(file.keys())
     except SafetensorError:
-        return False  # the general reader says what is wrong with it
+        return False  # the general reader reports the error
     return to_ours(unwrapped(names)) is not None
 
 
 def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
-    """Return the tensors of a checkpoint, those of the averaged weights where it has them, and its heads if it says so.
+    """Return the tensors of a checkpoint, of the averaged weights if it has them, and its heads if it states them.
 
     A checkpoint is a state dict, or `{"model", "ema", "opt", "args"}` with `args` an `argparse.Namespace`, as the
     paper's training writes it.
@@ -142,8 +142,8 @@ def _unpickled(path: Path) -> tuple[dict[str, Tensor], int | None]:
 def _heads_of(arguments: Any) -> int | None:
     """Return the heads of the size that the arguments of the paper's training name, such as `DiT-XL/2`."""
     name = getattr(arguments, "model", None)
-    found = re.match(r"\w+-(S|B|L|XL)/\d+$", name) if isinstance(name, str) else None
-    return SIZES[found[1]][2] if found else None
+    match = re.match(r"\w+-(S|B|L|XL)/\d+$", name) if isinstance(name, str) else None
+    return SIZES[match[1]][2] if match else None
 
 
 def switch_of(config: DiTConfig) -> tuple[str, Any] | None:

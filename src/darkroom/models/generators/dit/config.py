@@ -8,20 +8,20 @@ from typing import Literal
 class DiTConfig:
     """The shape of a DiT.
 
-    classes: of real classes; the null label of guidance is number `classes`.
-    learned_variance: whether the output has a variance behind the prediction, in as many channels again.
+    classes: the number of real classes; the null label of guidance is number `classes`.
+    learned_variance: whether the output has a variance after the prediction, in the same number of channels.
     norm: `layer` (LayerNorm) or `rms` (RMSNorm: Zhang and Sennrich, 2019, arXiv 1910.07467), without weights.
-    mlp: `gelu`, or `swiglu` (Shazeer, 2020, arXiv 2002.05202) with 2/3 of the hidden width, so as many parameters.
-    rope: turn queries and keys by a token's column and row (Su et al., 2021, arXiv 2104.09864), beside the fixed table.
+    mlp: `gelu`, or `swiglu` (Shazeer, 2020, arXiv 2002.05202) with 2/3 of the hidden width: as many parameters.
+    rope: turn queries and keys by a token's place (Su et al., 2021, arXiv 2104.09864), besides the fixed table.
     qk_norm: RMSNorm of queries and keys, with weights (Dehghani et al., 2023, arXiv 2302.05442).
     patch_bottleneck: numbers of a patch between two linear maps (Li and He, "JiT", 2025, arXiv 2511.13720); None: one.
-    dropout: of attention's and network's outputs while training.
-    condition: beside the time: `class`, `none`, of CLIP the embedding of an `image`, that of a `text`, or a text's
-        embedding and `tokens`, to which each block attends; or a `caption` that this network embeds itself.
+    dropout: fraction of attention's and network's outputs that is zero while training.
+    condition: besides the time: `class`, `none`, CLIP's embedding of an `image` or of a `text`, a text's embedding and
+        `tokens`, to which each block attends; or a `caption` that this network embeds itself.
     embed_dim: length of the embedding; 0: none.
     text_shape: number and width of the tokens; None: none.
     augmented, value_residual, shared_adaln: always 0 and false: keys of the format that nothing reads.
-    caption_shape: number of a caption's tokens, and of those that are known; None: no captions.
+    caption_shape: numbers of a caption's tokens and of known tokens; None: no captions.
     """
 
     channels: int

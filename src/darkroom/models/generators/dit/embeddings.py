@@ -22,7 +22,7 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, text: Tensor, inside: Tensor) -> Tensor:
-        """Return (B, N, D) of tokens (B, N, D), those of texts (B, L, D), and which of these count, bool (B, L)."""
+        """Return (B, N, D) from tokens (B, N, D) and those of texts (B, L, D), where `inside`, bool (B, L), is true."""
         query = rearrange(self.query(x), "b n (h d) -> b h n d", h=self.heads)
         key, value = rearrange(self.key_value(text), "b l (two h d) -> two b h l d", two=2, h=self.heads)
         query, key = self.query_norm(query), self.key_norm(key)
@@ -58,7 +58,7 @@ def sincos_positions(width: int, side: int) -> Tensor:
 def rotary(size: int, side: int) -> Tensor:
     """Return the angles of rotary positions of a side x side grid, row by row, (side², size / 2) float32.
 
-    Of the pairs of a head's `size` numbers the first half turns by the column, the second by the row, at the
+    Among the pairs of a head's `size` numbers, the first half turns by the column, the second by the row, at the
     frequencies 10000^(-i / (size / 4)).
     """
     return _on_grid(_angles(size // 4, side))
@@ -89,7 +89,7 @@ class VectorEmbedding(nn.Module):
 
     As pooled texts enter SD3 (Esser et al., 2024, arXiv 2403.03206, section 4).
 
-    mean, std: of the elements of stored embeddings, saved with the weights.
+    mean, std: those of the elements of stored embeddings, saved with the weights.
     """
 
     mean: Tensor
@@ -108,10 +108,10 @@ class VectorEmbedding(nn.Module):
         self.mean.copy_(scaler.mean)
         self.std.copy_(scaler.std)
 
-    def forward(self, vectors: Tensor, kept: Tensor) -> Tensor:
-        """Return a vector for each; the null's where `kept`, bool (N,), is false."""
+    def forward(self, vectors: Tensor, keep: Tensor) -> Tensor:
+        """Return a vector for each; that of the null where `keep`, bool (N,), is false."""
         unit = (vectors.float() - self.mean) / self.std
-        return self.mlp(torch.where(kept[:, None], unit, self.null))
+        return self.mlp(torch.where(keep[:, None], unit, self.null))
 
 
 class TokenEmbedding(nn.Module):
@@ -125,19 +125,19 @@ class TokenEmbedding(nn.Module):
         self.null = nn.Parameter(torch.zeros(shape))
         self.mlp = nn.Sequential(nn.Linear(shape[1], width), nn.GELU(approximate="tanh"), nn.Linear(width, width))
 
-    def forward(self, encodings: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the tokens, and which of them are attended to, bool (N, L): of the null all, of a text its own."""
-        inside = (encodings != 0).any(dim=2) | ~kept[:, None]
-        return self.mlp(torch.where(kept[:, None, None], encodings.float(), self.null)), inside
+    def forward(self, encodings: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tokens, and which of them are attended to, bool (N, L): all of the null, or those of a text."""
+        inside = (encodings != 0).any(dim=2) | ~keep[:, None]
+        return self.mlp(torch.where(keep[:, None, None], encodings.float(), self.null)), inside
 
 
 class CaptionEmbedding(nn.Module):
     """Tokens of captions, (N, L), to encodings, (N, L, width): a text encoder that is trained with the transformer.
 
-    A learned vector a token and one a place, then two pre-norm layers of attention in both directions (Vaswani et al.,
-    2017, arXiv 1706.03762; Xiong et al., 2020, arXiv 2002.04745). Their mean goes where SD3's pooled texts go.
+    A learned vector per token and per place, then two pre-norm layers of attention in both directions (Vaswani et al.,
+    2017, arXiv 1706.03762; Xiong et al., 2020, arXiv 2002.04745). Their mean is used like SD3's pooled texts.
 
-    vocabulary: the numbers of the tokens that training captions have, ascending, int64 (V,), saved with the weights;
+    vocabulary: the numbers of the tokens of training captions, ascending, int64 (V,), saved with the weights;
         every other token is read as the unknown one, row 0 of `words`.
     """
 
@@ -153,18 +153,18 @@ class CaptionEmbedding(nn.Module):
         self.null = nn.Parameter(torch.zeros(length, width))
         self.pooled = nn.Linear(width, width)
 
-    def forward(self, tokens: Tensor, kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, tokens: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the encodings (N, L, width), which of them are attended to, bool (N, L), and their mean (N, width).
 
-        Of the null, where `kept`, bool (N,), is false, all are; of a caption those up to its end, its highest number.
+        All of the null, where `keep`, bool (N,), is false; those of a caption up to its end, its highest number.
         """
         places = torch.searchsorted(self.vocabulary, tokens).clamp(max=len(self.vocabulary) - 1)
         x = self.words(torch.where(self.vocabulary[places] == tokens, 1 + places, 0)) + self.positions
         inside = torch.arange(tokens.shape[1], device=tokens.device) <= tokens.argmax(dim=1, keepdim=True)
         for layer in self.layers:
             x = layer(x, inside)
-        x = torch.where(kept[:, None, None], self.norm(x), self.null)
-        inside = inside | ~kept[:, None]
+        x = torch.where(keep[:, None, None], self.norm(x), self.null)
+        inside = inside | ~keep[:, None]
         mean = (x * inside[:, :, None]).sum(dim=1) / inside.sum(dim=1, keepdim=True)
         return x, inside, self.pooled(mean)
 
@@ -179,7 +179,7 @@ class CaptionLayer(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor, inside: Tensor) -> Tensor:
-        """Return (N, L, width) of tokens (N, L, width), of which those `inside`, bool (N, L), are attended to."""
+        """Return (N, L, width) from tokens (N, L, width), attending where `inside`, bool (N, L), is true."""
         normed = self.norm1(x)
         x = x + self.attention(normed, normed, inside)
         return x + self.mlp(self.norm2(x))

@@ -28,7 +28,7 @@ from darkroom.models.generators.dit.published import ours_from_sit
 
 
 def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Return x * (1 + scale) + shift, with one shift and scale an image: (B, N, D), (B, D), (B, D)."""
+    """Return x * (1 + scale) + shift, with one shift and scale per image: (B, N, D), (B, D), (B, D)."""
     return x * (1 + scale[:, None]) + shift[:, None]
 
 
@@ -76,7 +76,7 @@ class Block(nn.Module):
             x: tokens, (B, N, D).
             condition: (B, D).
             angles: of the rotary positions, (N, D / heads / 2), or None.
-            text: tokens (B, L, D) that the block attends to, and which of them count, bool (B, L), where there are any.
+            text: tokens (B, L, D) that the block attends to, and which of them count, bool (B, L); None: no text.
         """
         shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=1)
         mixed = self._attention(_modulate(self.norm1(x), shift1, scale1), angles)
@@ -142,7 +142,7 @@ class DiT(SavedNetwork):
 
     positions: Tensor
     angles: Tensor
-    sit = False  # whether published weights that it begins with are those of a SiT
+    sit = False  # whether published initial weights are those of a SiT
 
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class DiT(SavedNetwork):
         narrow, wide = config.patch_bottleneck, config.width
         self.patches = nn.Conv2d(config.channels, narrow or wide, config.patch, stride=config.patch, bias=not narrow)
         self.widened = nn.Linear(narrow, wide) if narrow else nn.Identity()
-        # Saved with the weights, which are worth nothing with another table.
+        # Saved with the weights, which need this table.
         self.register_buffer("positions", sincos_positions(config.width, config.size // config.patch))
         self.time = TimeEmbedding(config.width)
         if config.condition == "class":
@@ -187,7 +187,7 @@ class DiT(SavedNetwork):
 
     @property
     def null_label(self) -> int:
-        """The label that stands for no label: the last row of the table."""
+        """The label for no label: the last row of the table."""
         return self.config.classes
 
     def forward(self, x: Tensor, timesteps: Tensor, condition: Condition) -> Tensor:
@@ -195,20 +195,20 @@ class DiT(SavedNetwork):
 
         Args:
             x: latents, (B, C, S, S), normalised to about unit variance.
-            timesteps: (B,), from 0, no noise, to about 1000, noise alone.
+            timesteps: (B,), from 0, no noise, to about 1000, only noise.
             condition: class numbers, (B,), int64, or `null_label`; CLIP embeddings of images or texts; captions; or
                 None.
 
         Returns:
-            (B, C, S, S), what the objective asks for; with a learned variance (B, 2 C, S, S).
+            (B, C, S, S), the objective's target; with a learned variance (B, 2 C, S, S).
         """
         vector, text = self.time(timesteps), None  # (B, D)
         if isinstance(condition, Embedded):
-            vector = vector + self.vector(condition.vector, condition.kept)
+            vector = vector + self.vector(condition.vector, condition.keep)
             if condition.tokens is not None:
-                text = self.text(condition.tokens, condition.kept)
+                text = self.text(condition.tokens, condition.keep)
         elif isinstance(condition, Captioned):
-            tokens, inside, pooled = self.caption(condition.tokens, condition.kept)
+            tokens, inside, pooled = self.caption(condition.tokens, condition.keep)
             vector, text = vector + pooled, (tokens, inside)
         elif condition is not None:
             vector = vector + self.labels(condition)
@@ -223,10 +223,10 @@ class DiT(SavedNetwork):
         """Return published weights, of the paper's code or of diffusers, under our names; None: another kind of file.
 
         Raises:
-            DarkroomError: see `read_published`; or this network has parts or heads that published ones do not.
+            DarkroomError: see `read_published`; or this network has parts or heads that the published one lacks.
         """
-        found = read_published(path)
-        if found is None:
+        published = read_published(path)
+        if published is None:
             return None
         if switch := switch_of(self.config):
             name, value = switch
@@ -234,11 +234,11 @@ class DiT(SavedNetwork):
                 f"{path} holds a published DiT, but `train_generator.dit.model.{name}` is {value}, which it was not "
                 f"trained with: set it to {SWITCHES[name]}."
             )
-        if found.heads is not None and found.heads != self.config.heads:
+        if published.heads is not None and published.heads != self.config.heads:
             raise DarkroomError(
-                f"{path} has {found.heads} heads: set `train_generator.dit.model.heads` to {found.heads}, not "
+                f"{path} has {published.heads} heads: set `train_generator.dit.model.heads` to {published.heads}, not "
                 f"{self.config.heads}."
             )
-        width = found.tensors["patches.weight"].shape[0]
-        tensors = ours_from_sit(found.tensors, path) if self.sit else found.tensors
+        width = published.tensors["patches.weight"].shape[0]
+        tensors = ours_from_sit(published.tensors, path) if self.sit else published.tensors
         return {"positions": sincos_positions(width, self.config.size // self.config.patch), **tensors}

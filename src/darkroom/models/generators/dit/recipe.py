@@ -52,7 +52,7 @@ class DiTRecipe(GeneratorRecipe):
 
     x_0 is sampled from the stored mean and logvar, or is the stored mean, or the vectors of the stored codes.
 
-    sampling: how grids and evaluations sample.
+    evaluation_settings: the sampling settings of grids and evaluations.
     """
 
     name = "dit"
@@ -70,7 +70,7 @@ class DiTRecipe(GeneratorRecipe):
         tokenizer: Tokenizer,
         sampling: DiTSampling,
         evaluation: Evaluation | None = None,
-        asked: ConditionSource | None = None,
+        conditions: ConditionSource | None = None,
     ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
         self.objective = objective_of(settings, settings.timesteps)
@@ -80,13 +80,13 @@ class DiTRecipe(GeneratorRecipe):
         self.phases = (Phase("dit", self.loss),)
         self.blocks = list(model.blocks)
         self.evaluation_settings = sampling
-        self.evaluation, self.asked = evaluation, asked
+        self.evaluation, self.conditions = evaluation, conditions
         self.by_class = model.config.condition == "class" and model.config.classes > 1
         self.evaluations = [(evaluation.settings.every, self.evaluate)] if evaluation else []
         self.generated = [self.evaluate]
         self.columns = min(_COLUMNS, model.config.classes) if self.by_class else _COLUMNS
-        if model.config.condition in TEXTS and asked is not None and asked.caption is not None:
-            self.captions = asked.caption(np.arange(self.columns))
+        if model.config.condition in TEXTS and conditions is not None and conditions.caption is not None:
+            self.captions = conditions.caption(np.arange(self.columns))
 
     @classmethod
     def build(
@@ -123,7 +123,7 @@ class DiTRecipe(GeneratorRecipe):
             data.tokenizer,
             settings.sampling,
             evaluation,
-            data.asked,
+            data.conditions,
         )
         recipe.scale, recipe.counts = {"latent_mean": mean, "latent_std": std}, data.class_counts
         return recipe
@@ -143,7 +143,7 @@ class DiTRecipe(GeneratorRecipe):
         return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return each image's loss, also `by_time`; randomness follows from its row, and nothing drops."""
+        """Return each image's loss, also `by_time`; randomness follows from its row, and no condition is dropped."""
         drawn = self._drawn(batch, "val", label_dropout=0.0)
         terms = self._losses(drawn)
         return {**terms, **by_time("loss", terms["loss"], drawn.time / self.objective.duration)}
@@ -151,14 +151,14 @@ class DiTRecipe(GeneratorRecipe):
     def _drawn(self, batch: Batch, stream: str, label_dropout: float) -> Drawn:
         """Return the inputs and noise of a batch, with randomness that follows from positions."""
         condition, size = condition_of(batch.data), batch.data["mean"][0].numel()
-        # Of each position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it,
-        # and whether the condition drops. The same for all forms of latents, which then train under the same noise.
+        # Per position: the posterior's noise, the path's, a normal number for the time; then a uniform one for it, and
+        # one for dropout. The same for all forms of latents, which then train with the same noise.
         normals, uniforms = random_numbers(self.seed, f"dit/{stream}", batch.positions.tolist(), 2 * size + 1, 2)
         latents, noise = drawn_latents(batch.data, normals)
         time = to_device(self.objective.times(uniforms[:, 0], normals[:, -1]), noise.device)
         dropped = to_device(uniforms[:, 1] < label_dropout, noise.device)
         if isinstance(condition, Captioned) and stream == "train":
-            # A stream of its own: the other numbers stay those of every condition.
+            # A separate stream: the other numbers are the same for every condition.
             _, hidden = random_numbers(self.seed, "dit/words", batch.positions.tolist(), 0, condition.tokens.shape[1])
             condition = condition.without(to_device(hidden < self.settings.word_dropout, noise.device))
         return Drawn(self.scaler(latents), noise, time, nulled(condition, self.model.null_label, dropped))
@@ -181,12 +181,12 @@ class DiTRecipe(GeneratorRecipe):
     def _made(self, count: int) -> NDArray[np.uint8]:
         """Return images of the first ten classes or of ten stored conditions in turn; image i from noise i.
 
-        They are guided where conditions were dropped: nothing else teaches what the null looks like.
+        They are guided if conditions are dropped: otherwise the null is untrained.
         """
         device = next(self.model.parameters()).device
         columns = self.columns
-        asked = self.asked or asked_classes(balanced(max(1, self.model.config.classes)))
-        condition = placed(asked, np.arange(count) % columns, device)
+        conditions = self.conditions or asked_classes(balanced(max(1, self.model.config.classes)))
+        condition = placed(conditions, np.arange(count) % columns, device)
         shape = self.tokenizer.latent_shape
         noise = to_device(normal(self.seed, "dit/preview", range(count), shape), device)
         sampling = self.evaluation_settings
@@ -206,9 +206,9 @@ def config_of(
     text_shape: tuple[int, int] | None = None,
     caption_shape: tuple[int, int] | None = None,
 ) -> DiTConfig:
-    """Return the shape of a transformer for latents (C, S, S) of images of so many classes, with stored embeddings.
+    """Return the shape of a transformer for latents (C, S, S) of images of `classes` classes, with stored embeddings.
 
-    Where it embeds captions itself: of a caption's tokens, and of so many that are known.
+    `caption_shape`, if it embeds captions itself: the numbers of a caption's tokens and of known tokens.
     """
     variance = settings.diffusion.learns_variance
     named = settings.model.model_dump(exclude={"size", "context_length"}) | settings.model.shape

@@ -63,13 +63,13 @@ class DiTSampler:
 
         Args:
             noise: standard normal, of the shape of the latents.
-            condition: of the N images.
-            seeds: of the noise that is added on the way, one an image.
+            condition: that of the N images.
+            seeds: one per image, for the noise that the solver adds.
             settings: solver, steps and guidance.
         """
         classifier: LogProbability | None = None
         if self.classifier is not None:
-            assert isinstance(condition, Tensor)  # `require_guides` sees to it that there are classes
+            assert isinstance(condition, Tensor)  # `require_guides` has checked that there are classes
             classifier = partial(self.classifier.log_probability, labels=condition)
         null, guidance = self.model.null_label, Guidance.of(settings)
         denoise = dit_denoiser(self.model, self.objective, condition, null, guidance, self.guide, classifier)
@@ -80,15 +80,15 @@ class DiTSampler:
     def bits(self, x0: Tensor, condition: Condition, noise: Callable[[int], Tensor]) -> Bits:
         """Return the bits per dim of scaled latents x0 (N, C, H, W) under the unguided network, with their terms.
 
-        `noise` gives standard normal numbers of the shape of x0 for a timestep.
+        `noise` returns standard normal numbers of the shape of x0 for a timestep.
         """
         objective = self.objective
-        assert isinstance(objective, Gaussian)  # `measure_bits` sees to it
+        assert isinstance(objective, Gaussian)  # `fits` has checked it
         denoise = dit_denoiser(self.model, objective, condition, self.model.null_label)
 
         def predict(x: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-            found = denoise(x, steps, None)
-            return found.x0, log_variance(objective.variance, found.variance, steps, objective.schedule, x.ndim)
+            denoised = denoise(x, steps, None)
+            return denoised.x0, log_variance(objective.variance, denoised.variance, steps, objective.schedule, x.ndim)
 
         return bits_per_dim(predict, x0, noise, objective.schedule)
 
@@ -122,6 +122,6 @@ def _with_null(condition: Condition, null_label: int) -> Condition:
     if condition is None:
         return None
     if isinstance(condition, Embedded | Captioned):
-        kept = torch.cat([condition.kept, torch.zeros_like(condition.kept)])
-        return replace(condition.mapped(lambda each: torch.cat([each, each])), kept=kept)
+        keep = torch.cat([condition.keep, torch.zeros_like(condition.keep)])
+        return replace(condition.mapped(lambda each: torch.cat([each, each])), keep=keep)
     return torch.cat([condition, torch.full_like(condition, null_label)])

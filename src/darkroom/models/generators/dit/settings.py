@@ -19,7 +19,7 @@ from darkroom.diffusion.settings import (
 from darkroom.models.generators.kind_settings import Kind
 from darkroom.params.section import NO_FILE, Fraction, Positive, Section, Weight
 
-LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), which DiT was trained with
+LATENT_SCALE = 0.18215  # of Stable Diffusion's first autoencoder (Rombach et al., 2022), used by DiT
 
 # Depth, width and heads of the sizes of the paper (Peebles and Xie, 2023, table 1).
 _SMALL = (6, 192, 6)  # for some thousand images of 32 pixels
@@ -40,23 +40,23 @@ class Model(Section):
     patch: Positive = 2
     """Latent pixels, height and width, of a token."""
     patch_bottleneck: Positive | None = None
-    """Numbers of a patch in between, when it becomes a token by two linear maps, for large patches; null: by one."""
+    """Width between two linear maps from a patch to a token, for large patches; null: one map."""
     mlp_ratio: Annotated[float, Field(gt=0)] = 4.0
     """Width of the hidden layer of a block, in widths."""
     norm: Literal["layer", "rms"] = "layer"
     """layer (LayerNorm) or rms (RMSNorm)."""
     mlp: Literal["gelu", "swiglu"] = "gelu"
-    """Network of a block: gelu, or swiglu with as many parameters."""
+    """Network of a block: gelu, or swiglu with the same number of parameters."""
     rope: bool = False
-    """Rotary positions of columns and rows in attention, beside the fixed ones."""
+    """Rotary positions of columns and rows in attention, besides the fixed ones."""
     qk_norm: bool = False
     """RMSNorm of queries and keys."""
     dropout: Fraction = 0.0
     """Fraction of a block's outputs that is zero while training."""
     condition: Literal["class", "none", "image", "text", "tokens", "caption"] = "class"
-    """class, none; of CLIP: embedding of an image, of a text, or that and tokens; caption: embedded by itself."""
+    """class; none; CLIP's embedding: image, text, or tokens (text too); caption: embedded by the transformer."""
     context_length: Annotated[int, Field(ge=3, le=77)] | None = None
-    """condition caption: tokens of a caption with start and end, longer ones are cut; null: those of 99 % of them."""
+    """condition caption: tokens of a caption with start and end, longer ones are cut; null: enough for 99 %."""
 
     @property
     def shape(self) -> dict[str, int]:
@@ -80,27 +80,27 @@ class Model(Section):
 
 
 class DiTDiffusion(Diffusion):
-    """How latents diffuse."""
+    """The diffusion of latents."""
 
     objective: ObjectiveName = "flow"
     target: Target = "eps"
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule."""
     normalise: Literal["principal", "channel", "fixed"] = "principal"
-    """Variance 1 in each channel (channel), at most 1 in any direction of them (principal), or a fixed factor."""
+    """Variance 1 in each channel (channel), at most 1 in any direction (principal), or a fixed factor (fixed)."""
     latent_scale: Annotated[float, Field(gt=0)] = LATENT_SCALE
-    """normalise fixed: the factor of latents; 0.18215 for Stable Diffusion's autoencoder, as published DiTs have it."""
+    """normalise fixed: the factor of latents; 0.18215 for Stable Diffusion's autoencoder, as in published DiTs."""
     label_dropout: Fraction = 0.1
     """Fraction of labels, or of other conditions, replaced by the learned null, for guidance."""
     word_dropout: Fraction = 0.05  # enough to learn the unknown token, which no training caption has
-    """condition caption: fraction of a caption's tokens that is read as the unknown one while training."""
+    """condition caption: fraction of a caption's tokens read as the unknown token while training."""
 
     READ_WITH = {"latent_scale": ("normalise", "fixed"), **READ_WITH_OBJECTIVE}
 
     def scale(self, mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
-        """Return mean and deviation by which latents are normalised, of those of the latents, (C,) each.
+        """Return mean and deviation by which latents are normalised, from those of the latents, (C,) each.
 
-        `principal` scales the deviation further, by what the correlation of the channels says.
+        `principal` scales the deviation further, by the correlation of the channels: see `scale_of`.
         """
         if self.normalise == "fixed":
             return [0.0] * len(mean), [1 / self.latent_scale] * len(std)
@@ -119,12 +119,12 @@ class DiTGenerated(DiTSampling):
     """How images are sampled, and additional guides: a guide network (autoguidance), a classifier."""
 
     guide: str = NO_FILE
-    """Autoguidance: a folder as models/generator of another run, of the same latents; data/none: none."""
+    """Autoguidance: a folder like models/generator of another run, with the same latents; data/none: none."""
 
     classifier: str = NO_FILE
     """models/classifier: train_classifier's network of noisy latents, or that of another run; data/none: none."""
     classifier_scale: Annotated[float, Field(ge=0)] = 0.0
-    """Factor of its gradient, where guidance is; with guidance: 1.0 it guides alone; 0.0: none."""
+    """Factor of its gradient, in the interval of guidance; with guidance: 1.0 it guides alone; 0.0: none."""
 
     READ_WITH = {"classifier_scale": ("classifier",)}
 
@@ -132,7 +132,7 @@ class DiTGenerated(DiTSampling):
 class DiT(Kind):
     """The diffusion transformer.
 
-    sampling: of grids and evaluations while training.
+    sampling: for grids and evaluations while training.
     """
 
     model: Model = Model()
@@ -140,7 +140,7 @@ class DiT(Kind):
     diffusion: DiTDiffusion = DiTDiffusion()
     """Objective, scale of the latents, and label dropout."""
     sampling: DiTSampling = DiTSampling()
-    """How evaluations, and the grids while training, are sampled."""
+    """Sampling of evaluations, and of the grids while training."""
 
     READ_WITH = {"diffusion.word_dropout": ("model.condition", "caption")}
 

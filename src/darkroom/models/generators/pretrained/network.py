@@ -18,7 +18,7 @@ from darkroom.remote import telling
 from darkroom.training.initial import fetched
 
 _KEY = "`train_generator.pretrained`"
-NAMES = "classes.txt"  # beside the weights: a class a line
+NAMES = "classes.txt"  # next to the weights: a class per line
 
 
 class Imported(NamedTuple):
@@ -46,10 +46,10 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
         DarkroomError: the weights are missing, do not belong to a DiT, need code, or do not fit the latents.
     """
     path = _path(settings)
-    found = read_published(path)
-    if found is None:
+    published = read_published(path)
+    if published is None:
         raise DarkroomError(f"{_KEY}: {path} holds no published DiT: use a .pt file, or a folder of diffusers.")
-    tensors = found.tensors
+    tensors = published.tensors
     try:
         width, channels, patch, _ = tensors["patches.weight"].shape
         outputs = len(tensors["head.linear.bias"]) // (channels * patch**2)  # 2 with a learned variance
@@ -77,7 +77,7 @@ def load_pretrained(settings: Pretrained, latent_shape: tuple[int, int, int], cl
         classes=count,
         width=width,
         depth=depth,
-        heads=_heads(settings, found.heads, width, path),
+        heads=_heads(settings, published.heads, width, path),
         patch=patch,
         mlp_ratio=hidden / width,
         learned_variance=outputs == 2,
@@ -112,13 +112,13 @@ def _path(settings: Pretrained) -> Path:
         return Path(snapshot_download(settings.name, revision=settings.revision, allow_patterns=patterns))
 
 
-def _heads(settings: Pretrained, found: int | None, width: int, path: Path) -> int:
+def _heads(settings: Pretrained, stated: int | None, width: int, path: Path) -> int:
     by_width = {size_width: heads for _, size_width, heads in SIZES.values()}
-    heads = settings.heads or found or by_width.get(width)
-    if heads is None or width % heads or (found is not None and found != heads):
+    heads = settings.heads or stated or by_width.get(width)
+    if heads is None or width % heads or (stated is not None and stated != heads):
         raise DarkroomError(
             f"{_KEY}: {path} has a width of {width}, but `heads` is {settings.heads}: set it to the attention heads "
-            f"that it was trained with{f', {found}' if found else ''}."
+            f"that it was trained with{f', {stated}' if stated else ''}."
         )
     return heads
 

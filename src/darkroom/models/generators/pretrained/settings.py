@@ -25,9 +25,9 @@ class Pretrained(Kind):
     sha256: Sha256 | None = None
     """SHA-256 of the file behind the URL."""
     heads: Positive | None = None
-    """Attention heads, which a .pt does not show; null: by the file, or by the paper's size of this width."""
+    """Attention heads, which a .pt lacks; null: from the file, or the paper's size of this width."""
     objective: Literal["gaussian", "flow"] = "gaussian"
-    """gaussian: a DiT, of Gaussian diffusion; flow: a SiT, of the velocity on the straight path (Ma et al., 2024)."""
+    """gaussian: a DiT, Gaussian diffusion; flow: a SiT, the velocity on the straight path (Ma et al., 2024)."""
     schedule: ScheduleName = "linear"
     """gaussian: the noise schedule that it was trained with."""
     latent_scale: Annotated[float, Field(gt=0)] = LATENT_SCALE
@@ -72,11 +72,11 @@ class PretrainedSampling(DiTSampling):
     """How images are sampled; by default as the paper's published scores."""
 
     solver: Solver = "ddpm"
-    """ddpm, ddim or dpm (DPM-Solver++); of a SiT euler_maruyama, as its scores, euler, heun or dpm."""
+    """ddpm, ddim or dpm (DPM-Solver++); for a SiT euler_maruyama (its published scores), euler, heun or dpm."""
     steps: Steps = 250
     """Steps of the solver."""
     spacing: Spacing = "linspace"
-    """Timesteps from the last one on (trailing), from the first (leading), or both (linspace: DiT's); of a SiT none."""
+    """Timesteps from the last one on (trailing), from the first (leading), or both (linspace: DiT's); not for a SiT."""
     guidance: Annotated[float, Field(ge=0)] = 1.5
     """Scale of guidance, away from the network without its condition; 1: none."""
     guidance_channels: Positive | None = 3

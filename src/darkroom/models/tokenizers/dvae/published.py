@@ -10,7 +10,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.dvae.settings import DVAEConfig
 from darkroom.training.weight_files import read_pickled
 
-# What its constructor takes, and our keys of the section; `normalization` only where it is not its default.
+# Arguments of its constructor, and our keys of the section; `normalization` only if it is not the default.
 NAMES = {
     "num_tokens": "codebook_size",
     "codebook_dim": "codebook_dim",
@@ -18,11 +18,11 @@ NAMES = {
     "hidden_dim": "width",
     "num_resnet_blocks": "residual_blocks",
 }
-_MEAN, _STD = (0.5, 0.5, 0.5, 0.0), (0.5, 0.5, 0.5, 1.0)  # its default
+_MEAN, _STD = (0.5, 0.5, 0.5, 0.0), (0.5, 0.5, 0.5, 1.0)  # the default
 
 
 def normalization(config: DVAEConfig) -> tuple[list[float], list[float]]:
-    """Return the means and deviations of pixels in [0, 1] that a network sees, one a channel."""
+    """Return the means and deviations of pixels in [0, 1] that a network sees, one per channel."""
     if config.mean is not None and config.std is not None:
         return list(config.mean), list(config.std)
     if config.alpha == "unit":
@@ -39,20 +39,20 @@ def read(path: Path, config: DVAEConfig) -> dict[str, Tensor]:
     """
     content = read_pickled(path)
     whole: dict[Any, Any] = content if isinstance(content, dict) else {}
-    weights, said = whole.get("weights", whole), whole.get("hparams", {})
+    weights, hparams = whole.get("weights", whole), whole.get("hparams", {})
     if not isinstance(weights, dict) or not {"codebook.weight", "encoder.0.0.weight"} <= weights.keys():
         raise DarkroomError(
             f"{path} holds no DiscreteVAE: it lacks the tensors codebook.weight and encoder.0.0.weight of the files of "
             "dalle-pytorch's train_vae.py. Use a file with a DiscreteVAE."
         )
-    if not all(isinstance(value, Tensor) for value in weights.values()) or not isinstance(said, dict):
+    if not all(isinstance(value, Tensor) for value in weights.values()) or not isinstance(hparams, dict):
         raise DarkroomError(f"{path} is not from dalle-pytorch's train_vae.py: its weights are not tensors by name.")
-    if (size := said.get("image_size", config.image_size)) != config.image_size:
+    if (size := hparams.get("image_size", config.image_size)) != config.image_size:
         raise DarkroomError(
             f"{path} was trained on images of {size} pixels: set `ingest.image_size` to {size}, not "
             f"{config.image_size}."
         )
-    _require_range(path, said.get("normalization", (_MEAN, _STD)), config)
+    _require_range(path, hparams.get("normalization", (_MEAN, _STD)), config)
     return dict(weights)
 
 
@@ -73,8 +73,8 @@ def written(config: DVAEConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]
     """Return the content of a file for dalle-pytorch's `generate.py` and `train_dalle.py`: `{"hparams", "weights"}`.
 
     Args:
-        config: of the network.
-        weights: of `DVAENetwork.state_dict()`.
+        config: that of the network.
+        weights: `DVAENetwork.state_dict()`.
 
     Raises:
         DarkroomError: its constructor does not support the size of the images.

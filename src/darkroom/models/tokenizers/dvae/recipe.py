@@ -21,10 +21,10 @@ _RECONSTRUCTION: dict[str, Callable[..., Tensor]] = {"mse": functional.mse_loss,
 class DVAERecipe(TokenizerRecipe):
     """L = reconstruction(x, decode(z)) + w * KL(q || uniform), z = y @ codebook, y a relaxed draw from q(code | x).
 
-    y = softmax((logits + g) / tau), g Gumbel noise, tau as `temperature` says; the one-hot draw with
-    `straight_through`, and with ReinMax's gradient where `reinmax` asks for it. Ramesh et al., 2021 (arXiv 2102.12092).
-    The KL is the mean over positions, or with `kl_reduction: sum` the sum over positions and the images of an update,
-    as dalle-pytorch's: its weight then means something else for every batch and image size.
+    y = softmax((logits + g) / tau), g Gumbel noise, tau from `temperature`; the one-hot draw with `straight_through`,
+    and with ReinMax's gradient with `reinmax`. Ramesh et al., 2021 (arXiv 2102.12092). The KL is the mean over
+    positions, or with `kl_reduction: sum` the sum over positions and the images of an update, as in dalle-pytorch: the
+    meaning of its weight then depends on batch and image size.
     """
 
     kind = "dvae"
@@ -63,7 +63,7 @@ class DVAERecipe(TokenizerRecipe):
         output, logits = self._output(x, self.settings.relaxation, batch, "train", tau)
         reconstruction, kl = self._reconstruction(output, x).mean(), self._kl(logits).mean()
         return {
-            # Without a weight there is nothing to go back through.
+            # Without a weight the KL needs no backward pass.
             "loss": reconstruction + weight * kl if weight else reconstruction,
             "reconstruction": reconstruction,
             "kl": kl,

@@ -16,14 +16,14 @@ from darkroom.rng import generators
 
 
 def gumbel_noise(seed: int, stream: str, positions: Sequence[int], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return standard Gumbel noise, g = -log(e) with e ~ Exp(1), one block a position.
+    """Return standard Gumbel noise, g = -log(e) with e ~ Exp(1), one block per position.
 
     Shape (len(positions), *shape), float32. A position's block does not depend on the other positions.
     """
     noise = np.empty((len(positions), *shape), dtype=np.float32)
     for row, source in zip(noise, generators(seed, stream, positions), strict=True):
         source.standard_exponential(dtype=np.float32, out=row)
-    np.maximum(noise, np.finfo(np.float32).tiny, out=noise)  # of 0, which may be drawn, there is no logarithm
+    np.maximum(noise, np.finfo(np.float32).tiny, out=noise)  # 0 may be drawn, and has no logarithm
     np.log(noise, out=noise)
     return np.negative(noise, out=noise)
 
@@ -95,7 +95,7 @@ def temperature(settings: Temperature, update: int, batch: int, epoch: int | Non
     cosine: from start to minimum along half a cosine over `images` images, then minimum: Ramesh et al., 2021 (arXiv
         2102.12092), appendix A.2.
     compounding: dalle-pytorch's, tau <- max(tau * exp(-rate * update), minimum) after every hundredth update of an
-        epoch. It multiplies what was multiplied before, so it falls as exp(-rate * update² / 200).
+        epoch. The factors accumulate, so it falls as exp(-rate * update² / 200).
 
     Args:
         settings: rule, start, minimum, rate or images.

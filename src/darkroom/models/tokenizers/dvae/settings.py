@@ -46,17 +46,17 @@ class DVAE(Kind):
     layers: Positive = 2
     """Convolutions of the encoder that halve the resolution."""
     width: Positive = 48
-    """Channels of the convolutions between."""
+    """Channels of the other convolutions."""
     residual_blocks: Annotated[int, Field(ge=0)] = 1
     """Residual blocks of the encoder, and of the decoder."""
     alpha: Literal["signed", "unit"] = "signed"
-    """Range of the alpha channel of RGBA: signed, -1 to 1 as the colours, or unit, 0 to 1 as dalle-pytorch."""
+    """Range of the alpha channel of RGBA: signed, -1 to 1 like the colours, or unit, 0 to 1 as in dalle-pytorch."""
     mean: Annotated[list[float], Field(min_length=1)] | None = None
-    """Means that each channel of pixels in [0, 1] is normalised by; null: 0.5, of alpha as `alpha` says."""
+    """Means by which the channels of pixels in [0, 1] are normalised; null: 0.5, for alpha see `alpha`."""
     std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] | None = None
-    """Standard deviations by which it is divided then; with mean 0 and std 1 pixels stay as they are."""
+    """Standard deviations by which they are then divided; with mean 0 and std 1 pixels are unchanged."""
     straight_through: bool = False
-    """In training sample one code for each position, and not a mixture."""
+    """In training sample one code for each position instead of a mixture."""
     reinmax: bool = False
     """With straight_through: the gradient of ReinMax, which is exact to second order."""
     temperature: Temperature = Temperature()
@@ -64,7 +64,7 @@ class DVAE(Kind):
     reconstruction: Literal["mse", "smooth_l1"] = "mse"
     """Loss of the reconstruction."""
     kl_reduction: Literal["per_position", "sum"] = "per_position"
-    """How the KL to the uniform distribution is reduced; sum: over batch and positions, as dalle-pytorch."""
+    """How the KL to the uniform distribution is reduced; sum: over batch and positions, as in dalle-pytorch."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
     """Weight of the KL term: without it few codes are used."""
     kl_warmup: Annotated[int, Field(ge=0)] = 0
@@ -106,7 +106,7 @@ class DVAE(Kind):
 class DVAEConfig:
     """The shape of a network under dalle-pytorch's names, and its range of pixels.
 
-    alpha: range of the alpha channel. mean, std: of each channel of pixels in [0, 1]; None: as `alpha` says.
+    alpha: range of the alpha channel. mean, std: of each channel of pixels in [0, 1]; None: see `alpha`.
     """
 
     image_size: int

@@ -52,7 +52,7 @@ class DVAENetwork(nn.Module):
             nn.Conv2d(width, config.num_tokens, 1),
         )
         self.codebook = nn.Embedding(config.num_tokens, config.codebook_dim)
-        # Without residual blocks the first transposed convolution reads the codebook's vectors itself, as upstream.
+        # Without residual blocks the first transposed convolution reads the codebook's vectors, as upstream.
         inner = [nn.Conv2d(config.codebook_dim, width, 1), *[Residual(width) for _ in range(blocks)]] if blocks else []
         up = [width if blocks else config.codebook_dim, *[width] * config.num_layers]
         self.decoder = nn.Sequential(
@@ -83,7 +83,7 @@ class DiscreteVAE(DiscreteNetwork):
 
     @classmethod
     def from_settings(cls, settings: DVAE, image_shape: tuple[int, int, int]) -> "DiscreteVAE":
-        """Return an untrained one for images of shape (C, H, W), squares whose side `factor` divides."""
+        """Return an untrained network for images of shape (C, H, W), squares whose side `factor` divides."""
         channels, size, _ = image_shape
         named = {theirs: getattr(settings, ours) for theirs, ours in published.NAMES.items()}
         pixels = settings.model_dump(include={"alpha", "mean", "std"})
@@ -111,9 +111,9 @@ class DiscreteVAE(DiscreteNetwork):
         return self.network.codebook.weight
 
     def pixels(self, images: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) as the network sees them: colours in [-1, 1], alpha as `alpha` says.
+        """Return uint8 images (N, C, H, W) as the network sees them: colours in [-1, 1], alpha by `alpha`.
 
-        `unit`: alpha in [0, 1], as dalle-pytorch; `signed`: in [-1, 1], as the colours. With `mean` and `std`:
+        `unit`: alpha in [0, 1], as in dalle-pytorch; `signed`: in [-1, 1], like the colours. With `mean` and `std`:
         (x - mean) / std of each channel of pixels x in [0, 1].
 
         Raises:
@@ -146,10 +146,10 @@ class DiscreteVAE(DiscreteNetwork):
 
         Args:
             x: from `pixels`, (N, C, H, W).
-            way: from logits to latents: by the most probable codes (`hard`), their expectation (`mean`), or codes that
-                are drawn, with a gradient through the draw (`soft`, `straight_through`, `reinmax`).
-            noise: of the draw, Gumbel, (N, K, h, w).
-            temperature: of the draw, a scalar.
+            way: from logits to latents: the most probable codes (`hard`), their expectation (`mean`), or drawn codes
+                with a gradient through the draw (`soft`, `straight_through`, `reinmax`).
+            noise: Gumbel noise of the draw, (N, K, h, w).
+            temperature: that of the draw, a scalar.
         """
         logits = self.logits(x)
         with in_float32(x.device):

@@ -1,6 +1,6 @@
 """The KL autoencoder of latent diffusion (Rombach et al., 2022, arXiv 2112.10752): diffusers' AutoencoderKL.
 
-Its weights may be published ones, as diffusers stores them: `stabilityai/sd-vae-ft-ema` and others.
+Its weights may be published ones in diffusers' format, such as `stabilityai/sd-vae-ft-ema`.
 """
 
 import re
@@ -104,7 +104,7 @@ class KLAutoencoder(nn.Module):
         """
 
         def renamed(name: str) -> str:
-            return _OLD_ATTENTION.sub(lambda found: f"{found[1]}.{_NEW_ATTENTION[found[2]]}.", name)
+            return _OLD_ATTENTION.sub(lambda match: f"{match[1]}.{_NEW_ATTENTION[match[2]]}.", name)
 
         return {f"network.{renamed(name)}": value for name, value in tensors.items()}
 
@@ -122,7 +122,7 @@ _KEY = "`train_tokenizer.pretrained`"
 
 
 def _source(settings: Pretrained) -> tuple[str, dict[str, Any]]:
-    """Return the folder, or the name on the Hub, and where in it."""
+    """Return the folder, or the name on the Hub, and the arguments that locate the autoencoder in it."""
     where = {"subfolder": settings.subfolder} if settings.subfolder else {}
     if settings.name is not None:
         return settings.name, {**where, "revision": settings.revision}
@@ -135,10 +135,10 @@ def load_pretrained(settings: Pretrained, image_shape: tuple[int, int, int]) -> 
     """Return the autoencoder with its weights, in evaluation mode, for images of shape (C, H, W).
 
     From the folder, or by name from the Hub's cache on this machine, or else downloaded into it. Only safetensors are
-    read. What is saved of it later does not contain its location.
+    read. A saved copy does not contain its location.
 
     Raises:
-        DarkroomError: configuration or weights cannot be read, or it is of another class, or takes other channels or
+        DarkroomError: configuration or weights cannot be read, or it is of another class, or needs other channels or
             sizes.
     """
     source, where = _source(settings)

@@ -17,7 +17,7 @@ class KLRecipe(TokenizerRecipe):
     """L = r + w_p p + w * KL(q(z|x) || N(0, 1)) + w_a λ G, z = mean + std * noise; means of elements.
 
     r: reconstruction loss of x and decode(z), p: perceptual distance, G: the generator's loss, λ: its adaptive weight,
-    each where the section sets a weight. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so
+    each if the section sets a weight. Rombach et al., 2022 (arXiv 2112.10752) with the KL per latent element, so
     that the weight means the same for every latent size.
     """
 
@@ -30,15 +30,15 @@ class KLRecipe(TokenizerRecipe):
         return KLAutoencoder(build(self.settings, image_shape[0], image_shape[1]))
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Add the discriminator's phase where there is one."""
+        """Add the discriminator's phase, if any."""
         self.adversary = Adversary.of(self.settings.adversarial, self, image_shape[0])
         self.blocks = [m for m in self.model.modules() if isinstance(m, ResnetBlock2D)]
 
     def loss(self, batch: Batch) -> Losses:
         """Return the losses with noise that follows from each image's place in the training sequence."""
-        values, made = self._pass(batch, "train")
+        values, outputs = self._pass(batch, "train")
         losses = {name: value.mean() for name, value in values.items()}
-        return self.adversary.add(losses, batch, made, self.model.last) if self.adversary else losses
+        return self.adversary.add(losses, batch, outputs, self.model.last) if self.adversary else losses
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image, without a discriminator's, with noise that follows from its row."""

@@ -39,7 +39,7 @@ class KL(Kind):
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the discriminator's weight is of the whole batch."""
+        """Whether the discriminator's weight needs the whole batch."""
         return self.adversarial.whole_batch
 
     def _misfits(self) -> Iterator[str]:
@@ -59,11 +59,11 @@ class Pretrained(Imported):
     revision: str | None = None
     """Commit, branch or tag on the Hub; null: the newest."""
     subfolder: str | None = None
-    """Where the autoencoder lies in a whole pipeline, vae; null: it is not in one."""
+    """Folder of the autoencoder in a whole pipeline, vae; null: no pipeline."""
     folder: str = NO_FILE
     """A local folder with config.json and safetensors; data/none: by name."""
     downsampling: Positive = 8
-    """Pixels a side behind one position of the latent: two to the power of its levels less one."""
+    """Pixels a side of one position of the latent: two to the power of its levels less one."""
     image_channels: Positive = 3
     """Channels of its images."""
 
@@ -73,13 +73,13 @@ class Pretrained(Imported):
         return self.downsampling
 
     def unfit(self, image_shape: tuple[int, int, int], batch: int) -> str | None:
-        """Return why it does not fit images of shape (C, H, W), as far as is known; None: it does."""
+        """Return why it does not fit images of shape (C, H, W), as far as known; None: it does."""
         if self.image_channels != image_shape[0]:
             return self._other_channels(self.image_channels, image_shape[0])
         return self.not_there() if self.name is None else None
 
     def not_there(self) -> str | None:
-        """Return what is missing in `folder`; None: nothing."""
+        """Return the error of missing files in `folder`, or None."""
         folder = Path(self.folder) / (self.subfolder or "")
         if not (folder / CONFIG).is_file():
             return f"{self.folder} holds no {CONFIG} of a diffusers autoencoder: set its folder and `subfolder`"
@@ -90,8 +90,8 @@ class Pretrained(Imported):
     def misfit(self, config: Mapping[str, Any], image_shape: tuple[int, int, int]) -> str | None:
         """Return why an autoencoder of a configuration does not fit images of shape (C, H, W); None: it does."""
         source, (channels, size, _) = self.name or self.folder, image_shape
-        if (found := config.get("_class_name")) != "AutoencoderKL":
-            return f"{source} is a {found}, but an AutoencoderKL is needed"
+        if (kind := config.get("_class_name")) != "AutoencoderKL":
+            return f"{source} is a {kind}, but an AutoencoderKL is needed"
         if (taken := config.get("in_channels", 3)) != channels:
             return self._other_channels(taken, channels)
         factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)

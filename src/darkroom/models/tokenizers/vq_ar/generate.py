@@ -1,4 +1,4 @@
-"""Images from an autoregressive tokenizer, one code after another, with a cache of keys and values."""
+"""Images from an autoregressive tokenizer, code by code, with a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def min_p_filter(logits: Tensor, min_p: float) -> Tensor:
 def gumbel(seed: int, numbers: Sequence[int], token: int, tokens: int, codes: int) -> NDArray[np.float64]:
     """Return Gumbel noise -log(-log u) of token number `token` of some images, (N, codes), float64.
 
-    It follows from (seed, image, token): neither from the other images nor from how codes are computed.
+    It follows from (seed, image, token), not from the other images or the computation of codes.
     """
     positions = [number * tokens + token for number in numbers]
     uniform = random_numbers(seed, "vq_ar/sample", positions, 0, codes)[1]
@@ -52,11 +52,11 @@ def sample_codes(
 
     Args:
         model: in evaluation mode.
-        settings: noise and choice. With guidance s, logits are l(no class) + s (l(class) - l(no class)).
-        numbers: of the images, which their noise follows from.
+        settings: the sampling of codes. With guidance s, logits are l(no class) + s (l(class) - l(no class)).
+        numbers: those of the images, which determine their noise.
         labels: the start token of each image, (N,) int64, on the model's device.
-        cache: keep the keys and values of earlier codes; without, all are computed again for each code. The codes are
-            the same up to rounding.
+        cache: keep the keys and values of earlier codes; False: compute all again for each code. The codes are the
+            same up to rounding.
     """
     guides = settings.guidance != 1 and model.config.classes > 0
     starts = torch.cat([labels, torch.full_like(labels, model.null_label)]) if guides else labels

@@ -26,7 +26,7 @@ Cache = Any  # x-transformers' keys and values of the tokens so far
 
 @dataclass(frozen=True)
 class VQARConfig:
-    """What the network is built from. `classes` is their number, 0 for an unconditional one."""
+    """The configuration of the network. `classes` is their number, 0 for an unconditional one."""
 
     image_channels: int
     image_size: int
@@ -58,10 +58,10 @@ def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -
 
 
 class Pass(NamedTuple):
-    """What a forward pass returns; N images, T tokens, K codes of length D.
+    """The outputs of a forward pass; N images, T tokens, K codes of length D.
 
     latents: (N, T, D) before quantisation. codes: (N, T) int64. quantised: (N, T, D), the codes' vectors, whose
-    gradient goes to the latents. codebook: (K, D) of the logits, and of what is decoded from predictions.
+    gradient goes to the latents. codebook: (K, D), for the logits and for decoding predictions.
     prediction: (N, T, D). output: (N, C, H, W), the reconstruction in [-1, 1].
     """
 
@@ -86,7 +86,7 @@ class VQAutoregressive(SavedNetwork):
         self.config = config
         pixels, width = config.image_channels * config.patch**2, config.codebook_dim
         self.to_latent = _patch_encoder(pixels, config.encoder_hidden, width)
-        # What trains the codebook is `move_codebook`, once an optimizer step, and never the forward pass.
+        # `move_codebook` updates the codebook, once an optimizer step; forward passes never do.
         self.quantiser = MovingCodebook(
             config.codebook_size,
             width,
@@ -158,9 +158,9 @@ class VQAutoregressive(SavedNetwork):
         Args:
             x: (N, C, H, W) in [-1, 1].
             labels: the start token of each image, (N,) int64; `null_label` for no class.
-            share: of the reconstruction that is decoded from the predicted vectors, turned onto the codes.
-            after: logits, and what is decoded from predictions, are made with the codebook as this batch will have
-                moved it (genie2's), not with the one that made the codes.
+            share: fraction of the reconstruction that is decoded from the predicted vectors, turned onto the codes.
+            after: use the codebook after its update by this batch (genie2's) for the logits and for decoding
+                predictions, not the one of the codes.
         """
         latents = self.latents(x)
         quantised, codes = self._quantise(latents)
@@ -169,7 +169,7 @@ class VQAutoregressive(SavedNetwork):
         hidden = self.decoder(inputs)
         with in_float32(x.device):
             prediction = self.to_prediction(hidden.float())
-            # With `after` false both have the codes' values, and differ in where their gradient goes.
+            # Without `after` both have the codes' values; only their gradients differ.
             turned = rotate_to(prediction, codebook[codes])
             output = share * self.pixels(turned) + (1 - share) * self.pixels(quantised)
         return Pass(latents, codes, quantised, codebook, prediction, output)
@@ -208,8 +208,8 @@ class VQAutoregressive(SavedNetwork):
         """Return the logits of the next code, see `distances`, (N, K) float32, and the cache for the one after.
 
         Args:
-            inputs: tokens (N, T, dim): all so far or, where a cache is given, only the last.
-            cache: what this returned for the tokens before.
+            inputs: tokens (N, T, dim): all so far or, with a cache, only the last.
+            cache: the returned cache for the previous tokens.
         """
         hidden, cache = self.decoder(inputs, cache=cache, return_hiddens=True)
         return self.distances(self.to_prediction(hidden[:, -1].float()), self.codebook), cache

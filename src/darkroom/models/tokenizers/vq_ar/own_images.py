@@ -16,7 +16,7 @@ def own_images(model: VQAutoregressive, settings: GridSampling, guided: bool) ->
 
     guided: whether a start token for no class is trained, which guidance needs.
     """
-    how = settings.model_dump(include={"min_p", "temperature"}) | {"guidance": settings.guidance if guided else 1.0}
-    request = SampleTokenizer(images=settings.images, batch=settings.images, seed=0, **how)
+    options = settings.model_dump(include={"min_p", "temperature"}) | {"guidance": settings.guidance if guided else 1.0}
+    request = SampleTokenizer(images=settings.images, batch=settings.images, seed=0, **options)
     (images,) = generate(model, request, model.codebook.device)
     return images

@@ -38,16 +38,16 @@ class VQARRecipe(TokenizerRecipe):
         """Update the codebook after each step."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.blocks = [block for _, block, _ in self.model.decoder.layers]
-        self._begun = False  # whether an update has asked if the codebook has begun: to ask waits for the device
+        self._begun = False  # whether an update has read `started`: reading it waits for the device
 
     def loss(self, batch: Batch) -> Losses:
-        """Return the means of the losses; which labels drop follows from each image's place in the training."""
-        losses, made = self._losses(batch, self._labels(batch, self.settings.label_dropout))
-        batch.outputs |= {"latents": made.latents.detach(), "codes": made.codes}
+        """Return the means of the losses; label dropout follows from each image's place in the training."""
+        losses, outputs = self._losses(batch, self._labels(batch, self.settings.label_dropout))
+        batch.outputs |= {"latents": outputs.latents.detach(), "codes": outputs.codes}
         return {name: values.mean() for name, values in losses.items()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the losses of each image; no label drops."""
+        """Return the losses of each image, without label dropout."""
         return self._losses(batch, self._labels(batch, 0.0))[0]
 
     def move_codebook(self, batch: Batch) -> None:
@@ -70,27 +70,27 @@ class VQARRecipe(TokenizerRecipe):
         null = torch.full((len(batch),), self.model.null_label, device=images.device)
         if not self.model.config.classes:
             return null
-        kept = np.ones(len(batch), dtype=bool)
+        keep = np.ones(len(batch), dtype=bool)
         if dropout:
-            kept = (
+            keep = (
                 random_numbers(self.training.seed, "vq_ar/labels", batch.positions.tolist(), 0, 1)[1][:, 0] >= dropout
             )
-        return torch.where(to_device(kept, images.device), batch.data["labels"], null)
+        return torch.where(to_device(keep, images.device), batch.data["labels"], null)
 
     def _losses(self, batch: Batch, labels: Tensor) -> tuple[dict[str, Tensor], Pass]:
         """Return the losses of each image, (N,), and their inputs."""
         x, settings = to_network(batch.data["images"]), self.settings
         after = settings.logits_codebook == "after" and self.model.training
-        made = self.modules["tokenizer"](x, labels, settings.recon_from_pred_codes, after)
+        outputs = self.modules["tokenizer"](x, labels, settings.recon_from_pred_codes, after)
         with in_float32(x.device):
-            logits = self.model.distances(made.prediction, made.codebook)  # (N, T, K)
-            cross_entropy = functional.cross_entropy(logits.transpose(1, 2), made.codes, reduction="none")
-            fixed = self.model.codebook[made.codes].detach()
+            logits = self.model.distances(outputs.prediction, outputs.codebook)  # (N, T, K)
+            cross_entropy = functional.cross_entropy(logits.transpose(1, 2), outputs.codes, reduction="none")
+            fixed = self.model.codebook[outputs.codes].detach()
             losses = {
                 "cross_entropy": cross_entropy,
-                "reconstruction": (made.output - x).square() / 4,  # a difference in [-1, 1] is twice that in [0, 1]
-                "commitment": (made.latents - fixed).square(),
-                "ar_commitment": (made.prediction - made.quantised).square(),
+                "reconstruction": (outputs.output - x).square() / 4,  # a difference in [-1, 1] is twice that in [0, 1]
+                "commitment": (outputs.latents - fixed).square(),
+                "ar_commitment": (outputs.prediction - outputs.quantised).square(),
             }
         means = {name: values.flatten(1).mean(dim=1) for name, values in losses.items()}
         total = (
@@ -99,4 +99,4 @@ class VQARRecipe(TokenizerRecipe):
             + settings.commitment_weight * means["commitment"]
             + settings.ar_commitment_weight * means["ar_commitment"]
         )
-        return {"loss": total, **means}, made
+        return {"loss": total, **means}, outputs

@@ -26,7 +26,7 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def build_quantiser(name: str, size: int, channels: int, settings: Section) -> Quantiser:
-    """Return a quantiser of K = `size` codes; `channels` are of vq and simvq, the others' follow from the codes."""
+    """Return a quantiser of K = `size` codes; `channels` are for vq and simvq; the others' follow from the codes."""
     if isinstance(settings, sections.VQ):
         return AveragedCodebook(size, channels, settings)
     if isinstance(settings, sections.SimVQ):
@@ -130,7 +130,7 @@ class VQGANTokenizer(DiscreteNetwork):
         return x if self.config.pixels == "signed" else 2 * x - 1
 
     def forward(self, x: Tensor) -> tuple[Tensor, Quantised]:
-        """Return the reconstruction of x, (N, C, H, W) from `pixels`, by way of its codes, and what was quantised."""
+        """Return the reconstruction of x, (N, C, H, W) from `pixels`, through its codes, and the quantisation."""
         quantised = self.quantiser(self.encoder(x))
         return self.decoder(quantised.vectors), quantised
 

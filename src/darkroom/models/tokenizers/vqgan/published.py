@@ -1,7 +1,7 @@
 """Files of muse-maskgit-pytorch's `VQGanVAE`: names of its tensors and ours, for lookup-free codes.
 
-`vae.{step}.pt` is its state dict; `vae.{step}.ema.pt` that of the averages, of which `ema_model` is taken; what
-`VQGanVAETrainer.save` writes has it under `model`. Its linear maps beside the codes are 1 x 1 convolutions here.
+`vae.{step}.pt` is its state dict; `vae.{step}.ema.pt` that of the averages, read from `ema_model`; files of
+`VQGanVAETrainer.save` have it under `model`. Its linear maps before and after the codes are 1 x 1 convolutions here.
 """
 
 import re
@@ -23,7 +23,7 @@ _LINEAR = ("project_in", "project_out")
 
 @dataclass(frozen=True)
 class _Shape:
-    """Layers that halve the resolution, residual blocks behind them, levels of the discriminator (0: none)."""
+    """Layers that halve the resolution, residual blocks after them, levels of the discriminator (0: none)."""
 
     layers: int
     residual_blocks: int
@@ -34,9 +34,9 @@ class _Shape:
         """Return the layers of MUSE's names; None: a residual block precedes another layer, which is not supported."""
         parts = ("encoders", "discr.layers")
         kinds, levels = (
-            {int(found[1]): found[2] for name in names if (found := _numbered(part, name))} for part in parts
+            {int(match[1]): match[2] for name in names if (match := _numbered(part, name))} for part in parts
         )
-        in_order = [kinds[number] for number in sorted(kinds)][1:]  # behind the stem
+        in_order = [kinds[number] for number in sorted(kinds)][1:]  # after the stem
         layers = sum(kind == "0" for kind in in_order)
         if any(kind != "0" for kind in in_order[:layers]):
             return None
@@ -46,31 +46,31 @@ class _Shape:
         """Return MUSE's name of each of our layers, without `.weight` and `.bias`."""
         layers, blocks = self.layers, self.residual_blocks
         first = 1 + 2 * layers  # the encoder's first residual block
-        up = 1 + blocks  # the decoder's first layer behind its residual blocks
-        made = {"encoder.0": "enc_dec.encoders.0", f"encoder.{first + blocks}": "quantizer.project_in"}
-        made |= {f"encoder.{1 + 2 * at}": f"enc_dec.encoders.{1 + at}.0" for at in range(layers)}
-        made |= {
+        up = 1 + blocks  # the decoder's first layer after its residual blocks
+        theirs = {"encoder.0": "enc_dec.encoders.0", f"encoder.{first + blocks}": "quantizer.project_in"}
+        theirs |= {f"encoder.{1 + 2 * at}": f"enc_dec.encoders.{1 + at}.0" for at in range(layers)}
+        theirs |= {
             "decoder.0": "quantizer.project_out",
             f"decoder.{up + 2 * layers}": f"enc_dec.decoders.{blocks + layers}",
         }
-        made |= {f"decoder.{up + 2 * at}": f"enc_dec.decoders.{blocks + at}.0" for at in range(layers)}
+        theirs |= {f"decoder.{up + 2 * at}": f"enc_dec.decoders.{blocks + at}.0" for at in range(layers)}
         for block in range(blocks):
             for inner in (0, 1, 3, 4, 6):  # convolution, norm, convolution, norm, convolution
-                made[f"encoder.{first + block}.layers.{inner}"] = f"enc_dec.encoders.{1 + layers + block}.net.{inner}"
-            for inner in (0, 2, 3, 5, 6):  # the norms stand behind gated linear units
-                made[f"decoder.{1 + block}.layers.{inner}"] = f"enc_dec.decoders.{block}.net.{inner}"
-        return made
+                theirs[f"encoder.{first + block}.layers.{inner}"] = f"enc_dec.encoders.{1 + layers + block}.net.{inner}"
+            for inner in (0, 2, 3, 5, 6):  # the norms follow gated linear units
+                theirs[f"decoder.{1 + block}.layers.{inner}"] = f"enc_dec.decoders.{block}.net.{inner}"
+        return theirs
 
     def discriminator(self) -> dict[str, str]:
         """Return the same for the discriminator."""
         levels, end = self.levels, 3 * self.levels - 1
         if not levels:
             return {}
-        made = {"discriminator/layers.0": "discr.layers.0.0"}
+        theirs = {"discriminator/layers.0": "discr.layers.0.0"}
         for level in range(1, levels):
-            made[f"discriminator/layers.{3 * level - 1}"] = f"discr.layers.{level}.0"
-            made[f"discriminator/layers.{3 * level}"] = f"discr.layers.{level}.1"
-        return made | {
+            theirs[f"discriminator/layers.{3 * level - 1}"] = f"discr.layers.{level}.0"
+            theirs[f"discriminator/layers.{3 * level}"] = f"discr.layers.{level}.1"
+        return theirs | {
             f"discriminator/layers.{end}": "discr.to_logits.0",
             f"discriminator/layers.{end + 2}": "discr.to_logits.2",
         }
@@ -103,18 +103,18 @@ def read(path: Path, config: VQGANConfig) -> dict[str, Tensor]:
         )
     if config.pixels != "unit":
         raise DarkroomError(f"{path} holds a VQGanVAE: set {_KEY.format('pixels')} to unit.")
-    found = {"quantiser.signs.mask": theirs["quantizer.mask"]}
-    found["quantiser.counts"] = torch.zeros(2 ** len(theirs["quantizer.mask"]))
+    tensors = {"quantiser.signs.mask": theirs["quantizer.mask"]}
+    tensors["quantiser.counts"] = torch.zeros(2 ** len(theirs["quantizer.mask"]))
     for our, name in (shape.names() | shape.discriminator()).items():
         for kind in ("weight", "bias"):
             if (value := theirs.get(f"{name}.{kind}")) is not None:
                 flat = kind == "weight" and name.endswith(_LINEAR)
-                found[f"{our}.{kind}"] = value[:, :, None, None] if flat else value
-    return found
+                tensors[f"{our}.{kind}"] = value[:, :, None, None] if flat else value
+    return tensors
 
 
 def _state(content: Any) -> dict[str, Tensor]:
-    """Return the tensors of `VQGanVAE.state_dict()` in what a file holds; those of the averages where it has both."""
+    """Return the tensors of `VQGanVAE.state_dict()` in the content of a file; those of the averages if it has both."""
     whole: dict[Any, Any] = content if isinstance(content, dict) else {}
     whole = whole["model"] if isinstance(whole.get("model"), dict) else whole
     tensors = {str(name): value for name, value in whole.items() if isinstance(value, Tensor)}
@@ -133,10 +133,10 @@ def written(config: VQGANConfig, tensors: Mapping[str, Tensor]) -> dict[str, Ten
             raise DarkroomError(
                 f"{_KEY.format(key)} is {given}, but MUSE's `VQGanVAE` only has {needed}: export safetensors."
             )
-    made = {"quantizer.mask": tensors["quantiser.signs.mask"].clone()}
+    renamed = {"quantizer.mask": tensors["quantiser.signs.mask"].clone()}
     for our, name in _Shape(config.layers, config.residual_blocks, 0).names().items():
         for kind in ("weight", "bias"):
             tensor = tensors[f"{our}.{kind}"]
             flat = kind == "weight" and name.endswith(_LINEAR)
-            made[f"{name}.{kind}"] = (tensor[:, :, 0, 0] if flat else tensor).clone()
-    return made
+            renamed[f"{name}.{kind}"] = (tensor[:, :, 0, 0] if flat else tensor).clone()
+    return renamed

@@ -13,7 +13,7 @@ from darkroom.training.recipe import Batch, Losses, Phase
 class VQGANRecipe(TokenizerRecipe):
     """L = reconstruction + w_p perceptual + sum of w_i quantiser loss i + w_a lambda generator's loss.
 
-    All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook moves
+    All are means over elements. Esser et al., 2021 (arXiv 2012.09841), equations 6 and 7. The codebook is updated
     after each optimizer step, by all latents of its batch.
     """
 
@@ -26,7 +26,7 @@ class VQGANRecipe(TokenizerRecipe):
         return VQGANTokenizer(config_of(self.settings, image_shape))
 
     def set_up(self, image_shape: tuple[int, int, int]) -> None:
-        """Update the codebook after each step, and add the discriminator's phase where there is one."""
+        """Update the codebook after each step, and add the discriminator's phase, if any."""
         self.phases = (Phase("tokenizer", self.loss, after=self.move_codebook),)
         self.adversary = Adversary.of(self.settings.adversarial, self, image_shape[0])
         self.blocks = [m for m in self.model.modules() if isinstance(m, Residual)]
@@ -36,12 +36,12 @@ class VQGANRecipe(TokenizerRecipe):
         x = self.model.pixels(batch.data["images"])
         output, quantised = self.modules["tokenizer"](x)
         batch.outputs |= {"latents": quantised.latents.detach(), "codes": quantised.codes}
-        made, parts = self._terms(x, output)
+        outputs, parts = self._terms(x, output)
         losses = parts | {name: value.mean() for name, value in quantised.losses.items()}
         weights = self.model.quantiser.weights
         extra = [weights[name] * losses[name] for name in quantised.losses if weights[name]]
-        losses |= {"loss": torch.stack([made.others, *extra]).sum(), **self.model.quantiser.use()}
-        return self.adversary.add(losses, batch, made, self.model.last_layer) if self.adversary else losses
+        losses |= {"loss": torch.stack([outputs.others, *extra]).sum(), **self.model.quantiser.use()}
+        return self.adversary.add(losses, batch, outputs, self.model.last_layer) if self.adversary else losses
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of each image, without those of a whole batch, such as the entropy of all its codes."""

@@ -35,15 +35,15 @@ class VQGAN(Kind):
     norm_groups: Positive = 16
     """Groups of the group norms."""
     pixels: Pixels = "signed"
-    """Range of pixels in the networks and the losses: signed, -1 to 1, or unit, 0 to 1 as MUSE."""
+    """Range of pixels in the networks and the losses: signed, -1 to 1, or unit, 0 to 1 as in MUSE."""
     quantiser: Literal["vq", "simvq", "lfq", "bsq", "fsq"] = "vq"
     """Which quantiser; its options are in the section of its name."""
     codebook_size: Codes = 256
-    """Number of codes; of lfq and bsq a power of two."""
+    """Number of codes; for lfq and bsq a power of two."""
     codebook_dim: Positive = 8
-    """Channels of the latent; lfq and bsq have log2 of codebook_size, fsq as many as levels."""
+    """Channels of the latent; lfq and bsq have log2 of codebook_size, fsq the number of levels."""
     vq: VQ = VQ()
-    """A codebook of moving averages of the latents that took each code."""
+    """A codebook of moving averages of the latents of each code."""
     simvq: SimVQ = SimVQ()
     """A codebook that is a trained linear map of fixed random vectors."""
     lfq: LFQ = LFQ()
@@ -98,7 +98,7 @@ class VQGAN(Kind):
 class VQGANConfig:
     """The configuration of a network; the fields are those of the section.
 
-    options: of the quantiser.
+    options: those of the quantiser.
     """
 
     image_channels: int
