@@ -96,7 +96,7 @@ def _round_keys(seed: int, size: int, epoch: int) -> NDArray[np.uint64]:
 
 
 def order(seed: int, size: int, positions: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return which of `size` images stands at each position of an endless, shuffled sequence.
+    """Return the image, below `size`, at each position of an endless, shuffled sequence.
 
     Position p lies in epoch p // size; each epoch is a separate permutation that contains every image once. Memory
     and time grow with len(positions) only: the permutation is a Feistel network with cycle-walking (Black and Rogaway,

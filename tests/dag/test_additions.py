@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dag.sandbox import ENGINES, Sandbox
 
@@ -86,12 +87,7 @@ SMALL = {
             ("params/parts.py", "class Sources(Section)", STRIPES),
             ("params/parts.py", "    digits: Digits | None", "    stripes: Stripes | None = None\n"),
         ],
-        {
-            "parts": {
-                "stripes": {"source": "stripes", "path": "data/none", "start": 0, "stop": 30, "embeddings": "data/none"}
-            },
-            "stripes": {"images": 30},
-        },
+        {"stripes": {"images": 30}},
     ),
     "stage": (
         {"stage.py": "stages/count_labels.py", "stage_settings.py": "params/count_labels.py"},
@@ -179,6 +175,8 @@ def test_they_train_sample_and_score(added: Sandbox) -> None:
 
 
 def test_a_source_a_stage_and_a_command_run(fresh: Sandbox) -> None:
+    parts = yaml.safe_load((fresh.root / "params.yaml").read_text())["parts"]
+    fresh.edit({"parts": {**parts, "stripes": {**parts["first"], "source": "stripes", "start": 0, "stop": 30}}})
     files = {}
     for name, (copied, lines, chosen) in SMALL.items():
         add(fresh, copied, lines, chosen)

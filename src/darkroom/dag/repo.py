@@ -185,7 +185,7 @@ def _changes(stage: dvc.stage.Stage, written: Collection[str], code: Mapping[str
 def read_status(ask: bool = True) -> Status:
     """Return what is out of date, under DVC's locks. If the source changed, the stage `code` runs first.
 
-    Without `ask` it returns the stages alone, all of them as if up to date.
+    Without `ask` it only returns the stages, all as if up to date.
 
     Raises:
         DarkroomError: a folder that a stage reads holds files that DVC cannot hash (the message lists them), DVC cannot

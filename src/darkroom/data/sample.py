@@ -31,7 +31,7 @@ class Entry:
         quarantined.
     where: the location for messages and `quarantine.parquet`: a path below the folder, a member of a tar, a number.
     payload: the input of the source's `read`: a number, a path, an offset.
-    findings: what is already known to be wrong with the sample.
+    findings: the damage of the sample that is already known.
     """
 
     key: str
@@ -56,7 +56,7 @@ class Raw:
     label: the name of the class, or None.
     caption: a text, or None.
     identity: bytes that are equal for duplicates; None: the source has no duplicates by construction.
-    findings: what is wrong with the sample.
+    findings: the damage of the sample.
     extent: the location of `image`, in sources that are indexed in place.
     """
 

@@ -97,7 +97,7 @@ def members(path: Path, shard: str, unread: list[tuple[str, str]] | None = None)
 
 
 def _end_fault(file: BinaryIO, at: int, end: int) -> tuple[int, str] | None:
-    """Return what is wrong with a tar whose last member ends at byte `at`, and where; None: zeros alone follow."""
+    """Return position and damage of a tar after its last member, which ends at byte `at`; None: only zeros follow."""
     if at >= end:
         return at, "the file ends here without the two blocks of zeros that end a tar"
     file.seek(at)

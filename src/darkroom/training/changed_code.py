@@ -1,6 +1,6 @@
 """Decide what to do with checkpoints when the code has changed since they were written.
 
-A training's state is found by its parameters and inputs alone, so an edit never hides a checkpoint.
+A training's state is identified only by its parameters and inputs, so an edit never hides a checkpoint.
 Each checkpoint holds the fingerprint of the code that led to it. If it differs from the code that runs now,
 `run.changed_code` decides: `restart` starts from image 0 and moves the checkpoints to `STATE/code-DIGEST/`, where the
 same code finds them again; `resume` continues from the furthest one, and the manifest records at which image.

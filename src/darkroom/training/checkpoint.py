@@ -163,7 +163,7 @@ def read(folder: Path) -> tuple[int, dict[str, Tensors], dict[str, Any]]:
 
 
 def newest(state: Path) -> Path | None:
-    """Return the newest complete checkpoint, or None if there is none.
+    """Return the newest complete checkpoint, or None.
 
     Removes what a killed writer left: a folder, or the file that tests write access. A damaged checkpoint is renamed
     with a message, and the one before it is used.

@@ -168,7 +168,7 @@ class Images:
         return {"images": images}
 
     def order(self, seed: int, positions: Positions) -> NDArray[np.int64]:
-        """Return which row stands at each position of the endless sequence."""
+        """Return the row at each position of the endless sequence."""
         if self._streaming is not None:
             return self._streaming.order(seed, positions)
         return order(seed, len(self), positions)

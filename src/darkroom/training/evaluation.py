@@ -82,7 +82,7 @@ def evaluate(state: TrainState, scores: Evaluate) -> Record:
 @contextmanager
 def evaluating(state: TrainState, averaged: bool = True) -> Iterator[None]:
     """Use the averaged weights without dropout inside the block; nothing else changes."""
-    # Compiled for the shapes of training alone.
+    # Compiled only for the shapes of training.
     eager = torch.compiler.set_stance("force_eager") if state.settings.compile else nullcontext()
     with state.ema.applied() if averaged else nullcontext(), eager:
         for module in state.recipe.modules.values():

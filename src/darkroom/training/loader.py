@@ -24,7 +24,7 @@ Positions = NDArray[np.int64]
 
 
 def rows_at(rows: IndexedDataset, seed: int, positions: Positions, shuffle: bool = True) -> NDArray[np.int64]:
-    """Return which row stands at each position of the endless training sequence over `rows`."""
+    """Return the row at each position of the endless training sequence over `rows`."""
     if not shuffle:
         return positions % len(rows)
     if isinstance(rows, Ordered):

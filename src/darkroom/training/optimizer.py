@@ -24,7 +24,7 @@ def parameter_groups(module: nn.Module, settings: Training) -> list[dict[str, An
 
     Weight decay acts on tensors with two dimensions or more that are neither embeddings nor of a norm, and not on
     biases. Each group carries `muon`, the number of matrices that Muon cuts each weight into, or 0: AdamW updates
-    it. The groups depend on the settings and the names alone, so a rebuilt optimizer has the same ones.
+    it. The groups depend only on the settings and the names, so a rebuilt optimizer has the same ones.
     """
     undecayed = {
         id(parameter)

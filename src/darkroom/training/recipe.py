@@ -73,7 +73,7 @@ class Ordered(Protocol):
     """A data set with its own order: remote shards are read a few at a time."""
 
     def order(self, seed: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which row stands at each position of the endless sequence, in each epoch every row at least once."""
+        """Return the row at each position of the endless sequence; each epoch has every row at least once."""
         ...
 
     def prefetch(self, seed: int, position: int) -> None:
@@ -157,8 +157,13 @@ class Recipe:
         """Return images made by the current modules, uint8 (N, C, H, W); None: the model makes none."""
         return None
 
+<<<<<<< HEAD
     def sample_evolution(self) -> NDArray[np.uint8] | None:
         """Return a few images of `preview`, (N, C, H, W), that depend on the weights alone; None: none."""
+=======
+    def strip(self) -> NDArray[np.uint8] | None:
+        """Return a few images of `preview`, (N, C, H, W), that depend only on the weights, or None."""
+>>>>>>> n1
         return None
 
     def originals(self) -> NDArray[np.uint8] | None:

@@ -6,7 +6,7 @@ names STAGE-KEY-CODE and images-N leave the machine; none of them contains a pat
 environment (HF_TOKEN, WANDB_API_KEY) or from the login of each program, never from params.yaml.
 """
 
-# No effect on any output: copies checkpoints elsewhere and back; what comes back is checked by its hashes
+# No effect on any output: copies checkpoints elsewhere and back; fetched ones are checked by their hashes
 
 import importlib.util
 import json
@@ -50,7 +50,7 @@ class Place:
                 self._store.remove(old)
 
     def fetch(self, state: Path) -> Path | None:
-        """Fetch the newest complete checkpoint into the folder `state`, and return its path; None: there is none.
+        """Fetch the newest complete checkpoint into the folder `state`, and return its path, or None.
 
         A damaged one is skipped with a message, and the one before it is used. Files are checked against the manifest
         before the checkpoint appears under its name.
@@ -226,13 +226,13 @@ class Hub:
 
     def download(self, name: str, folder: Path) -> None:
         """Fetch the folder without the Hub's cache, which would keep a second copy."""
-        beside, path = folder / ".download", f"{self._key}/{name}"
-        self._api.snapshot_download(self._repository, allow_patterns=[f"{path}/*"], local_dir=beside)
-        if not (beside / path).is_dir():
+        download, path = folder / ".download", f"{self._key}/{name}"
+        self._api.snapshot_download(self._repository, allow_patterns=[f"{path}/*"], local_dir=download)
+        if not (download / path).is_dir():
             raise ArtifactError("its files are missing")
-        for file in list((beside / path).iterdir()):
+        for file in list((download / path).iterdir()):
             file.rename(folder / file.name)
-        shutil.rmtree(beside)
+        shutil.rmtree(download)
 
     def remove(self, name: str) -> None:
         """Remove the folder in one commit; the Hub keeps it in the repository's history."""

@@ -40,7 +40,7 @@ def require_safetensors(name: str) -> None:
 
 
 def weights_in(folder: Path) -> Path | None:
-    """Return the weights file directly in a folder; None: there is none.
+    """Return the weights file directly in a folder, or None.
 
     Raises:
         DarkroomError: there are several, or only pickles.
@@ -112,7 +112,7 @@ def read_weights(path: Path) -> Tensors:
 
 
 def pickle_in(path: Path) -> Path | None:
-    """Return the `.pt` file at a path, or the only one in a folder without safetensors; None: there is none.
+    """Return the `.pt` file at a path, or the only one in a folder without safetensors, or None.
 
     Raises:
         DarkroomError: the folder holds several.

@@ -60,7 +60,7 @@ class Sources:
         self._beside: dict[Path, dict[str, Definitions]] = {}
 
     def module(self, name: str) -> Module | None:
-        """Return the module of a dotted name; None: there is none."""
+        """Return the module of a dotted name, or None."""
         if name not in self._modules:
             base = self._folder.joinpath(*name.split("."))
             paths = (base.with_name(f"{base.name}.py"), base / "__init__.py")

@@ -207,7 +207,7 @@ class _Reader:
 
 
 def _is_docstring(node: ast.AST) -> bool:
-    """Return whether a statement is a constant alone."""
+    """Return whether a statement is only a constant."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 

@@ -59,7 +59,7 @@ class Found:
         `.git`, and those in each folder that systems add, such as `@eaDir`, at any depth.
     aside_images: the number of these with an image's extension.
     loops: the number of links to a folder that contains them.
-    overruled: the number of captions in KEY.caption beside a KEY.txt; they count among the other files, too.
+    overruled: the number of captions in KEY.caption next to a KEY.txt; they count among the other files, too.
     """
 
     images: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ def beside(path: str) -> list[str]:
 def walk(root: bytes, captions: bool, tables: bool) -> Found:
     """Return the files below a folder; links to files and folders are followed.
 
-    With `captions`, KEY.txt, KEY.caption or KEY.png.txt beside KEY.png is its caption, and no other file; with
+    With `captions`, KEY.txt, KEY.caption or KEY.png.txt next to KEY.png is its caption, and no other file; with
     `tables`, metadata tables are read, and not counted as other files.
 
     Raises:
