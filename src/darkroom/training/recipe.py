@@ -157,13 +157,8 @@ class Recipe:
         """Return images made by the current modules, uint8 (N, C, H, W); None: the model makes none."""
         return None
 
-<<<<<<< HEAD
     def sample_evolution(self) -> NDArray[np.uint8] | None:
-        """Return a few images of `preview`, (N, C, H, W), that depend on the weights alone; None: none."""
-=======
-    def strip(self) -> NDArray[np.uint8] | None:
         """Return a few images of `preview`, (N, C, H, W), that depend only on the weights, or None."""
->>>>>>> n1
         return None
 
     def originals(self) -> NDArray[np.uint8] | None:
