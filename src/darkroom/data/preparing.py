@@ -255,8 +255,8 @@ def square(image: Image.Image, preparation: Preparation, key: str) -> Image.Imag
     if preparation.fit != "crop":
         scale = size / max(image.size)
         scale = int(scale) if preparation.resample == "nearest" and scale >= 1 else scale
-        inside = tuple(max(1, round(length * scale)) for length in image.size)
-        return image.resize((size, size) if preparation.fit == "stretch" else inside, filter)
+        width, height = (max(1, round(length * scale)) for length in image.size)
+        return image.resize((size, size) if preparation.fit == "stretch" else (width, height), filter)
     if preparation.crop == "adm":
         return _adm(image, size, filter)
     side = min(image.size)
