@@ -144,8 +144,28 @@ def test_what_is_no_image_is_called_so(data: bytes) -> None:
     }.items(),
 )
 def test_formats_that_are_not_read_are_named(name: str, data: bytes) -> None:
+    extra = {"HEIC": "HEIF", "JPEG XL": "JXL"}.get(name)
+    if extra in FORMATS:
+        pytest.skip(f"the extra `formats` is installed, which reads {name}")
     with pytest.raises(DamageError, match=f"not_an_image: {name}: not read; convert it to PNG or JPEG"):
         open_image(data, MANY)
+    if extra:
+        with pytest.raises(DamageError, match=r"pip install 'darkroom\[formats\]'"):
+            open_image(data, MANY)
+
+
+@pytest.mark.parametrize(("plugin", "name"), [("pillow_heif", "HEIF"), ("pillow_jxl", "JXL")])
+def test_formats_of_the_extra_are_read(plugin: str, name: str) -> None:
+    module = pytest.importorskip(plugin, reason=f"{plugin}, of the extra `formats`, is not installed")
+    if name == "HEIF":
+        module.register_heif_opener()
+    file = BytesIO()
+    Image.new("RGB", (24, 20), (200, 100, 0)).save(file, name)
+    image = open_image(file.getvalue(), MANY)
+    assert (image.format, image.size) == (name, (24, 20))
+    assert np.abs(np.asarray(image.convert("RGB")).astype(int) - (200, 100, 0)).max() < 8
+    assert reason(file.getvalue(), 24 * 20 - 1) == Reason.BOMB
+    assert reason(file.getvalue()[:-30]) in (Reason.TRUNCATED, Reason.CORRUPT)
 
 
 def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:

@@ -402,8 +402,8 @@ def test_an_image_that_fits_is_not_touched(crop: str) -> None:
 
 def test_the_filters_differ() -> None:
     image = Image.fromarray(noise(8, 8))
-    made = {prepared(image, size=32, resample=name).tobytes() for name in FILTERS}
-    assert len(made) == len(FILTERS)
+    made = {prepared(image, size=5, resample=name).tobytes() for name in FILTERS}
+    assert len(made) == len({*FILTERS.values()})  # area is box
 
 
 def test_fine_patterns_become_grey_and_not_moire() -> None:

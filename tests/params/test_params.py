@@ -275,8 +275,6 @@ FAULTS = [
     ("parts.first.sauce", "digits", "unknown key `parts.first.sauce`; did you mean `source`?"),
     ("parts.first.stop", 0, "`parts.first.stop` is 0"),
     ("ingest.splits.train", 0.9, "must sum to 1"),
-    ("ingest.image_size", 30, "make it a multiple of 4"),
-    ("train_generator.dit.model.patch", 3, "must divide the latent's size, 8"),
     ("sample_generator.common.images", 1, "scores need at least 2 images"),
     ("digits.caption", "a {colour} digit", "`digits.caption`"),
     ("digits.caption", "a {word.x} digit", "`digits.caption`"),

@@ -62,11 +62,21 @@ FORMATS = {
     ),
 }
 
+_HEIC, _JXL = rb"....ftyp(he[iv][cxmsf]|m[is]f1)", rb"\xff\x0a|\0\0\0\x0cJXL \r\n"
+# Plugins of Pillow, the extra `formats`. That of JPEG XL decodes before it tells the number of pixels.
+with suppress(ImportError):
+    from pillow_heif.as_plugin import HeifImageFile
+
+    FORMATS["HEIF"] = _format(_HEIC, HeifImageFile, "heic", "heif", "hif")
+with suppress(ImportError):
+    from pillow_jxl.JpegXLImagePlugin import JXLImageFile
+
+    FORMATS["JXL"] = _format(_JXL, JXLImageFile, "jxl")
 
 # Image formats that are recognised but not read.
 _OTHERS = {
-    "HEIC": re.compile(rb"....ftyp(he[iv][cxmsf]|m[is]f1)", re.DOTALL),
-    "JPEG XL": re.compile(rb"\xff\x0a|\0\0\0\x0cJXL \r\n"),
+    "HEIC": re.compile(_HEIC, re.DOTALL),
+    "JPEG XL": re.compile(_JXL),
     "PSD": re.compile(rb"8BPS"),
     "PDF": re.compile(rb"%PDF-"),
     "PostScript": re.compile(rb"%!PS|\xc5\xd0\xd3\xc6"),
@@ -126,6 +136,7 @@ def wrong_checksum(data: bytes) -> str | None:
 
 
 CONVERT = "not read; convert it to PNG or JPEG"  # for formats that other programs read
+_EXTRA = dict.fromkeys(("HEIC", "JPEG XL"), "; or `pip install 'darkroom[formats]'`")
 _DETAIL = 200  # characters of a decoder's message that are stored
 
 
@@ -146,7 +157,8 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     name = next((name for name, format in FORMATS.items() if format.signature.match(data)), None)
     if name is None:
         other = next((name for name, signature in _OTHERS.items() if signature.match(data)), None)
-        raise DamageError(Reason.NOT_AN_IMAGE, f"{other}: {CONVERT}" if other else f"begins with {data[:12]!r}")
+        detail = f"{other}: {CONVERT}{_EXTRA.get(other, '')}" if other else f"begins with {data[:12]!r}"
+        raise DamageError(Reason.NOT_AN_IMAGE, detail)
     if name == "PNG" and (chunk := wrong_checksum(data)) is not None:
         raise DamageError(Reason.CORRUPT, f"PNG: wrong checksum of {chunk}")
     with _strict(max_pixels):

@@ -1,7 +1,7 @@
 """Prepare images for storage by the rules of docs/images.md: upright, square, 8 bits a channel, in sRGB."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -121,6 +121,8 @@ def _from_lab() -> ImageCms.ImageCmsTransform | None:
 
 
 FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "area": Image.Resampling.BOX,
     "box": Image.Resampling.BOX,
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
@@ -148,6 +150,8 @@ class Preparation:
     seed: the seed of random crops.
     max_pixels, min_size: the maximum number of pixels, and the minimum of the shorter side in pixels.
     quality: the quality of JPEG, 1 to 100.
+    fit: crop, pad or stretch, see `square`.
+    pad_colour: border, transparent, or a colour that Pillow reads.
     """
 
     spec: ImageSpec
@@ -157,12 +161,13 @@ class Preparation:
     max_pixels: int
     min_size: int
     quality: int
+    fit: str = "crop"
+    pad_colour: str = "border"
 
     def metadata(self) -> dict[str, Any]:
-        """Return the entry `preparation` of a manifest."""
-        metadata = asdict(self)
-        del metadata["spec"]
-        return metadata
+        """Return the entry `preparation` of a manifest, without keys at a default: older manifests lack them."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in values.items() if name != "spec" and value != default}
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> "Preparation":
@@ -171,7 +176,7 @@ class Preparation:
 
 
 def prepare(image: Image.Image, preparation: Preparation, key: str) -> Image.Image:
-    """Return the image to store: upright, cropped to a square of spec.size pixels, 8 bits a channel, in sRGB.
+    """Return the image to store: upright, a square of spec.size pixels, 8 bits a channel, in sRGB.
 
     Transparent pixels become white where `spec.channels` has no alpha. Metadata are removed. The rules are in
     docs/images.md.
@@ -187,6 +192,8 @@ def prepare(image: Image.Image, preparation: Preparation, key: str) -> Image.Ima
     profile = image.info.get("icc_profile")
     squared = square(upright(eight_bits(image), orientation(image)), preparation, key)
     stored = as_channels(squared, profile if isinstance(profile, bytes) else None, preparation.spec.channels)
+    if preparation.fit == "pad":
+        stored = _padded(stored, preparation)
     stored.info = {}
     return stored
 
@@ -232,7 +239,10 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def square(image: Image.Image, preparation: Preparation, key: str) -> Image.Image:
-    """Return a new image: a square crop of spec.size pixels of an image in a mode that `eight_bits` returns.
+    """Return a new image of spec.size pixels, from one in a mode that `eight_bits` returns; `pad` adds margins later.
+
+    stretch: the whole image, both sides resized. pad: the whole image, at most spec.size pixels high and wide; with
+    `nearest` a smaller one is enlarged by a whole factor. crop: a square of it, as `preparation.crop` says.
 
     center: the largest square in the middle, resized in one step. random: the largest square at a position that is a
     function of `preparation.seed` and the key, resized in one step. adm: as `center_crop_arr` of ADM and DiT (Dhariwal
@@ -242,6 +252,11 @@ def square(image: Image.Image, preparation: Preparation, key: str) -> Image.Imag
     Filters are antialiased, and colours are weighted by alpha, so that transparent pixels add no colour.
     """
     size, filter = preparation.spec.size, FILTERS[preparation.resample]
+    if preparation.fit != "crop":
+        scale = size / max(image.size)
+        scale = int(scale) if preparation.resample == "nearest" and scale >= 1 else scale
+        width, height = (max(1, round(length * scale)) for length in image.size)
+        return image.resize((size, size) if preparation.fit == "stretch" else (width, height), filter)
     if preparation.crop == "adm":
         return _adm(image, size, filter)
     side = min(image.size)
@@ -267,3 +282,27 @@ def _adm(image: Image.Image, size: int, filter: Image.Resampling) -> Image.Image
 def _middle(image: Image.Image, width: int, height: int) -> Image.Image:
     left, top = (image.width - width) // 2, (image.height - height) // 2
     return image.crop((left, top, left + width, top + height))
+
+
+def _padded(image: Image.Image, preparation: Preparation) -> Image.Image:
+    """Return an image of mode L, RGB or RGBA in the middle of a square of spec.size pixels."""
+    size, colour = preparation.spec.size, preparation.pad_colour
+    fill = _border(image, preparation.resample == "nearest") if colour == "border" else colour
+    canvas = Image.new(image.mode, (size, size), (0, 0, 0, 0) if colour == "transparent" else fill)
+    canvas.paste(image, ((size - image.width) // 2, (size - image.height) // 2))
+    return canvas
+
+
+def _border(image: Image.Image, exact: bool) -> tuple[int, ...]:
+    """Return the mean colour of the outermost pixels, weighted by alpha, with mean alpha; exact: the most frequent."""
+    pixels = np.atleast_3d(np.asarray(image))
+    inner = np.zeros(pixels.shape[:2], bool)
+    inner[1:-1, 1:-1] = True
+    border = pixels[~inner].astype(np.float64)  # (pixels, channels)
+    if exact:
+        colours, counts = np.unique(border, axis=0, return_counts=True)
+        return tuple(colours[counts.argmax()].astype(int).tolist())
+    alpha = border[:, 3:]  # (pixels, 1); (pixels, 0) without alpha
+    weights = alpha if alpha.size else np.ones((len(border), 1))
+    mean = (border[:, :3] * weights).sum(axis=0) / max(1.0, weights.sum())
+    return tuple(int(value + 0.5) for value in (*mean, *alpha.mean(axis=0)))

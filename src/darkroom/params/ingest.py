@@ -55,10 +55,14 @@ class Ingest(Section):
     """Pixels, height and width of the stored images."""
     channels: Literal["RGB", "RGBA", "L"] = "RGB"
     """Channels of the stored images."""
+    fit: Literal["crop", "pad", "stretch"] = "crop"
+    """How images become squares: crop, by `crop`; pad, the whole image with a margin; stretch, each side resized."""
     crop: Literal["adm", "center", "random"] = "center"
     """Crop to a square; adm: halve by averaging, then resize, as in ADM and DiT."""
-    resample: Literal["box", "bilinear", "bicubic", "lanczos"] = "bicubic"
-    """Resize filter."""
+    pad_colour: Annotated[str, Field(pattern=r"^(border|transparent|white|black|#[0-9a-fA-F]{6})$")] = "border"
+    """Colour of the margin: border, the mean of the image's border; transparent; white, black, or #rrggbb."""
+    resample: Literal["nearest", "area", "box", "bilinear", "bicubic", "lanczos"] = "bicubic"
+    """Resize filter; area and box are one, the mean of the covered pixels; nearest, for pixel art, makes no colours."""
     format: Literal["png", "webp", "jpeg"] = "png"
     """Format of the stored images; png and webp are lossless."""
     quality: Annotated[int, Field(ge=1, le=100)] = 95
@@ -78,9 +82,15 @@ class Ingest(Section):
     splits: Splits
     """Fraction of the keys in each split; they sum to 1."""
 
+    READ_WITH = {"crop": ("fit", "crop"), "pad_colour": ("fit", "pad")}
+
     def _misfits(self) -> Iterator[str]:
         if self.format == "jpeg" and self.channels == "RGBA":
             yield "JPEG has no alpha channel: store RGBA as png or webp"
+        if self.pad_colour == "transparent" and self.channels != "RGBA":
+            yield f"pad_colour transparent needs an alpha channel, but channels is {self.channels}: set it to RGBA"
+        if self.crop == "adm" and self.resample == "nearest":
+            yield "crop adm averages pixels, which resample nearest excludes: set crop to center"
 
 
 class Params(Sources):

@@ -32,6 +32,8 @@ def preparation(settings: Ingest) -> Preparation:
         max_pixels=settings.max_pixels,
         min_size=settings.min_size,
         quality=settings.quality,
+        fit=settings.fit,
+        pad_colour=settings.pad_colour,
     )
 
 

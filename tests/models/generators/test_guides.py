@@ -116,12 +116,3 @@ def test_a_folder_that_is_not_there_is_named_with_its_key(clone: Path) -> None:
     change(guide="models/of-before")
     with pytest.raises(DarkroomError, match=r"sample_generator\.dit\.guide` is models/of-before, which does not"):
         check()
-
-
-def test_a_classifier_of_another_patch_is_refused(clone: Path) -> None:
-    change(classifier="models/classifier")
-    values = yaml.safe_load(Path("params.yaml").read_text())
-    values["train_classifier"]["model"] = {"patch": 3}
-    Path("params.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(DarkroomError, match=r"`train_classifier\.model\.patch` is 3, but must divide"):
-        check()

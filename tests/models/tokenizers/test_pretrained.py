@@ -76,9 +76,6 @@ def test_what_does_not_fit_is_one_sentence(tmp_path):
     faults = {
         "needs images of 1 channels, but these have 3": lambda: load_pretrained(section(tmp_path / "grey"), SHAPE),
         "is 2 x 2 pixels": lambda: load_pretrained(section(tmp_path / "vae", downsampling=8), SHAPE),
-        "33 pixels a side: set `ingest.image_size` to a multiple of 2": lambda: load_pretrained(
-            section(tmp_path / "vae"), (3, 33, 33)
-        ),
         "holds no config.json of a diffusers": lambda: load_pretrained(section(tmp_path / "nothing"), SHAPE),
     }
     for told, attempt in faults.items():

@@ -121,21 +121,9 @@ def test_kmeans_needs_as_many_vectors_as_codes():
     assert section(quantiser="simvq", codebook_size=129).unfit((3, 16, 16), 8) is None
 
 
-@pytest.mark.parametrize(
-    ("size", "codes", "sentence"),
-    [
-        (32, 2**16, "k-means starts from the vectors of one batch, which are "),
-        (
-            30,
-            256,
-            "`train_tokenizer.kind` is vqgan, whose latents are smaller by 4: make it a multiple of 4",
-        ),
-    ],
-)
-def test_check_tells_before_any_work_what_does_not_fit_the_images(size, codes, sentence):
+def test_check_tells_before_any_work_what_does_not_fit_the_images():
     params = read_yaml(Path("params.yaml"))
-    params["ingest"]["image_size"] = size
     params["train_tokenizer"]["kind"] = "vqgan"
-    params["train_tokenizer"]["vqgan"] |= {"layers": 2, "codebook_size": codes, "quantiser": "vq"}
-    with pytest.raises(DarkroomError, match=sentence):
+    params["train_tokenizer"]["vqgan"] |= {"layers": 2, "codebook_size": 2**16, "quantiser": "vq"}
+    with pytest.raises(DarkroomError, match="k-means starts from the vectors of one batch, which are "):
         check(params)

@@ -24,7 +24,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["torchvision:"], "does not exist"),
         (["torchvision:Nope"], "`torchvision.dataset` is Nope, which is not a classification set"),
         (["digits", "--minutes", "0"], "--minutes is 0"),
-        (["digits", "--size", "20"], "--size is 20, but must be a multiple of 16"),
+        (["digits", "--size", "15"], "--size is 15, but must be at least 16"),
     ],
 )
 def test_what_is_no_source(clone, quick, capsys, arguments, said):
@@ -56,15 +56,16 @@ def test_folders_without_images(clone, quick, capsys, tmp_path):
     assert "but 1 .txt, 1 hidden images" in refused(capsys, str(tmp_path / "empty"))
     (tmp_path / "empty" / "logo.svg").touch()
     said = refused(capsys, str(tmp_path / "empty"))
-    assert "1 .svg" in said and "convert others, such as HEIC, SVG" in said
+    assert "1 .svg" in said and "convert others, such as SVG" in said
 
 
 def test_a_folder_of_a_telephones_photographs(clone, quick, capsys, tmp_path):
     (tmp_path / "telephone").mkdir()
     for number in range(40):
         (tmp_path / "telephone" / f"{number}.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
-    assert "(not_an_image 40): HEIC: not read; convert it to PNG or JPEG" in refused(
-        capsys, str(tmp_path / "telephone")
+    assert (
+        "(not_an_image 40): HEIC: not read; convert it to PNG or JPEG; or `pip install 'darkroom[formats]'`"
+        in refused(capsys, str(tmp_path / "telephone"))
     )
 
 

@@ -76,7 +76,7 @@ def _unets_fit(decoder: TrainDecoder, embed: EmbedClip, size: int, factor: int) 
     if all(unet.frozen for unet in decoder.unets.values()):
         return
     key = "`train_decoder.unets"
-    expected = size if decoder.tokenizer == NO_FILE else size // factor
+    expected = size if decoder.tokenizer == NO_FILE else -(-size // factor)
     source = "`ingest.image_size`" if decoder.tokenizer == NO_FILE else "the size of the tokenizer's latents"
     sizes = {unet.size: name for name, unet in decoder.unets.items()}
     if len(sizes) < len(decoder.unets):

@@ -137,7 +137,7 @@ class DecoderUNet(SavedNetwork):
         extra = config.low + config.self_condition
         places = config.image_channels * config.patch**2
         unet: Any = UNet2DConditionModel(
-            sample_size=config.size // config.patch,
+            sample_size=-(-config.size // config.patch),
             in_channels=places * (1 + extra) + config.image_map,
             out_channels=places * (1 + config.learned_variance),
             down_block_types=tuple(_block("Down", each, crossed) for each in config.attention),
@@ -175,7 +175,7 @@ class DecoderUNet(SavedNetwork):
 
     @property
     def _map_side(self) -> int:
-        return self.config.size // self.config.patch // 2 ** (len(self.config.channels) - 1)
+        return -(-self.config.size // (self.config.patch * 2 ** (len(self.config.channels) - 1)))
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -198,6 +198,9 @@ class DecoderUNet(SavedNetwork):
             inputs.append(conditions.low)
         if config.self_condition:
             inputs.append(torch.zeros_like(x) if before is None else before)
+        size = x.shape[-1]
+        if gap := -size % (config.patch * 2 ** (len(config.channels) - 1)):
+            inputs = [functional.pad(each, (0, gap, 0, gap)) for each in inputs]
         image = self._image(conditions)
         output = self.unet(
             self._with_map(functional.pixel_unshuffle(torch.cat(inputs, dim=1), config.patch), image),
@@ -206,7 +209,8 @@ class DecoderUNet(SavedNetwork):
             class_labels=self._vector(x, image, conditions),
             return_dict=False,
         )[0]
-        return functional.pixel_shuffle(output, config.patch)
+        output = functional.pixel_shuffle(output, config.patch)
+        return output[..., :size, :size] if gap else output
 
     def _image(self, conditions: Conditions) -> Tensor | None:
         """Return the embeddings, the null where one is dropped, (N, D)."""

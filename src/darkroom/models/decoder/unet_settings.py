@@ -185,17 +185,14 @@ class UNet(Section):
         yield from self._unfit_conditions()
 
     def _unfit_sizes(self, low: int | None, size: int, crop: int | None) -> Iterator[str]:
-        step = self.model.patch * 2 ** (len(self.model.channels) - 1)
-        if size % step:
-            yield f"size ({size}) must be a multiple of {step}: patch times 2 for each level but one"
         if low is not None and (low >= size or size % low):
             yield f"low_size ({low}) must be below size ({size}) and divide it"
         if crop is None:
             return
         if low is None:
             yield "low.crop is for up-samplers, which have a low_size: leave it empty"
-        elif crop > size or crop % step or crop * low % size:
-            yield f"low.crop ({crop}) must be at most size ({size}), and a multiple of {step} and of size / low_size"
+        elif crop > size or crop * low % size:
+            yield f"low.crop ({crop}) must be at most size ({size}), and a multiple of size / low_size"
         if self.model.image_map:
             yield "model.image_map needs whole images, but low.crop cuts out squares: remove one of them"
 

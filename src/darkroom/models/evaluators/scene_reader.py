@@ -81,8 +81,10 @@ class SceneReader(SavedNetwork):
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of each cell, (N, P, K), for RGB images x (N, 3, H, H) in [-1, 1]; see `answer`.
 
-        H must be a multiple of `GRID` times two to the power of the number of levels.
+        Other sizes than multiples of `GRID` times two to the power of the number of levels are enlarged to the next.
         """
+        if gap := -x.shape[2] % (GRID * 2 ** len(self.levels)):
+            x = functional.interpolate(x, size=x.shape[2] + gap, mode="bilinear")
         maps = self.levels(x)
         maps = functional.avg_pool2d(maps, maps.shape[2] // GRID)
         return self.head(self.layers(maps)).flatten(2).transpose(1, 2)

@@ -126,7 +126,7 @@ class ReaderModel(Section):
     """The small network of the reader."""
 
     channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64]
-    """Width of each level; each halves the resolution; a side is a multiple of 8 times 2 to the power of the levels."""
+    """Width of each level; each halves the resolution."""
     layers: Annotated[int, Field(ge=0)] = 3
     """Convolutions after the levels."""
 
@@ -188,16 +188,6 @@ class SceneReaderParams(Section):
     def _misfits(self) -> Iterator[str]:
         if not self.idle and self.ingest.channels == "L":
             yield "`ingest.channels` is L, which has no colours: set it to RGB, or `score_decoder.attributes` to none"
-        if not self.idle and self.ingest.image_size % self.cells:
-            yield (
-                f"`ingest.image_size` is {self.ingest.image_size}, but must be a multiple of {self.cells}, 8 times 2 "
-                "for each level of `train_scene_reader.model.channels`: change it, or use fewer levels"
-            )
-
-    @property
-    def cells(self) -> int:
-        """The divisor of the side of an image."""
-        return int(GRID * 2 ** len(self.train_scene_reader.model.channels))
 
     @property
     def idle(self) -> str | None:

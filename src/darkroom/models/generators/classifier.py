@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange
 from torch import Tensor, nn
+from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import to_device
@@ -50,7 +51,7 @@ class Classifier(SavedNetwork):
         width = config.width
         shape = DiTConfig(config.channels, config.size, config.classes, width, config.depth, config.heads, config.patch)
         self.patches = nn.Conv2d(config.channels, width, config.patch, stride=config.patch)
-        self.register_buffer("positions", sincos_positions(width, config.size // config.patch), persistent=False)
+        self.register_buffer("positions", sincos_positions(width, shape.side), persistent=False)
         self.time = TimeEmbedding(width)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(config.depth))
         self.norm = nn.LayerNorm(width)
@@ -69,6 +70,8 @@ class Classifier(SavedNetwork):
             timesteps: (B,), from 0, no noise, to about 1000, only noise.
         """
         condition = self.time(timesteps)
+        if gap := -self.config.size % self.config.patch:
+            x = functional.pad(x, (0, gap, 0, gap))
         tokens = rearrange(self.patches(x), "b d h w -> b (h w) d") + self.positions
         for block in self.blocks:
             tokens = block(tokens, condition)

@@ -9,7 +9,6 @@ from darkroom.diffusion.settings import Diffusion, require_sampling
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.guides import require_guides
 from darkroom.models.generators.kind_settings import READ
-from darkroom.models.generators.settings import CLASSIFIER
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.fits import refuse, refuse_both, require_stored
 from darkroom.params.section import NO_FILE, PARAMS
@@ -34,9 +33,6 @@ def fits(params: Any) -> None:
             params, _USES, "train_generator.kind", "so it has no effect", ", or the latter to dit or pretrained"
         )
         return
-    size = params.ingest.image_size // params.train_tokenizer.chosen.factor
-    if reason := section.chosen.unfit(size):
-        refuse(f"`train_generator.{kind}`: {reason}.")
     _require_weights(params)
     _require_condition(params)
     _require_bits(params)
@@ -46,7 +42,7 @@ def fits(params: Any) -> None:
         timesteps = f"{source}.timesteps", diffusion.timesteps  # type: ignore[attr-defined]
         alone = getattr(sampling, "guide", NO_FILE) == NO_FILE
         dropouts = {f"{source}.label_dropout": section.chosen.label_dropout} if alone else {}
-        _require_guides(f"sample_generator.{kind}", sampling, params, size)
+        _require_guides(f"sample_generator.{kind}", sampling, params)
         if alone and section.chosen.condition == "none" and sampling.guidance != 1:
             keys = f"sample_generator.{kind}.guidance", f"train_generator.{kind}.model.condition"
             refuse_both(params, *keys, "so there is no unconditional prediction for guidance: set the former to 1.0")
@@ -137,17 +133,14 @@ def _require_bits(params: Any) -> None:
         refuse_both(params, key, f"train_generator.{model}.model.condition", f"{remedy}{NO_FILE}")
 
 
-def _require_guides(key: str, sampling: Any, params: Any, size: int) -> None:
-    """Check the additional guides by their manifests, and the classifier that will be trained."""
+def _require_guides(key: str, sampling: Any, params: Any) -> None:
+    """Check the additional guides by their manifests."""
     section = params.train_generator.chosen
     trained = {**section.diffusion.prediction(), "condition": section.condition}
     try:
         require_guides(key, sampling, trained, exists=False)
     except ArtifactError as error:
         raise DarkroomError(f"{PARAMS}: `{key}`: {error}") from error
-    patch = params.train_classifier.model.patch
-    if getattr(sampling, "classifier", NO_FILE) == CLASSIFIER and size % patch:
-        refuse(f"`train_classifier.model.patch` is {patch}, but must divide the latent's size, {size}.")
 
 
 def _require_weights(params: Any) -> None:

@@ -14,10 +14,6 @@ OF_ROWS = tuple({**READ, **dict.fromkeys(TEXTS)})  # the conditions that are rea
 class Kind(kinds.Kind):
     """A kind of generator."""
 
-    def unfit(self, latent_size: int) -> str | None:
-        """Return why the section does not fit latents of a height and width; None: it does."""
-        return None
-
     @property
     def condition(self) -> str:
         """The condition of images: class, none, caption, or one of `READ`."""

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Protocol, Self, cast, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact
 from darkroom.artifacts.networks import SavedNetwork
@@ -147,6 +148,22 @@ def require_shape(images: Tensor, shape: tuple[int, int, int]) -> None:
         raise DarkroomError(
             f"the tokenizer needs images of shape {shape}, not {actual}: run `dvc repro train_tokenizer`."
         )
+
+
+def filled(x: Tensor, factor: int) -> Tensor:
+    """Return x (N, C, S, S) continued to a multiple of `factor` by its last pixels, on the right and at the bottom."""
+    gap = -x.shape[-1] % factor
+    return functional.pad(x, (0, gap, 0, gap), mode="replicate") if gap else x
+
+
+def fit_size(encoder: nn.Module, decoder: nn.Module, size: int, factor: int) -> None:
+    """Make an encoder and a decoder that need multiples of `factor` pixels work on images of `size` pixels a side.
+
+    The encoder's input is `filled`, and the decoder's output cut to `size`; nothing changes where `factor` divides it.
+    """
+    if size % factor:
+        encoder.register_forward_pre_hook(lambda _, inputs: (filled(inputs[0], factor), *inputs[1:]))
+        decoder.register_forward_hook(lambda _, inputs, output: output[..., :size, :size])
 
 
 def to_network(images: Tensor, pixels: Pixels = "signed") -> Tensor:

@@ -47,7 +47,7 @@ class Imported(kinds.Kind):
 
     def too_few(self, codes: int, image_size: int, batch: int) -> str | None:
         """Return why k-means cannot make this many codes from the latents of a batch; None: it can."""
-        side = image_size // self.factor
+        side = -(-image_size // self.factor)
         latents = batch * side**2
         if latents >= codes:
             return None

@@ -190,9 +190,6 @@ def fits(params: Any) -> None:
     if params.encode_latents.latents == "codes" and not kind.discrete:
         remedy = "which has no codes: set the former to continuous, or choose a discrete kind"
         refuse_both(params, "encode_latents.latents", "train_tokenizer.kind", remedy)
-    if size % kind.factor:
-        remedy = f"whose latents are smaller by {kind.factor}: make it a multiple of {kind.factor}"
-        refuse_both(params, "ingest.image_size", "train_tokenizer.kind", remedy)
     if size < SSIM_WINDOW:
         refuse(f"`ingest.image_size` is {size}, but SSIM needs at least {SSIM_WINDOW} pixels: raise it.")
     require_lpips(params, "score_tokenizer")

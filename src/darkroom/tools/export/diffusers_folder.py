@@ -65,7 +65,12 @@ def transformer_of(model: DiT) -> DiTTransformer2DModel:
         raise DarkroomError(
             f"`train_generator.dit.model.mlp_ratio` is {config.mlp_ratio:g}, but diffusers' DiT has 4: {_OTHERWISE}"
         )
-    table = sincos_positions(config.width, config.size // config.patch).to(model.positions.device)
+    if config.size % config.patch:
+        raise DarkroomError(
+            f"diffusers needs `train_generator.dit.model.patch`, {config.patch}, to divide the side of the latents, "
+            f"{config.size}: {_OTHERWISE}"
+        )
+    table = sincos_positions(config.width, config.side).to(model.positions.device)
     if not torch.allclose(model.positions, table, atol=1e-5):
         raise DarkroomError(
             "the position table of models/generator differs from that of diffusers: use --format pt or "

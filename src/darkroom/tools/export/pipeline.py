@@ -88,7 +88,8 @@ class DarkroomDiTPipeline(DiTPipeline):
             if how.latents_mean is not None:
                 mean, std = (x.new_tensor(each)[:, None, None] for each in (how.latents_mean, how.latents_std))
                 x = x * std + mean
-            images = self.vae.decode(x / how.scaling_factor).sample
+            side = how.sample_size  # the decoder's whole positions may cover more
+            images = self.vae.decode(x / how.scaling_factor).sample[..., :side, :side]
             images = (images / 2 + 0.5).clamp(0, 1)
             if output_type != "pt":
                 images = images.cpu().permute(0, 2, 3, 1).float().numpy()

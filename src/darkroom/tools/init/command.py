@@ -17,10 +17,10 @@ from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
 from darkroom.tools.init.facts import Facts, look
 from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
-from darkroom.tools.init.proposal import InitOptions, propose, training_images
+from darkroom.tools.init.proposal import InitOptions, other_sizes, propose, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
-from darkroom.tools.init.writing import LAST, begin_from, header, restored, text_of
+from darkroom.tools.init.writing import LAST, Choice, begin_from, header, restored, text_of
 from darkroom.tools.preset import DEFAULT, overlay
 
 
@@ -46,16 +46,26 @@ def init(request: Request) -> str:
     with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
+        if facts.is_pixel_art and wish.size is None and worth(measured, lengths) < 1:
+            wish = replace(wish, native=False)
+            tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
+            measured, lengths = max(tried, key=lambda each: worth(*each))
         choices = propose(facts, wish, measured.tier, machine, lengths)
         subject = replace(subject, notes=(*subject.notes, *passed_over))
-        findings = report(subject, facts, wish, request, measured, lengths)
+        findings = report(subject, facts, wish, request, measured, lengths, choices["ingest.image_size"])
         written = text_of(before, choices, header(request, findings))
         keep(written)
     return "\n".join([findings, "", *after(facts, wish, request)])
 
 
 def report(
-    subject: Subject, facts: Facts, wish: InitOptions, request: Request, measured: Measured, lengths: Mapping[str, int]
+    subject: Subject,
+    facts: Facts,
+    wish: InitOptions,
+    request: Request,
+    measured: Measured,
+    lengths: Mapping[str, int],
+    size: Choice,
 ) -> str:
     """Return findings and decisions, up to twenty lines, from the template found.txt."""
     environment = Environment(
@@ -72,6 +82,11 @@ def report(
             measured=measured,
             class_warnings=class_warnings({"train": facts.classes}),
             trainings=_trainings(facts, measured, lengths),
+            size=size,
+            others=[
+                _at_size(facts, measured.resized(size.value, other), other, request)
+                for other in other_sizes(size.value)
+            ],
             total=total,
             seconds=60 * request.minutes,
             needed=math.ceil(total / 60 / MARGIN),
@@ -91,6 +106,13 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
             (name, f"{images:,}", f"{images / train:,.3g} ×", time_of(seconds), f"{images / enough[name]:,.0%}")
         )
     return aligned(rows)
+
+
+def _at_size(facts: Facts, measured: Measured, size: int, request: Request) -> str:
+    """Return what would become of another size in the same time."""
+    lengths = measured.fit(request.minutes * 60 * MARGIN)
+    times = lengths.get("train_generator", lengths["train_tokenizer"]) / training_images(facts)
+    return f"`--size {size}`: {time_of(measured.seconds(lengths))}, each image {times:,.3g} times"
 
 
 def after(facts: Facts, wish: InitOptions, request: Request) -> list[str]:

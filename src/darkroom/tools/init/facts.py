@@ -31,7 +31,16 @@ _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # maximum pixels of an image
 _OWN = 0.05  # different captions per captioned image, above which captions say more than classes
 _SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
+_ALL_GREY = 0.99  # fraction of grey images, from which no colours are stored
 _GREY = 4  # maximum mean difference of the channels of a grey image, of 255
+
+# Pixel art: few colours and hard edges. Of neighbouring pixels some are equal, but not nearly all, as in flat drawings,
+# and nearly all others differ by a step. Measured on sprites, icons, paintings, photographs, digits and drawings.
+_COLOURS, _GREYS = 256, 8  # of an image at most
+_EQUAL, _STEP, _SOFT = (0.1, 0.93), 8, 0.05  # fraction of equal neighbours; levels of a step; fraction of smaller ones
+_WINDOW = 128  # pixels in the middle that are compared, and the largest side of most pixel art
+_PIXEL_ART = 2 / 3  # fraction of the images
+_LOSS, _CROPPED = 0.05, 0.05  # fraction of an image's area that a crop loses, and of the images, above which it matters
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,31 @@ class Facts:
     tokens: int | None
     total: int  # images in the source, including copies and damaged ones
     seconds: float  # of reading an image
+    longer: tuple[int, int, int] = (0, 0, 0)  # as `side`, of the longer side
+    cropped: float = 0.0  # fraction that loses more than `_LOSS` of its area to a crop to the middle square
+    pixel_art: float = 0.0  # fraction of pixel art
     keys: Set[str] = frozenset()
+
+    @property
+    def channels(self) -> str:
+        """The channels to store: L where nearly no image has a colour."""
+        return "L" if self.grey >= _ALL_GREY else "RGB"
+
+    @property
+    def is_pixel_art(self) -> bool:
+        """Whether most images are pixel art, and small: larger ones are drawings, or enlarged."""
+        return self.pixel_art >= _PIXEL_ART and self.side[1] <= _WINDOW
+
+    @property
+    def fit(self) -> str:
+        """How images become squares: padded, if a crop cuts many that are no photographs."""
+        drawn = self.is_pixel_art or self.channels == "RGBA"
+        return "pad" if drawn and self.cropped > _CROPPED else "crop"
+
+    @property
+    def stored_side(self) -> tuple[int, int, int]:
+        """5 %, 50 % and 95 % of the side that becomes that of the square, pixels."""
+        return self.longer if self.fit == "pad" else self.side
 
     @property
     def most_left_out(self) -> float:
@@ -85,6 +118,8 @@ class _ImageFacts(NamedTuple):
     """The findings for one image."""
 
     side: int
+    longer: int
+    pixel_art: bool
     grey: bool
     digest: bytes
     may_be_copy: bool
@@ -162,13 +197,35 @@ def _inspected(raw: Raw) -> _ImageFacts:
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
     may_be_copy = raw.identity is not None
-    return _ImageFacts(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
+    side, longer = sorted(image.size)
+    art = is_pixel_art(image, grey)
+    return _ImageFacts(side, longer, art, grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
+
+
+def is_pixel_art(image: Image.Image, grey: bool) -> bool:
+    """Return whether an image has few colours and hard edges in its middle."""
+    left, top = ((length - min(length, _WINDOW)) // 2 for length in image.size)
+    middle = image.crop((left, top, left + min(image.width, _WINDOW), top + min(image.height, _WINDOW)))
+    pixels = np.asarray(eight_bits(middle).convert("RGBA")).astype(int)
+    solid = pixels[..., 3] > 127
+    colours = len(np.unique(pixels[solid], axis=0))
+    pairs = [
+        (pixels[1:], pixels[:-1], solid[1:] & solid[:-1]),
+        (pixels[:, 1:], pixels[:, :-1], solid[:, 1:] & solid[:, :-1]),
+    ]
+    steps = np.concatenate([np.abs(one - other).max(axis=-1)[both] for one, other, both in pairs])
+    if not 2 < colours <= (_GREYS if grey else _COLOURS) or not steps.any():
+        return False
+    return bool(_EQUAL[0] <= (steps == 0).mean() <= _EQUAL[1] and (steps[steps > 0] < _STEP).mean() <= _SOFT)
 
 
 def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:
     count = len(usable)
     images = round(total * count / looked)  # that can be read
-    low, middle, high = np.percentile([each.side for each in usable], [5, 50, 95]).astype(int).tolist()
+    side, longer = (
+        tuple(np.percentile(sides, [5, 50, 95]).astype(int).tolist())
+        for sides in ([each.side for each in usable], [each.longer for each in usable])
+    )
     labels = Counter(each.label for each in usable if each.label is not None)
     captions = Counter(each.caption for each in usable if each.caption)
     captioned = sum(captions.values()) / count
@@ -178,7 +235,10 @@ def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int,
         images=different if copies else total,
         looked=looked,
         left_out=looked - count - excused,
-        side=(low, middle, high),
+        side=side,
+        longer=longer,
+        cropped=sum(each.side < (1 - _LOSS) * each.longer for each in usable) / count,
+        pixel_art=sum(each.pixel_art for each in usable) / count,
         grey=sum(each.grey for each in usable) / count,
         classes=dict(labels.most_common()),
         unlabelled=1 - sum(labels.values()) / count if labels else 0.0,

@@ -85,6 +85,12 @@ class Measured:
         most = {name: max(2 * BATCH[name], self.longest[name]) for name in self.lengths if name != EVALUATOR}
         return {**self.lengths, **allot(self.seconds, self.tier.enough, most, seconds)}
 
+    def resized(self, size: int, other: int) -> "Measured":
+        """Estimate the same with images of `other` pixels instead of `size`: times in proportion to their areas."""
+        factor = (other / size) ** 2
+        jobs = {name: replace(job, seconds=self.job_seconds(name, factor)) for name, job in self.plan.jobs.items()}
+        return replace(self, plan=replace(self.plan, jobs=jobs))
+
     def fraction(self, lengths: Mapping[str, int]) -> float:
         """Return the minimum over trainings of the fraction of the sufficient number of images."""
         return min(lengths[name] / self.tier.enough[name] for name in lengths)

@@ -68,7 +68,9 @@ TIERS = (
 PLENTY = 4  # maximum multiple of the sufficient images, for models that do not memorize
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; for others, a twelfth
-_SMALLEST = 32  # pixels of stored images at least
+_SMALLEST = 32  # pixels of stored images at least; of pixel art, `SMALLEST`
+SMALLEST = 16
+_LADDER = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # sizes that are offered
 _BAD = 0.05  # fraction of damaged images that `catalog` allows by default
 _FACTOR = 4  # pixels, height and width, of a latent's position
 # Maximum number of times that a generator sees an image, as it starts to memorize them; and the minimum images seen in
@@ -81,6 +83,7 @@ _TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # maximum for a training with small matrices
 _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
+_COLOURS = {"L": "the images are grey", "RGB": "the images have colours"}
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 # Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
 _TRAINING_KEYS = ("optimizer", "batch", "learning_rate", "schedule", "ema_decay", "precision")
@@ -89,6 +92,7 @@ _RESET: dict[str, Any] = {
     **{f"training.{key}": DEFAULT_VALUE for key in ("optimizer", "precision")},
     **{f"train_generator.{key}": DEFAULT_VALUE for key in _GENERATOR_KEYS},
     **{f"{_DIT}.{key}": DEFAULT_VALUE for key in ("condition", "dropout")},
+    **{f"ingest.{key}": DEFAULT_VALUE for key in ("fit", "pad_colour")},
     **{f"{stage}.images": DEFAULT_VALUE for stage in ("sample_decoder", "sample_text")},
     **{f"train_generator.{key}": NO_FILE for key in ("captions", "evaluate.extractor", "evaluate.reference")},
     **dict.fromkeys(("train_tokenizer.parts", "report.title")),
@@ -106,7 +110,8 @@ class InitOptions:
     source: Mapping[str, Any]  # name, path and settings of the source, as under `parts` in params.yaml
     text: bool  # whether the transformer reads captions, and no classes
     generator: str = "dit"
-    size: int | None = None  # pixels of the stored images; None: the tier's
+    size: int | None = None  # pixels of the stored images; None: `size_of`
+    native: bool = True  # whether pixel art is stored at its own size, if the time allows
 
 
 def trainings(wish: InitOptions) -> list[str]:
@@ -155,8 +160,8 @@ def propose(
     facts: Facts, wish: InitOptions, tier: Tier, machine: Machine, lengths: Mapping[str, int]
 ) -> dict[str, Choice]:
     """Return the settings, by dotted key of params.yaml, with trainings of the given numbers of images."""
-    size = wish.size or min(tier.size, _size_of(facts))
-    side = size // _FACTOR
+    size = size_of(facts, wish, tier)
+    side = math.ceil(size / _FACTOR)
     return {
         **{key: Choice(value) for key, value in _RESET.items()},
         **_data(facts, wish, size),
@@ -168,22 +173,48 @@ def propose(
     }
 
 
-def _size_of(facts: Facts) -> int:
-    """Return the smallest multiple of 16 pixels that keeps the detail of most images."""
-    return max(_SMALLEST, 16 * math.ceil(facts.side[1] / 16))
+def size_of(facts: Facts, wish: InitOptions, tier: Tier) -> int:
+    """Return the size of the stored images: of pixel art its own, or a whole fraction of it, about that of the tier."""
+    own = _own_size(facts)
+    if wish.size or not facts.is_pixel_art:
+        return wish.size or min(tier.size, own)
+    return own if wish.native else max(SMALLEST, own // max(1, round(own / tier.size)))
+
+
+def _own_size(facts: Facts) -> int:
+    """Return the size that keeps the detail of most images: a multiple of 16 pixels; of pixel art, of its pixels."""
+    middle = facts.stored_side[1]
+    if facts.is_pixel_art:
+        return middle * math.ceil(SMALLEST / middle)
+    return max(_SMALLEST, 16 * math.ceil(middle / 16))
+
+
+def other_sizes(size: int) -> list[int]:
+    """Return the next smaller and the next larger size that are offered, as far as there are any."""
+    return [*[each for each in _LADDER if each < size][-1:], *[each for each in _LADDER if each > size][:1]]
 
 
 def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
-    colours, (low, middle, high) = "L" if facts.grey >= 0.99 else "RGB", facts.side
-    why = "as asked" if wish.size else "as large as most" if size == _size_of(facts) else "what the time allows"
+    low, middle, high = facts.stored_side
+    why = "as asked" if wish.size else "as large as most" if size == _own_size(facts) else "what the time allows"
     why = "they are enlarged" if size > middle and not wish.size else why
+    sides = "longer" if facts.fit == "pad" else "shorter"
     choices = {
         f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.total:,} images"),
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
-        "ingest.image_size": Choice(size, f"shorter sides are {low} to {high}, median {middle}: {why}"),
-        "ingest.channels": Choice(colours, "the images are grey" if colours == "L" else "the images have colours"),
+        "ingest.image_size": Choice(size, f"{sides} sides are {low} to {high}, median {middle}: {why}"),
+        "ingest.channels": Choice(facts.channels, _COLOURS[facts.channels]),
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
     }
+    if facts.fit == "pad":
+        cut = f"a crop would cut more than 5 % of {facts.cropped:.0%} of the images"
+        colour = "transparent" if facts.channels == "RGBA" else "border"
+        choices |= {"ingest.fit": Choice("pad", cut), "ingest.pad_colour": Choice(colour)}
+    if facts.is_pixel_art:
+        art = f"{facts.pixel_art:.0%} of the images are pixel art: few colours, hard edges"
+        choices["ingest.resample"] = Choice("nearest", art)
+    if facts.fit == "pad" or facts.is_pixel_art:
+        choices["ingest.crop"] = Choice(DEFAULT_VALUE)
     choices |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
     choices["ingest.split_seed"] = split_seed(facts)
     if not facts.classes or facts.unlabelled:

@@ -34,7 +34,7 @@ class Request:
         Option(help="dit: a transformer on captions or classes; none: a tokenizer only"),
     ] = "dit"
     size: Annotated[
-        int | None, Option(help="size of the stored images in pixels, a multiple of 16; default: by the time")
+        int | None, Option(help="size of the stored images in pixels, at least 16; default: by the time")
     ] = None
 
     def __post_init__(self) -> None:
@@ -43,8 +43,8 @@ class Request:
         if self.generator != "dit" and self.text is not None:
             option = "--text" if self.text else "--no-text"
             raise DarkroomError(f"{option} needs the generator dit: remove it, or --generator {self.generator}.")
-        if self.size is not None and (self.size < 16 or self.size % 16):
-            raise DarkroomError(f"--size is {self.size}, but must be a multiple of 16.")
+        if self.size is not None and self.size < 16:
+            raise DarkroomError(f"--size is {self.size}, but must be at least 16.")
 
     def wants_texts(self, has_captions: bool) -> bool:
         """Return whether to generate images from texts."""

@@ -161,7 +161,7 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
     if not listing.images:
         raise DarkroomError(
             f"the folder {root} has no image files{_others(listing)}: use the folder of your images. PNG and JPEG are "
-            "supported, for example; convert others, such as HEIC, SVG, PSD or raw camera files."
+            "supported, for example; convert others, such as SVG, PSD or raw camera files."
         )
     label, why = _label_by_folder(listing.images)
     settings: dict[str, str | bool] = {"label": label}

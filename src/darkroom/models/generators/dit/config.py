@@ -46,3 +46,8 @@ class DiTConfig:
     text_shape: tuple[int, int] | None = None
     augmented: int = 0
     caption_shape: tuple[int, int] | None = None
+
+    @property
+    def side(self) -> int:
+        """Patches in a row, and rows; the network continues a latent with zeros to whole patches."""
+        return -(-self.size // self.patch)

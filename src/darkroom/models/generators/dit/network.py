@@ -151,7 +151,7 @@ class DiT(SavedNetwork):
         self.patches = nn.Conv2d(config.channels, narrow or wide, config.patch, stride=config.patch, bias=not narrow)
         self.widened = nn.Linear(narrow, wide) if narrow else nn.Identity()
         # Saved with the weights, which need this table.
-        self.register_buffer("positions", sincos_positions(config.width, config.size // config.patch))
+        self.register_buffer("positions", sincos_positions(config.width, config.side))
         self.time = TimeEmbedding(config.width)
         if config.condition == "class":
             self.labels = nn.Embedding(config.classes + 1, config.width)
@@ -163,7 +163,7 @@ class DiT(SavedNetwork):
             self.caption = CaptionEmbedding(*config.caption_shape, config.width, config.heads)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
         if config.rope:
-            angles = rotary(config.width // config.heads, config.size // config.patch)
+            angles = rotary(config.width // config.heads, config.side)
             self.register_buffer("angles", angles, persistent=False)
         self.head = Head(config, config.patch**2 * config.channels * (1 + config.learned_variance))
         self._initialise()
@@ -212,12 +212,15 @@ class DiT(SavedNetwork):
             vector, text = vector + pooled, (tokens, inside)
         elif condition is not None:
             vector = vector + self.labels(condition)
+        size, side, patch = self.config.size, self.config.side, self.config.patch
+        if gap := side * patch - size:
+            x = functional.pad(x, (0, gap, 0, gap))
         tokens = self.widened(rearrange(self.patches(x), "b d h w -> b (h w) d")) + self.positions
         for block in self.blocks:
             tokens = block(tokens, vector, self.angles if self.config.rope else None, text)
-        side, patch = self.config.size // self.config.patch, self.config.patch
         patches = self.head(tokens, vector)
-        return rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
+        output = rearrange(patches, "b (h w) (p q c) -> b c (h p) (w q)", h=side, w=side, p=patch, q=patch)
+        return output[..., :size, :size] if gap else output
 
     def own_weights(self, path: Path) -> dict[str, Tensor] | None:
         """Return published weights, of the paper's code or of diffusers, under our names; None: another kind of file.
@@ -241,4 +244,4 @@ class DiT(SavedNetwork):
             )
         width = published.tensors["patches.weight"].shape[0]
         tensors = ours_from_sit(published.tensors, path) if self.sit else published.tensors
-        return {"positions": sincos_positions(width, self.config.size // self.config.patch), **tensors}
+        return {"positions": sincos_positions(width, self.config.side), **tensors}

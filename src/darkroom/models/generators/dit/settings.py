@@ -148,12 +148,6 @@ class DiT(Kind):
         timesteps = "diffusion.timesteps", self.diffusion.timesteps
         yield from unfit("sampling", self.sampling, "diffusion", self.diffusion, timesteps)
 
-    def unfit(self, latent_size: int) -> str | None:
-        """Return why the section does not fit latents of a height and width; None: it does."""
-        if latent_size % self.model.patch:
-            return f"`model.patch` is {self.model.patch}, but must divide the latent's size, {latent_size}"
-        return None
-
     @property
     def condition(self) -> str:
         """The condition of the images."""

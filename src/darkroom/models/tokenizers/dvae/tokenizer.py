@@ -1,5 +1,6 @@
 """The discrete VAE of DALL-E (Ramesh et al., 2021, arXiv 2102.12092), its network in the shape of dalle-pytorch's."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -13,7 +14,7 @@ from darkroom.device import in_float32, to_device
 from darkroom.models.tokenizers.dvae import published
 from darkroom.models.tokenizers.dvae.relaxations import gumbel_softmax, one_hot, reinmax, straight_through
 from darkroom.models.tokenizers.dvae.settings import DVAE, DVAEConfig, Relaxation
-from darkroom.models.tokenizers.protocol import DiscreteNetwork, require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import DiscreteNetwork, fit_size, require_shape, to_images, to_network
 
 
 class Residual(nn.Module):
@@ -80,10 +81,11 @@ class DiscreteVAE(DiscreteNetwork):
         super().__init__()
         self.config = config
         self.network = DVAENetwork(config)
+        fit_size(self.network.encoder, self.network.decoder, config.image_size, 2**config.num_layers)
 
     @classmethod
     def from_settings(cls, settings: DVAE, image_shape: tuple[int, int, int]) -> "DiscreteVAE":
-        """Return an untrained network for images of shape (C, H, W), squares whose side `factor` divides."""
+        """Return an untrained network for square images of shape (C, H, W)."""
         channels, size, _ = image_shape
         named = {theirs: getattr(settings, ours) for theirs, ours in published.NAMES.items()}
         pixels = settings.model_dump(include={"alpha", "mean", "std"})
@@ -92,7 +94,7 @@ class DiscreteVAE(DiscreteNetwork):
     @property
     def places(self) -> tuple[int, int]:
         """Height and width of a latent."""
-        side = self.config.image_size // 2**self.config.num_layers
+        side = math.ceil(self.config.image_size / 2**self.config.num_layers)
         return side, side
 
     @property

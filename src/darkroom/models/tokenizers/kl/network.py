@@ -3,6 +3,7 @@
 Its weights may be published ones in diffusers' format, such as `stabilityai/sd-vae-ft-ema`.
 """
 
+import math
 import re
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.kl.settings import KL, Pretrained
-from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import fit_size, require_shape, to_images, to_network
 from darkroom.remote import telling
 
 _NEW_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
@@ -50,12 +51,15 @@ class KLAutoencoder(nn.Module):
     def __init__(self, network: AutoencoderKL) -> None:
         super().__init__()
         self.network = network
+        config: Any = network.config
+        self.factor = 2 ** (len(config.block_out_channels) - 1)
+        fit_size(network.encoder, network.decoder, config.sample_size, self.factor)
 
     @property
     def latent_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of a latent."""
         config: Any = self.network.config
-        side = config.sample_size // 2 ** (len(config.block_out_channels) - 1)
+        side = math.ceil(config.sample_size / self.factor)
         return config.latent_channels, side, side
 
     def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -89,7 +89,7 @@ class Pretrained(Imported):
 
     def misfit(self, config: Mapping[str, Any], image_shape: tuple[int, int, int]) -> str | None:
         """Return why an autoencoder of a configuration does not fit images of shape (C, H, W); None: it does."""
-        source, (channels, size, _) = self.name or self.folder, image_shape
+        source, channels = self.name or self.folder, image_shape[0]
         if (kind := config.get("_class_name")) != "AutoencoderKL":
             return f"{source} is a {kind}, but an AutoencoderKL is needed"
         if (taken := config.get("in_channels", 3)) != channels:
@@ -97,10 +97,6 @@ class Pretrained(Imported):
         factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)
         if factor != self.downsampling:
             return f"a latent position of {source} is {factor} x {factor} pixels: set `downsampling` to {factor}"
-        if size % factor:
-            return (
-                f"the images have {size} pixels a side: set `ingest.image_size` to a multiple of {factor}, for {source}"
-            )
         return None
 
     def _other_channels(self, taken: int, channels: int) -> str:

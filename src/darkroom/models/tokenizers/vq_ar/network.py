@@ -5,6 +5,7 @@ The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is qu
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from x_transformers import Decoder
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.device import in_float32
 from darkroom.models.tokenizers.codebooks import MovingCodebook
-from darkroom.models.tokenizers.protocol import require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import filled, require_shape, to_images, to_network
 from darkroom.models.tokenizers.vq_ar.settings import VQAR
 
 Cache = Any  # x-transformers' keys and values of the tokens so far
@@ -50,7 +51,7 @@ class VQARConfig:
 
 
 def configure(settings: VQAR, image_shape: tuple[int, int, int], classes: int) -> VQARConfig:
-    """Return the network's configuration for images of shape (C, H, W), squares whose side the patch divides."""
+    """Return the network's configuration for square images of shape (C, H, W)."""
     channels, size, _ = image_shape
     named = settings.model_dump(include={field.name for field in fields(VQARConfig)})
     own = {"codebook_dim": settings.codebook_dim or settings.dim, "classes": classes}
@@ -125,7 +126,7 @@ class VQAutoregressive(SavedNetwork):
     @property
     def side(self) -> int:
         """Codes in a row, and rows."""
-        return self.config.image_size // self.config.patch
+        return math.ceil(self.config.image_size / self.config.patch)
 
     @property
     def tokens(self) -> int:
@@ -191,13 +192,16 @@ class VQAutoregressive(SavedNetwork):
         """Return the latents (N, T, D), float32, of network images x (N, C, H, W); by cosine unit vectors."""
         p = self.config.patch
         with in_float32(x.device):
-            latents: Tensor = self.to_latent(rearrange(x.float(), "n c (h p) (w q) -> n (h w) (p q c)", p=p, q=p))
+            latents: Tensor = self.to_latent(
+                rearrange(filled(x.float(), p), "n c (h p) (w q) -> n (h w) (p q c)", p=p, q=p)
+            )
             return functional.normalize(latents, dim=-1) if self.config.cosine else latents
 
     def pixels(self, vectors: Tensor) -> Tensor:
         """Return network images (N, C, H, W) from vectors of codes (N, T, D)."""
-        p, h = self.config.patch, self.side
-        return rearrange(self.to_pixels(vectors), "n (h w) (p q c) -> n c (h p) (w q)", p=p, q=p, h=h)
+        p, h, size = self.config.patch, self.side, self.config.image_size
+        images = rearrange(self.to_pixels(vectors), "n (h w) (p q c) -> n c (h p) (w q)", p=p, q=p, h=h)
+        return images[..., :size, :size]
 
     def _quantise(self, latents: Tensor) -> tuple[Tensor, Tensor]:
         with in_float32(latents.device):

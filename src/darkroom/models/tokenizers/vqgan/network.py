@@ -1,5 +1,6 @@
 """The quantised autoencoder of VQGAN (Esser et al., 2021, arXiv 2012.09841), as MUSE builds it (arXiv 2301.00704)."""
 
+import math
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from darkroom.models.fused import fused
 from darkroom.models.tokenizers import sections
 from darkroom.models.tokenizers.codebooks import AveragedCodebook, LinearCodebook
-from darkroom.models.tokenizers.protocol import DiscreteNetwork, require_shape, to_images, to_network
+from darkroom.models.tokenizers.protocol import DiscreteNetwork, fit_size, require_shape, to_images, to_network
 from darkroom.models.tokenizers.quantiser import Quantised, Quantiser, Rounded, Signs
 from darkroom.models.tokenizers.vqgan import published
 from darkroom.models.tokenizers.vqgan.settings import VQGAN, VQGANConfig
@@ -107,6 +108,7 @@ class VQGANTokenizer(DiscreteNetwork):
             *up,
             nn.Conv2d(widths[0], config.image_channels, 1),
         )
+        fit_size(self.encoder, self.decoder, config.image_size, 2**config.layers)
 
     @property
     def last_layer(self) -> nn.Parameter:
@@ -118,7 +120,7 @@ class VQGANTokenizer(DiscreteNetwork):
     @property
     def latent_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of a latent."""
-        side = self.config.image_size // 2**self.config.layers
+        side = math.ceil(self.config.image_size / 2**self.config.layers)
         return self.quantiser.channels, side, side
 
     def pixels(self, images: Tensor) -> Tensor:
