@@ -15,7 +15,7 @@ from PIL import Image
 from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.draw import drawn
-from darkroom.data.preparing import eight_bits
+from darkroom.data.preparing import alpha_range, eight_bits
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.hub import Hub
 from darkroom.data.sources.webdataset import Webdataset
@@ -31,6 +31,8 @@ _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # maximum pixels of an image
 _OWN = 0.05  # different captions per captioned image, above which captions say more than classes
 _SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
+_TRANSPARENT = 0.05  # fraction of images with transparent pixels, from which alpha is stored
+_ALL_GREY = 0.99  # fraction of grey images, from which no colours are stored
 _GREY = 4  # maximum mean difference of the channels of a grey image, of 255
 
 
@@ -56,7 +58,13 @@ class Facts:
     tokens: int | None
     total: int  # images in the source, including copies and damaged ones
     seconds: float  # of reading an image
+    transparent: float = 0.0  # fraction of images with a pixel that is not opaque
     keys: Set[str] = frozenset()
+
+    @property
+    def channels(self) -> str:
+        """The channels to store: RGBA where transparency is no exception, L where nearly no image has a colour."""
+        return "RGBA" if self.transparent >= _TRANSPARENT else "L" if self.grey >= _ALL_GREY else "RGB"
 
     @property
     def most_left_out(self) -> float:
@@ -86,6 +94,7 @@ class _ImageFacts(NamedTuple):
 
     side: int
     grey: bool
+    transparent: bool
     digest: bytes
     may_be_copy: bool
     label: str | None
@@ -162,7 +171,8 @@ def _inspected(raw: Raw) -> _ImageFacts:
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
     may_be_copy = raw.identity is not None
-    return _ImageFacts(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
+    transparent, digest = alpha_range(image)[0] < 255, hashlib.sha256(data).digest()
+    return _ImageFacts(min(image.size), grey, transparent, digest, may_be_copy, raw.label, raw.caption)
 
 
 def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:
@@ -187,6 +197,7 @@ def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int,
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
         total=total,
         seconds=seconds,
+        transparent=sum(each.transparent for each in usable) / count,
     )
 
 

@@ -81,6 +81,7 @@ _TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # maximum for a training with small matrices
 _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
+_COLOURS = {"L": "the images are grey", "RGB": "the images have colours", "RGBA": "the images have transparent pixels"}
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 # Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
 _TRAINING_KEYS = ("optimizer", "batch", "learning_rate", "schedule", "ema_decay", "precision")
@@ -174,14 +175,15 @@ def _size_of(facts: Facts) -> int:
 
 
 def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
-    colours, (low, middle, high) = "L" if facts.grey >= 0.99 else "RGB", facts.side
+    low, middle, high = facts.side
     why = "as asked" if wish.size else "as large as most" if size == _size_of(facts) else "what the time allows"
     why = "they are enlarged" if size > middle and not wish.size else why
     choices = {
         f"parts.{wish.part}.source": Choice(wish.source["source"], f"{facts.total:,} images"),
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
         "ingest.image_size": Choice(size, f"shorter sides are {low} to {high}, median {middle}: {why}"),
-        "ingest.channels": Choice(colours, "the images are grey" if colours == "L" else "the images have colours"),
+        "ingest.channels": Choice(facts.channels, _COLOURS[facts.channels]),
+        **({"ingest.format": Choice("png", "JPEG has no alpha")} if facts.channels == "RGBA" else {}),
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
     }
     choices |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
