@@ -26,8 +26,8 @@ def test_every_colour_of_every_alpha_returns_and_alpha_is_snapped(pixels) -> Non
 
 
 def test_decoded_colours_are_clipped_to_alpha() -> None:
-    found = to_images(torch.tensor([[9.0, -9.0, 0.0, 0.0], [1.0, 1.0, 1.0, -0.99]])[..., None, None])
-    assert found[..., 0, 0].tolist() == [[255, 0, 255, 128], [0, 0, 0, 0]]
+    values = torch.tensor([[999.0, -9.0, 64.0, 128.0], [255.0, 255.0, 255.0, SNAP]])[..., None, None] / 127.5 - 1
+    assert to_images(values)[..., 0, 0].tolist() == [[255, 0, 128, 128], [0, 0, 0, 0]]
 
 
 def test_other_channels_are_as_before_bit_for_bit() -> None:

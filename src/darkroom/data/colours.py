@@ -1,7 +1,7 @@
-"""Colours and transparency of images as tensors. Other channels than the four of RGBA pass unchanged.
+"""Colours and transparency of images as tensors. Images of 1 or 3 channels pass unchanged.
 
-Stored RGBA is not premultiplied. Networks that are trained here see premultiplied colours, so a hidden colour has no
-effect; published ones, and scores of pixels, see RGBA composited on white, as `ingest` stores it with `channels: RGB`.
+Stored RGBA is not premultiplied. Networks that are trained on the images see premultiplied colours, so hidden colours
+have no effect; published networks and scores of pixels see RGB on white, as `ingest` stores it with `channels: RGB`.
 """
 
 import torch
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from darkroom.errors import DarkroomError
 
-# Decoded alpha within SNAP levels of 0 or 255 becomes 0 or 255: a network never hits them exactly, and a background of
-# alpha 1 is a halo for who keys it. A true alpha of 1 to SNAP, which can hardly be seen, is lost by it.
+# Decoded alpha within SNAP levels of 0 or 255 becomes 0 or 255. The output of a network is never exactly 0, so without
+# it a transparent background would be a faint veil. Alpha of 1 to SNAP in the data is lost.
 SNAP = 16
 
 
 def card_entry(channels: int) -> dict[str, dict[str, str]]:
-    """Return what a card's protocol says of transparency; nothing but for images of four channels."""
+    """Return the entry of a card's protocol on transparency; empty unless the images have four channels."""
     facts = {
         "in_domain": "premultiplied RGBA",
         "other extractors, LPIPS, PSNR, SSIM": "RGB on white",

@@ -18,7 +18,7 @@ _SIDE = 96  # preferred side of an image on a screen, in pixels
 
 
 def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale: int = 1) -> Image.Image:
-    """Return images side by side, `columns` in a row, white between and around them, or with RGBA nothing.
+    """Return images side by side, `columns` in a row, white between and around them (RGBA: transparent).
 
     `images` are uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row. `padding` pixels are between and
     around them, after scaling: every pixel becomes a square of scale x scale pixels.

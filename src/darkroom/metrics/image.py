@@ -1,6 +1,6 @@
 """PSNR, SSIM and MS-SSIM of images and their reconstructions: a score for each image, then the mean over images.
 
-RGBA is composited on white for these; what white hides, the scores of alpha see.
+They compare RGBA images on white. The scores of alpha include what white hides.
 """
 
 import math

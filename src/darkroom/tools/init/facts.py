@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def channels(self) -> str:
-        """The channels to store: RGBA where transparency is no exception, L where nearly no image has a colour."""
+        """The channels to store: RGBA if many images have transparent pixels, L if nearly all are grey, else RGB."""
         return "RGBA" if self.transparent >= _TRANSPARENT else "L" if self.grey >= _ALL_GREY else "RGB"
 
     @property

@@ -183,7 +183,7 @@ def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
         "ingest.image_size": Choice(size, f"shorter sides are {low} to {high}, median {middle}: {why}"),
         "ingest.channels": Choice(facts.channels, _COLOURS[facts.channels]),
-        **({"ingest.format": Choice("png", "JPEG has no alpha")} if facts.channels == "RGBA" else {}),
+        **({"ingest.format": Choice(DEFAULT_VALUE)} if facts.channels == "RGBA" else {}),  # JPEG has no alpha
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
     }
     choices |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
