@@ -139,9 +139,9 @@ def test_formats_may_differ_and_shapes_not(root: Path) -> None:
     assert catalog.spec == ImageSpec(6, "RGB", "mixed") and catalog.image_shape == (3, 6, 6)
 
 
-def test_transparent_images_are_shown_on_a_checkerboard(tmp_path: Path) -> None:
+def test_transparent_images_are_shown_with_their_alpha(tmp_path: Path) -> None:
     make_part(tmp_path / "shards", "p", 0, 9, ImageSpec(6, "RGBA", "png"))
-    assert Image.open(picture(tmp_path / "shards", ["p"]) / "grid.png").mode == "RGB"
+    assert Image.open(picture(tmp_path / "shards", ["p"]) / "grid.png").mode == "RGBA"
 
 
 def test_only_the_parts_named_are_read(root: Path) -> None:

@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from darkroom.data.grid import captioned_grid, contact_sheet, evenly_spaced, image_grid, opaque, save_png, shown_scale
+from darkroom.data.grid import (
+    blank,
+    captioned_grid,
+    contact_sheet,
+    evenly_spaced,
+    image_grid,
+    opaque,
+    save_png,
+    shown_scale,
+)
 from darkroom.errors import DarkroomError
 
 
@@ -35,7 +44,7 @@ def test_every_image_stands_in_its_place(
             for x in range(scale * width):
                 assert (grid[top + y, left + x] == image[:, y // scale, x // scale]).all()
                 covered[top + y, left + x] = True
-    assert (grid[~covered] == 255).all()
+    assert (grid[~covered] == (0 if channels == 4 else 255)).all()
 
 
 @pytest.mark.parametrize(
@@ -86,8 +95,12 @@ def test_images_are_shown_in_whole_pixels_at_about_96(size: int, scale: int) -> 
     assert (sheet[2 : 2 + scale * size : scale, 2 : 2 + scale * size : scale] == images[0].transpose(1, 2, 0)).all()
 
 
-def test_a_picture_for_people_shows_no_transparency() -> None:
-    assert contact_sheet(np.zeros((2, 4, 16, 16), np.uint8), 2).mode == "RGB"
+def test_a_picture_for_people_keeps_its_alpha() -> None:
+    images = np.full((2, 4, 16, 16), 200, np.uint8)
+    images[:, 3, :8] = 7
+    for grid in (contact_sheet(images, 2), captioned_grid([images], ["a caption"], columns=1)):
+        assert grid.mode == "RGBA" and {7, 200} < set(grid.getchannel("A").tobytes())
+    assert blank((2, 4, 5, 5)).max() == 0 and blank((3, 5, 5)).min() == 255
 
 
 @given(st.integers(0, 50), st.integers(0, 200))

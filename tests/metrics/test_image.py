@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from darkroom.errors import DarkroomError
-from darkroom.metrics.image import error, image_scores, ms_ssim, psnr, rows, ssim
+from darkroom.metrics.image import BASIC, RGBA, error, image_scores, ms_ssim, psnr, psnr_visible, rows, ssim
 
 
 def pair(n: int = 5, channels: int = 3, side: int = 20) -> tuple[Tensor, Tensor]:
@@ -123,13 +123,41 @@ def test_ms_ssim_needs_its_coarsest_window() -> None:
         ms_ssim(images[..., :175], others[..., :175])
 
 
+def test_scores_of_transparent_images_are_of_what_is_visible() -> None:
+    images, others = pair(3, 4)
+    images[:, 3, :6], others[:, 3, :6] = 0, 0
+    images[0, 3], images[1, 3, 6:] = 255, 255
+    hidden = images.clone()
+    hidden[:, :3] = torch.where(images[:, 3:] == 0, 255 - images[:, :3], images[:, :3])
+    for measure in (*BASIC.values(), *RGBA.values()):
+        assert torch.equal(measure(hidden, others).nan_to_num(), measure(images, others).nan_to_num())
+    alpha = images[:, 3:].double() / 255
+    seen, decoded = (each[:, :3] * each[:, 3:] / 255 + 255 - each[:, 3:] for each in (images.double(), others.double()))
+    error = (alpha * (seen - decoded).square()).sum((1, 2, 3)) / (3 * alpha.sum((1, 2, 3)))
+    np.testing.assert_allclose(psnr_visible(images, others), 10 * torch.log10(255**2 / error), atol=0.02)
+    np.testing.assert_allclose(psnr(images, others), psnr(seen.round().byte(), decoded.round().byte()), atol=1e-6)
+    assert psnr_visible(images, images).tolist() == psnr(images, images).tolist()
+
+    one, other = torch.zeros(2, 4, 4, 4, dtype=torch.uint8), torch.zeros(2, 4, 4, 4, dtype=torch.uint8)
+    one[0, 3, :, 2:], other[0, 3, :, 1:] = 255, 51  # the edge lies between columns 1 and 2
+    each = {name: measure(one, other).tolist() for name, measure in RGBA.items()}
+    assert each["alpha_error"] == [pytest.approx((4 * 0.2 + 8 * 0.8) / 16), 0]
+    assert each["alpha_edge_error"] == [pytest.approx(0.5), pytest.approx(math.nan, nan_ok=True)]
+    assert each["transparent_kept"] == [0.5, 1]
+    assert image_scores([(one, other)], RGBA)["alpha_edge_error"] == pytest.approx(0.5)
+    one[:, 3] = 255
+    assert "transparent_kept" not in image_scores([(one, other)], RGBA)
+
+
 def test_the_error_is_four_times_as_bright_and_opaque() -> None:
-    one = np.zeros((2, 4, 1, 1), np.uint8)
+    one = np.full((2, 4, 1, 1), 255, np.uint8)
     one[:, :3] = np.array([[10, 200, 3], [0, 255, 7]])[:, :, None, None]
     other = one.copy()
     other[:, :3] = np.array([[13, 100, 3], [63, 254, 0]])[:, :, None, None]
     assert error(one, other)[:, :, 0, 0].tolist() == [[12, 255, 0, 255], [252, 4, 28, 255]]
     assert error(one[:, :1], other[:, :1]).tolist() == [[[[12]]], [[[252]]]]
+    one[:, :], other[:, :3], other[:, 3] = 0, 255, 10  # on black the error is 10, on white white stays white
+    assert error(one, other)[:, :, 0, 0].tolist() == [[40, 40, 40, 255]] * 2
 
 
 def test_rows_are_originals_then_reconstructions_then_errors() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from darkroom.data.colours import premultiplied
 from darkroom.training.recipe import Batch
 
 
@@ -33,8 +34,8 @@ class Images:
 
     @property
     def unit(self) -> Tensor:
-        """All of them in [0, 1], as the originals are given them."""
-        return self.images.float() / 255
+        """All of them in [0, 1], as the originals are given them; RGBA is premultiplied."""
+        return premultiplied(self.images) / 255
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:

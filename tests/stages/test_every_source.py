@@ -1,21 +1,25 @@
 """Each source, from files in its real format to an update of a training: stage functions, in this process."""
 
 import importlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
 from dag.sandbox import TINY, overlay
 from darkroom.check.check import check, read_params, schema
 from darkroom.data.catalog import load_catalog
+from darkroom.data.colours import card_entry
 from darkroom.data.reader import ImageShards
 from darkroom.params.parts import SECTIONS
 from darkroom.params.section import validate
 from darkroom.params.stage import given
 from stages.sources_made import COUNT, MAKERS
+from stages.sources_made import part as scenes
 
 ROOT = Path(__file__).parents[2]
 TRAININGS = ("train_teacher", "train_tokenizer", "train_extractor", "train_generator")
@@ -96,15 +100,33 @@ def test_a_source_runs_from_ingest_to_one_update(clone: Path, source: str, monke
         assert (clone / "metrics/decoder.json").read_text().strip() == "{}"
 
 
-@pytest.mark.parametrize("channels", [pytest.param("L", marks=pytest.mark.slow), "RGBA"])
-def test_grey_and_transparent_images_without_a_class_train_all_the_same(
-    clone: Path, channels: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow
+def test_grey_images_without_a_class_train_all_the_same(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part, _ = MAKERS["folder"](clone.parent / "collection", monkeypatch)
     part["settings"]["label"] = "none"
-    train_once(clone, part, {"ingest": {"channels": channels, "default_label": "digit"}})
+    train_once(clone, part, {"ingest": {"channels": "L", "default_label": "digit"}})
     assert load_catalog().classes == ("digit",)
-    assert load_catalog().image_shape[0] == len(channels)
+    assert load_catalog().image_shape[0] == 1
+
+
+def test_transparent_scenes_run_from_ingest_to_scores(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = scenes("shapes", stop=COUNT, size=32, transparent=True)
+    perceptual = {"network": "teacher", "weight": 0.1}
+    changes = {"ingest": {"channels": "RGBA"}, "train_tokenizer": {"kl": {"perceptual": perceptual}}}
+    train_once(clone, part, {**changes, "sample_generator": {"common": {"images": 12, "batch": 12}}})
+    assert f"{COUNT} with transparent pixels: stored with alpha" in capsys.readouterr().out
+    stored = next(ImageShards.open_parts(["only"], "train").batches(COUNT))
+    assert stored.shape[1] == 4 and not stored[:, :3][stored[:, 3:].repeat(3, axis=1) == 0].any()
+    for stage in ("reference_stats", "score_tokenizer", "sample_generator", "score_generator"):
+        run(stage)
+    scores, card = (json.loads(Path(folder, "tokenizer.json").read_text()) for folder in ("metrics", "cards"))
+    assert {"psnr_visible", "alpha_error", "alpha_edge_error", "transparent_kept"} < scores.keys()
+    assert card["formulas"].keys() >= {"psnr_visible", "transparent_kept"}
+    protocol = json.loads(Path("cards/generator.json").read_text())["protocol"]
+    assert {"transparency": protocol["transparency"]} == card_entry(4)
+    for grid in ("generator/grid.png", "reconstructions/grid.png", "nearest/generator/real.png"):
+        with Image.open(Path("samples", grid)) as image:
+            assert image.mode == "RGBA", grid
 
 
 def test_every_source_is_tried() -> None:

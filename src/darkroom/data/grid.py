@@ -12,14 +12,13 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.data.images import encode, to_pil
 from darkroom.errors import DarkroomError
 
-_BACKGROUND = 255
 _SQUARE = 8  # maximum side of a field of the checkerboard, in pixels
 _FIELDS = (255, 204)  # grey levels of the checkerboard
 _SIDE = 96  # preferred side of an image on a screen, in pixels
 
 
 def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale: int = 1) -> Image.Image:
-    """Return images side by side, `columns` in a row, white between and around them.
+    """Return images side by side, `columns` in a row, white between and around them (RGBA: transparent).
 
     `images` are uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row. `padding` pixels are between and
     around them, after scaling: every pixel becomes a square of scale x scale pixels.
@@ -36,12 +35,17 @@ def image_grid(images: NDArray[np.uint8], columns: int, padding: int = 2, scale:
     count, channels, height, width = large.shape
     rows = -(-count // columns)
     size = (rows * (height + padding) + padding, columns * (width + padding) + padding)
-    canvas = np.full((channels, *size), _BACKGROUND, dtype=np.uint8)
+    canvas = blank((channels, *size))
     for number, image in enumerate(large):
         top = padding + number // columns * (height + padding)
         left = padding + number % columns * (width + padding)
         canvas[:, top : top + height, left : left + width] = image
     return to_pil(canvas)
+
+
+def blank(shape: Sequence[int]) -> NDArray[np.uint8]:
+    """Return empty images of shape (..., C, H, W): white, and fully transparent where C is 4."""
+    return np.full(shape, 0 if shape[-3] == 4 else 255, dtype=np.uint8)
 
 
 def shown_scale(size: int) -> int:
@@ -53,11 +57,11 @@ def shown_scale(size: int) -> int:
 
 
 def contact_sheet(images: NDArray[np.uint8], columns: int) -> Image.Image:
-    """Return a grid scaled by a whole number for viewing, with transparent images over a checkerboard.
+    """Return a grid scaled by a whole number for viewing; that of RGBA images keeps their alpha.
 
     `images` are uint8 (N, C, H, W) with C of 1, 3 or 4; N need not fill the last row.
     """
-    return image_grid(opaque(images), columns, scale=shown_scale(images.shape[-1]))
+    return image_grid(images, columns, scale=shown_scale(images.shape[-1]))
 
 
 def opaque(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -100,13 +104,14 @@ def captioned_grid(groups: Sequence[NDArray[np.uint8]], captions: Sequence[str],
     `groups` are each uint8 (K, C, H, W), shown side by side: an original image and the images made from it; `columns`
     of them stand in a row. Text that does not fit is cut off.
     """
-    pictures = [contact_sheet(group, len(group)).convert("RGB") for group in groups]
+    mode = "RGBA" if groups[0].shape[1] == 4 else "RGB"
+    pictures = [contact_sheet(group, len(group)).convert(mode) for group in groups]
     width, height = pictures[0].size
     font = ImageFont.load_default(size=_TEXT)
     lines = [_lines(_drawable(caption), width, font)[:_LINES] for caption in captions]
     cell = width + _PADDING, height + max(map(len, lines)) * (_TEXT + 2) + _PADDING
     rows = -(-len(groups) // columns)
-    canvas = Image.new("RGB", (columns * cell[0] + _PADDING, rows * cell[1] + _PADDING), "white")
+    canvas = Image.new(mode, (columns * cell[0] + _PADDING, rows * cell[1] + _PADDING), "white")
     drawing = ImageDraw.Draw(canvas)
     for number, (picture, broken) in enumerate(zip(pictures, lines, strict=True)):
         left = _PADDING + number % columns * cell[0]

@@ -125,7 +125,8 @@ def write_part(
     mirror, in_place, quarantine (see `write_quarantine`), and for each split: images, labels (images of each label),
     unlabelled, shards and index_sha256 (`ShardWriter.close`). An empty split has no shards. In place a shard is an
     original tar, listed in each split that has images of it: name (its number in the source), images, bytes and sha256
-    of the tar, and tar: its path or URL, as written in params.yaml.
+    of the tar, and tar: its path or URL, as written in params.yaml. `transparent` counts the images in the source with
+    a pixel that is not opaque, if any.
 
     Raises:
         DarkroomError: no sample can be stored (the message names the reasons and the list), or a tar was removed.
@@ -139,11 +140,13 @@ def write_part(
         writers = {split: _Pointers(folder / split, entry) for split in SPLITS}
     size = preparation.spec.size, preparation.spec.size
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
+    transparent = 0
     sieve = SampleFilter(policy.rules, policy.default_label)
     try:
         for outcome in sieve.passed(outcomes):
             split = split_of(outcome.key, policy.fractions, policy.split_seed)
             labels[split][outcome.label] += 1
+            transparent += outcome.transparent
             assert outcome.original_size is not None  # else it has a finding that quarantines it
             row = index_row(outcome.key, size, outcome.original_size, outcome.label, outcome.caption)
             if isinstance(writer := writers[split], _Pointers):
@@ -176,6 +179,7 @@ def write_part(
         source=dict(source),
         mirror=mirror,
         in_place=tars is not None,
+        **({"transparent": transparent} if transparent else {}),
     )
     return read_manifest(folder, KIND)
 

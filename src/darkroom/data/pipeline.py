@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from darkroom.data.damage import DamageError, Finding
 from darkroom.data.decoding import open_image
 from darkroom.data.images import encode
-from darkroom.data.preparing import Preparation, blank, prepare, upright_size
+from darkroom.data.preparing import Preparation, alpha_range, blank, prepare, upright_size
 from darkroom.data.sample import Entry, Extent
 from darkroom.data.sources import Source
 from darkroom.errors import DarkroomError
@@ -39,6 +39,7 @@ class Outcome:
     original_size: width and height of the upright image in the source; None where no image was found.
     identity: 16 bytes that are equal for duplicates; None: the sample is never a duplicate.
     extent: the location in the source, see `Raw`.
+    transparent: whether a pixel of the image in the source is not opaque.
     """
 
     key: str
@@ -51,6 +52,7 @@ class Outcome:
     identity: bytes | None = None
     findings: tuple[Finding, ...] = ()
     extent: Extent | None = None
+    transparent: bool = False
 
 
 def outcome(source: Source, entry: Entry, preparation: Preparation, store: bool = True) -> Outcome:
@@ -76,6 +78,7 @@ def outcome(source: Source, entry: Entry, preparation: Preparation, store: bool 
         None if raw.identity is None else hashlib.blake2b(raw.identity, digest_size=16).digest(),
         (*entry.findings, *raw.findings, *filter(None, [blank(image, prepared)])),
         raw.extent,
+        alpha_range(image)[0] < 255,
     )
 
 

@@ -66,15 +66,16 @@ def _from_float(values: NDArray[np.float32]) -> Image.Image:
 def as_channels(image: Image.Image, profile: bytes | None, channels: str) -> Image.Image:
     """Return an image that `eight_bits` returned, in sRGB and of mode L, RGB or RGBA.
 
-    Its colours are not multiplied by alpha; without alpha in `channels`, transparent pixels become white. An ICC
-    `profile` that is broken, or of another colour space, is ignored.
+    Its colours are not multiplied by alpha, and are 0 where it is 0; without alpha in `channels`, transparent pixels
+    become white. An ICC `profile` that is broken, or of another colour space, is ignored.
     """
     alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
     colours = _managed(image if alpha is None else image.convert(image.mode[:-1]), profile)
     if alpha is None:
         return colours.convert(channels)
     if channels == "RGBA":
-        colours = colours.convert("RGB")
+        seen = alpha.point(lambda level: 255 if level else 0)
+        colours = Image.composite(colours.convert("RGB"), Image.new("RGB", colours.size), seen)
         colours.putalpha(alpha)
         return colours
     return Image.composite(colours, Image.new(colours.mode, colours.size, "white"), alpha).convert(channels)
@@ -204,7 +205,7 @@ def blank(image: Image.Image, stored: Image.Image) -> Finding | None:
     hidden = stored.mode == "RGBA" and channels[3] == (0, 0)
     if not hidden and any(least != most for least, most in channels):
         return None
-    alpha = eight_bits(image).convert("RGBA").getchannel("A").getextrema() if _has_alpha(image) else (255, 255)
+    alpha = alpha_range(image)
     detail = f"{image.width} x {image.height} pixels"
     if hidden or alpha == (0, 0):
         return Finding(Reason.TRANSPARENT, detail)
@@ -215,8 +216,12 @@ def blank(image: Image.Image, stored: Image.Image) -> Finding | None:
     return Finding(Reason.ONE_COLOUR, f"{detail}, as stored {colour}{note}")
 
 
-def _has_alpha(image: Image.Image) -> bool:
-    return image.has_transparency_data or image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
+def alpha_range(image: Image.Image) -> tuple[int, int]:
+    """Return the smallest and the largest alpha of an image, 0 to 255; an image without alpha is opaque."""
+    if not image.has_transparency_data and image.mode not in ("LA", "La", "PA", "RGBA", "RGBa"):
+        return 255, 255
+    least, most = eight_bits(image).convert("RGBA").getchannel("A").getextrema()
+    return int(least), int(most)  # type: ignore[arg-type]
 
 
 def orientation(image: Image.Image) -> int:

@@ -1,7 +1,11 @@
-"""PSNR, SSIM and MS-SSIM of images and their reconstructions: a score for each image, then the mean over images."""
+"""PSNR, SSIM and MS-SSIM of images and their reconstructions: a score for each image, then the mean over images.
+
+They compare RGBA images on white. The scores of alpha include what white hides.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.data.colours import composited, premultiplied
 from darkroom.errors import DarkroomError
 from darkroom.metrics.uncertainty import mean_and_error
 
@@ -22,12 +27,13 @@ SMALLEST = WINDOW * 2 ** (len(SCALES) - 1)  # pixels a side of MS-SSIM: the wind
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
-def _check(images: Tensor, others: Tensor) -> None:
+def _visible(images: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
     if images.dtype != torch.uint8 or others.dtype != torch.uint8 or images.shape != others.shape or images.ndim != 4:
         raise DarkroomError(
             f"images and reconstructions must be uint8 (N, C, H, W) of one shape, not {images.dtype} "
             f"{tuple(images.shape)} and {others.dtype} {tuple(others.shape)}."
         )
+    return composited(images), composited(others)
 
 
 def psnr(images: Tensor, others: Tensor) -> Tensor:
@@ -39,7 +45,7 @@ def psnr(images: Tensor, others: Tensor) -> Tensor:
     # Here and below: the import loads all of torchmetrics and matplotlib, which other metrics do not need.
     from torchmetrics.functional.image.psnr import peak_signal_noise_ratio
 
-    _check(images, others)
+    images, others = _visible(images, others)
     ceiling = 10 * math.log10(PEAK**2 * images[0].numel())
     each = peak_signal_noise_ratio(others.double(), images.double(), data_range=PEAK, reduction="none", dim=(1, 2, 3))
     return each.reshape(len(images)).clamp(max=ceiling)
@@ -56,7 +62,7 @@ def ssim(images: Tensor, others: Tensor) -> Tensor:
     """
     from torchmetrics.functional.image.ssim import structural_similarity_index_measure
 
-    _check(images, others)
+    images, others = _visible(images, others)
     if min(images.shape[2:]) < WINDOW:
         raise DarkroomError(f"SSIM needs images of at least {WINDOW} pixels a side, not {tuple(images.shape[2:])}.")
     # float64: variances are differences of large squares.
@@ -90,7 +96,7 @@ def ms_ssim(images: Tensor, others: Tensor) -> Tensor:
     Raises:
         DarkroomError: a side shorter than the window at the coarsest scale, 176 pixels.
     """
-    _check(images, others)
+    images, others = _visible(images, others)
     if min(images.shape[2:]) < SMALLEST:
         raise DarkroomError(
             f"MS-SSIM needs images of at least {SMALLEST} pixels a side, not {tuple(images.shape[2:])}."
@@ -104,13 +110,55 @@ def ms_ssim(images: Tensor, others: Tensor) -> Tensor:
     return product.mean(dim=1)
 
 
+def psnr_visible(images: Tensor, others: Tensor) -> Tensor:
+    """Return 10 log10(255² Σ 3a / Σ a |v̂ - v|²) in dB for each pair of uint8 RGBA images (N, 4, H, W); (N,), float64.
+
+    a is the alpha of the first image, v and v̂ are the colours of both on white. At most `psnr`'s highest value.
+    """
+    weight = images[:, 3:].double()
+    first, second = (each.double() for each in _visible(images, others))
+    total = (weight * (first - second).square()).sum((1, 2, 3))
+    peak = PEAK**2 * first.shape[1]
+    each = 10 * torch.log10(peak * weight.sum((1, 2, 3)) / total)
+    return each.nan_to_num(torch.inf).clamp(max=10 * math.log10(peak * images[0, 0].numel()))
+
+
+def alpha_error(images: Tensor, others: Tensor, edges: bool = False) -> Tensor:
+    """Return the mean |â - a|, 0 to 1, for each pair of uint8 RGBA images (N, 4, H, W); (N,), float64.
+
+    `edges`: of the pixels in whose 3 x 3 neighbourhood an alpha is below 128 and another is not; NaN without any.
+    """
+    difference = (others[:, 3:].double() - images[:, 3:].double()).abs() / PEAK
+    if not edges:
+        return difference.mean((1, 2, 3))
+    solid = (images[:, 3:] >= 128).float()
+    at = functional.max_pool2d(solid, 3, 1, 1) > -functional.max_pool2d(-solid, 3, 1, 1)
+    return (difference * at).sum((1, 2, 3)) / at.sum((1, 2, 3))
+
+
+def transparent_kept(images: Tensor, others: Tensor) -> Tensor:
+    """Return the fraction of pixels of alpha 0 that are decoded with alpha 0, of uint8 RGBA images (N, 4, H, W).
+
+    (N,) float64; NaN for an image without any.
+    """
+    clear = images[:, 3:] == 0
+    return (clear & (others[:, 3:] == 0)).sum((1, 2, 3)).double() / clear.sum((1, 2, 3))
+
+
 BASIC: Mapping[str, Measure] = {"psnr": psnr, "ssim": ssim}
+RGBA: Mapping[str, Measure] = {
+    "psnr_visible": psnr_visible,
+    "alpha_error": alpha_error,
+    "alpha_edge_error": partial(alpha_error, edges=True),
+    "transparent_kept": transparent_kept,
+}
 
 
 def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, Measure] = BASIC) -> dict[str, float]:
     """Return each measure as the mean over all images of batches of (images, reconstructions).
 
-    Each comes with its standard error over the images, such as `psnr_se`.
+    Each comes with its standard error over the images, such as `psnr_se`. Images for which a measure is NaN are left
+    out of its mean; a measure without any image is left out.
 
     Raises:
         DarkroomError: there is no image.
@@ -121,7 +169,8 @@ def image_scores(pairs: Iterable[tuple[Tensor, Tensor]], measures: Mapping[str, 
             each[name] += measure(images, others).tolist()
     if not all(each.values()):
         raise DarkroomError("there are no images to compare: check that the split is not empty.")
-    return {key: value for name, values in each.items() for key, value in mean_and_error(name, values).items()}
+    known = {name: [value for value in values if not math.isnan(value)] for name, values in each.items()}
+    return {key: value for name, of in known.items() if of for key, value in mean_and_error(name, of).items()}
 
 
 Images = NDArray[np.uint8]
@@ -130,11 +179,18 @@ BRIGHTER = 4  # factor: an error of 64 grey levels is white, and errors too smal
 
 
 def error(originals: Images, decoded: Images) -> Images:
-    """Return min(255, 4 |decoded - original|), uint8 (N, C, H, W); for RGBA images, of the colours, opaque."""
-    difference = np.abs(decoded.astype(np.int16) - originals.astype(np.int16))
-    shown = np.minimum(255, BRIGHTER * difference).astype(np.uint8)
-    if shown.shape[1] == 4:
-        shown[:, 3] = 255
+    """Return min(255, 4 |decoded - original|), uint8 (N, C, H, W).
+
+    For RGBA images, opaque, the larger one of the differences on black and on white.
+    """
+    if originals.shape[1] != 4:
+        difference = np.abs(decoded.astype(np.int16) - originals.astype(np.int16))
+        return np.minimum(255, BRIGHTER * difference).astype(np.uint8)
+    one, other = (premultiplied(torch.from_numpy(each)).numpy() for each in (originals, decoded))
+    on_black = other - one
+    on_white = on_black - on_black[:, 3:]
+    shown = np.minimum(255, BRIGHTER * np.maximum(np.abs(on_black), np.abs(on_white))).astype(np.uint8)
+    shown[:, 3] = 255
     return shown
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from darkroom.data.colours import premultiplied
 from darkroom.errors import DarkroomError
 
 SIZE = 32  # pixels: larger images are reduced to it by area
@@ -29,10 +30,7 @@ def reduced(images: Tensor, most: int = SIZE) -> Tensor:
 
     Colours of RGBA are multiplied by alpha, so that invisible ones do not count.
     """
-    pixels = images.float() / 255
-    if images.shape[1] == 4:
-        pixels = torch.cat([pixels[:, :3] * pixels[:, 3:], pixels[:, 3:]], dim=1)
-    return shrunk(pixels, most)
+    return shrunk(premultiplied(images) / 255, most)
 
 
 def shrunk(pixels: Tensor, most: int) -> Tensor:

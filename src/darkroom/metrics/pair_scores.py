@@ -8,7 +8,8 @@ from darkroom.metrics.score import Score
 
 # Pairs of an image and its reconstruction or original.
 _pair = partial(Score, group="pairs", error="as psnr_se", paired=True)
-_reconstruction = partial(_pair, group="reconstructions", higher_is_better=True)
+_decoded = partial(_pair, group="reconstructions")
+_reconstruction = partial(_decoded, higher_is_better=True)
 IMAGES = (
     _pair(
         "psnr",
@@ -39,6 +40,32 @@ IMAGES = (
         "b/|b|)^2, v0.1",
         title="LPIPS",
         evaluator="lpips",
+    ),
+    _reconstruction(
+        "psnr_visible",
+        "psnr of an RGBA reconstruction with every pixel weighted by the original's alpha. Higher is better.",
+        formula="mean over images of 10 log10(255^2 sum 3a / sum a |v' - v|^2) dB, a the original's alpha, v colours "
+        "on white",
+        title="PSNR of visible pixels (dB)",
+    ),
+    _decoded(
+        "alpha_error",
+        "Mean difference of the alpha of an RGBA reconstruction, 0 to 1. Lower is better.",
+        formula="mean over images and pixels of |a' - a|, a from 0 to 1",
+        title="error of alpha",
+    ),
+    _decoded(
+        "alpha_edge_error",
+        "The same at the edges of what is visible. Lower is better.",
+        formula="as alpha_error, of pixels with an alpha below 0.5 and another from 0.5 on in their 3 x 3 pixels",
+        title="error of alpha at edges",
+    ),
+    _decoded(
+        "transparent_kept",
+        "Fraction of the fully transparent pixels that the reconstruction leaves fully transparent. Higher is better.",
+        formula="mean over images of the share of pixels of alpha 0 that are decoded with alpha 0",
+        title="transparent pixels kept",
+        higher_is_better=True,
     ),
     replace(
         FRECHET,

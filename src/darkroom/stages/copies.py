@@ -21,7 +21,7 @@ from darkroom.artifacts.manifest import file_hashes, manifest_hash, write_manife
 from darkroom.data.catalog import load_catalog
 from darkroom.data.catalog_writer import shown_rows
 from darkroom.data.draw import drawn
-from darkroom.data.grid import contact_sheet, save_png
+from darkroom.data.grid import blank, contact_sheet, save_png
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.batches import batched
 from darkroom.metrics.matching import FREQUENCY, alike_rows, class_numbers
@@ -256,8 +256,8 @@ def draw_neighbours(path: Path, generated: ImageShards, near: Near, train: Image
 
 
 def _images(shards: ImageShards, rows: Sequence[int | None]) -> NDArray[np.uint8]:
-    """Return the images of rows, uint8 (N, C, H, W); opaque white for missing ones."""
-    pixels = np.full((len(rows), *shards.image_shape), 255, dtype=np.uint8)
+    """Return the images of rows, uint8 (N, C, H, W); `blank` for missing ones."""
+    pixels = blank((len(rows), *shards.image_shape))
     places = [place for place, row in enumerate(rows) if row is not None]
     if places:
         pixels[places] = shards.__getitems__([row for row in rows if row is not None])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import sha256_file, write_manifest
-from darkroom.data.grid import captioned_grid, contact_sheet, save_png
+from darkroom.data.grid import blank, captioned_grid, contact_sheet, save_png
 from darkroom.data.images import to_pil
 from darkroom.data.npz import npz_writer
 from darkroom.data.sample import Sample
@@ -57,8 +57,8 @@ class _Shown:
         if None in self._columns:
             images, width = columns[0], min(_COLUMNS, len(columns[0]))
         else:
-            blank, width = np.full_like(columns[0][0], 255), len(columns)
-            images = [image for row in zip_longest(*columns, fillvalue=blank) for image in row]
+            empty, width = blank(columns[0][0].shape), len(columns)
+            images = [image for row in zip_longest(*columns, fillvalue=empty) for image in row]
         save_png(path, contact_sheet(np.stack(images), width))
 
 

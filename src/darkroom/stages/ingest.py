@@ -83,6 +83,9 @@ def summary(manifest: Mapping[str, Any]) -> str:
     images = sum(metadata["images"] for metadata in splits.values())
     counts = ", ".join(f"{split} {splits[split]['images']:,}" for split in SPLITS)
     text = f"{images:,} images in {shards:,} shards: {counts}"
+    if transparent := manifest.get("transparent"):
+        stored = "stored with alpha" if manifest["image"]["channels"] == "RGBA" else "laid on white (`ingest.channels`)"
+        text += f"\n{transparent:,} with transparent pixels: {stored}"
     for action, done in (("quarantine", "left out"), ("repair", "mended"), ("keep", "kept as they are")):
         if wrong[action]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())

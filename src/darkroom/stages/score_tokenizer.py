@@ -10,6 +10,7 @@ from torch import Tensor
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes, write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
+from darkroom.data.colours import card_entry
 from darkroom.data.draw import drawn
 from darkroom.data.grid import contact_sheet, save_png
 from darkroom.data.reader import ImageShards
@@ -80,7 +81,7 @@ def run(params: ScoreParams) -> None:
             reference_id=catalog.fingerprint,
             reference_split=settings.split,
             n_fake=len(shards),
-            protocol={"lpips": lpips} if lpips else {},
+            protocol={**({"lpips": lpips} if lpips else {}), **card_entry(catalog.image_shape[0])},
             more_notes=notes,
         ),
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
+from darkroom.data.colours import card_entry
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics import table
@@ -89,7 +90,7 @@ def score(
         blocks=settings.blocks,
         sampler=manifest["sampler"],
         samples=manifest_hash(folder),
-        protocol=results.protocol,
+        protocol=results.protocol | card_entry(images.image_shape[0]),
         baselines=results.baselines,
         more_notes=results.notes,
     )

@@ -15,6 +15,8 @@ from accelerate.tracking import GeneralTracker, TensorBoardTracker, WandBTracker
 from numpy.typing import NDArray
 from PIL import Image
 
+from darkroom.data.grid import opaque
+from darkroom.data.images import to_array, to_pil
 from darkroom.errors import DarkroomError
 from darkroom.training.curves import Record
 
@@ -113,11 +115,12 @@ def log_images(accelerator: Accelerator, name: str, picture: Path, step: int) ->
     """Log a picture, such as a grid of samples, to every tracker.
 
     `name` is its name in the trackers; `step`, images seen, must not be below the last logged step, or Weights & Biases
-    drops it. The picture is shown as RGB.
+    drops it. The picture is shown as RGB, what is transparent over a checkerboard.
     """
     if not accelerator.trackers:
         return
-    pixels = np.asarray(Image.open(picture).convert("RGB"))  # (H, W, 3)
+    with Image.open(picture) as image:
+        pixels = np.asarray(to_pil(opaque(to_array(image)[None])[0]).convert("RGB"))  # (H, W, 3)
 
     def write(tracker: GeneralTracker) -> None:
         options: dict[str, Any] = {"dataformats": "NHWC"} if tracker.name == "tensorboard" else {}

@@ -10,8 +10,8 @@ from PIL import Image
 from torch import Tensor
 
 from darkroom.artifacts.manifest import sha256_file
+from darkroom.data.colours import to_rgb
 from darkroom.errors import DarkroomError
-from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.inception import PUBLISHED, Inception, open_inception, pillow
 from darkroom.params.section import NO_FILE
 from models.evaluators.weights import write_random_weights

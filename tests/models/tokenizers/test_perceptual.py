@@ -9,9 +9,11 @@ from torch import nn
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError, write_manifest
+from darkroom.data.colours import composited
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher import Teacher
 from darkroom.models.tokenizers.perceptual import LevelDistance, _bins, load_perceptual, to_rgb, untrained
+from darkroom.models.tokenizers.protocol import to_network
 from darkroom.params.section import NO_FILE
 
 
@@ -172,9 +174,8 @@ def test_equal_images_have_the_distance_0_and_a_gradient_of_numbers():
 def test_grey_and_transparent_images_become_rgb():
     grey, _ = images(4, channels=1)
     assert torch.equal(to_rgb(grey), torch.cat([grey] * 3, dim=1))
-    clear = torch.cat([torch.full((1, 3, 2, 2), -0.5), torch.tensor([[[[1.0, -1.0], [0.0, 0.5]]]])], dim=1)
-    expected = torch.tensor([[-0.5, 1.0], [0.25, -0.125]])  # opaque, clear, half, three quarters
-    torch.testing.assert_close(to_rgb(clear), expected.expand(1, 3, 2, 2))
+    clear = torch.randint(0, 256, (2, 4, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(to_rgb(to_network(clear)), to_network(composited(clear)), rtol=0, atol=0.51 / 127.5)
 
 
 def write_teacher(folder, kind="teacher"):

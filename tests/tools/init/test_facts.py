@@ -24,7 +24,8 @@ def test_colours_of_every_mode(clone, pictures, mode, grey):
         for path in root.rglob("*.png"):
             Image.open(path).convert("I;16").save(path)
     found = look(opened(str(root)))
-    assert found.grey == grey
+    assert (found.grey, found.transparent) == (grey, mode == "RGBA")
+    assert found.channels == ("L" if grey else mode.replace("P", "RGB"))
     assert found.classes == {"cat": 20, "dog": 20}
 
 

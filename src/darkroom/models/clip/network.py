@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from darkroom.data.colours import to_rgb
 from darkroom.device import to_device
 from darkroom.errors import DarkroomError
-from darkroom.models.colours import to_rgb
 
 with warnings.catch_warnings():
     # clip-anytorch parses version numbers with pkg_resources, which warns, and which setuptools drops in version 81.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from darkroom.data.draw import drawn
+from darkroom.data.grid import blank
 from darkroom.device import to_device
 from darkroom.diffusion.denoiser import clip_x0
 from darkroom.diffusion.samplers import sample
@@ -238,7 +239,6 @@ class DecoderRecipe(Recipe):
 
 
 def _filled(images: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
-    """Return images (N, ...) in rows, (R, columns, ...), the last one filled with white."""
+    """Return images (N, C, H, W) in rows, (R, columns, C, H, W), the last one filled with `blank`."""
     missing = -len(images) % columns
-    white = np.full((missing, *images.shape[1:]), 255, dtype=np.uint8)
-    return np.concatenate([images, white]).reshape(-1, columns, *images.shape[1:])
+    return np.concatenate([images, blank((missing, *images.shape[1:]))]).reshape(-1, columns, *images.shape[1:])

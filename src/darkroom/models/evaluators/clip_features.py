@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from darkroom.artifacts.manifest import sha256_file
+from darkroom.data.colours import to_rgb
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.load import open_clip
 from darkroom.models.clip.network import MEAN, STD, Clip
-from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section
 from darkroom.params.reference_stats import CLIP_URL, ClipFile
 from darkroom.params.section import NO_FILE

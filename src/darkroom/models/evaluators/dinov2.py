@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from darkroom.models.colours import to_rgb
+from darkroom.data.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section, other_file, read_published
 from darkroom.params.reference_stats import DINOV2_B, DINOV2_B_SHA256, DINOV2_L
 from darkroom.params.reference_stats import Dinov2 as Settings

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.networks import SavedNetwork
 from darkroom.errors import DarkroomError
+from darkroom.models.tokenizers.protocol import to_network
 from darkroom.training.recipe import Batch, IndexedDataset, Losses, Phase, Recipe
 
 
@@ -72,7 +73,7 @@ class Classifier(SavedNetwork):
                 f"the extractor needs uint8 images of shape (N, {expected}, H, W), "
                 f"not {images.dtype} of shape {tuple(images.shape)}: check `ingest.channels` in params.yaml."
             )
-        maps = self.levels(images.float() / 127.5 - 1)  # [-1, 1], (N, C, h, w)
+        maps = self.levels(to_network(images))  # (N, C, h, w)
         return self.project(maps.mean((2, 3))).float()
 
     def logits(self, features: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, FeatureExtractorInceptionV3
 from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
-from darkroom.models.colours import to_rgb
+from darkroom.data.colours import to_rgb
 from darkroom.models.evaluators.published import Keys, Published, of_section, other_file, read_published
 from darkroom.params.reference_stats import Inception as Settings
 

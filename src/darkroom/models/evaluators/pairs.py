@@ -16,12 +16,12 @@ from torch.nn import functional
 
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.codes import Counts, code_counts
-from darkroom.metrics.image import BASIC, SMALLEST, Measure, ms_ssim
+from darkroom.metrics.image import BASIC, RGBA, SMALLEST, Measure, ms_ssim
 from darkroom.metrics.uncertainty import mean_and_error
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.evaluators.teacher import norm_lengths
 from darkroom.models.tokenizers.perceptual import LevelDistance, load_perceptual
-from darkroom.models.tokenizers.protocol import Codes, Tokenizer, padded
+from darkroom.models.tokenizers.protocol import Codes, Tokenizer, padded, to_network
 from darkroom.models.tokenizers.settings import ScoreTokenizer
 from darkroom.terminal.terminal import with_progress
 
@@ -56,8 +56,7 @@ def _measure(distance: nn.Module, device: torch.device) -> Measure:
 
     def measure(images: Tensor, others: Tensor) -> Tensor:
         with torch.inference_mode():
-            pair = (each.to(device).float() / 127.5 - 1 for each in (images, others))  # [-1, 1]
-            return distance(*pair).cpu().double()
+            return distance(*(to_network(each.to(device)) for each in (images, others))).cpu().double()
 
     return measure
 
@@ -146,7 +145,7 @@ def measures(
     Raises:
         DarkroomError: LPIPS is requested, but its weights are missing or not VGG16's, or the images are too small.
     """
-    chosen, notes = dict(BASIC), []
+    chosen, notes = {**BASIC, **(RGBA if image_shape[0] == 4 else {})}, []
     if min(image_shape[1:]) >= SMALLEST:
         chosen["ms_ssim"] = ms_ssim
     else:

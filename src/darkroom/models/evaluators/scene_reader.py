@@ -117,8 +117,8 @@ class SceneReader(SavedNetwork):
         return things
 
     def prepared(self, images: Tensor) -> Tensor:
-        """Return uint8 images (N, C, H, W) as network input, (N, 3, H, W) in [-1, 1]; RGBA is composited over white."""
-        return to_rgb(images.float() / 127.5 - 1)
+        """Return uint8 images (N, C, H, W) as network input, (N, 3, H, W) in [-1, 1]; RGBA is composited on white."""
+        return to_rgb(to_network(images))
 
 
 def things_in(

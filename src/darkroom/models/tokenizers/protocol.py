@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import manifest_hash, open_artifact
 from darkroom.artifacts.networks import SavedNetwork
+from darkroom.data.colours import premultiplied, unmultiplied
 from darkroom.device import fill_batch
 from darkroom.errors import DarkroomError
 from darkroom.models.kinds import TOKENIZERS
@@ -167,17 +168,22 @@ def fit_size(encoder: nn.Module, decoder: nn.Module, size: int, factor: int) -> 
 
 
 def to_network(images: Tensor, pixels: Pixels = "signed") -> Tensor:
-    """Return uint8 images 0..255 as float32, same shape: in [-1, 1], x / 127.5 - 1, or in [0, 1], x / 255."""
-    return images.float() / 255 if pixels == "unit" else images.float() / 127.5 - 1
+    """Return uint8 images 0..255 as float32, same shape: in [-1, 1], x / 127.5 - 1, or in [0, 1], x / 255.
+
+    Colours of RGBA are premultiplied first, see `darkroom.data.colours`.
+    """
+    x = premultiplied(images)
+    return x / 255 if pixels == "unit" else x / 127.5 - 1
 
 
 def to_images(values: Tensor, pixels: Pixels = "signed") -> Tensor:
     """Return network outputs as uint8 images, clamped to 0..255, same shape: round((x + 1) * 127.5), or round(x * 255).
 
-    Rounding, not truncation: `to_images(to_network(images))` is `images` for all 256 values.
+    Rounding, not truncation: `to_images(to_network(images))` is `images` for all 256 values. RGBA is unmultiplied, and
+    its alpha snapped: it is `images` where alpha is 0 without a colour, 255, or not within `SNAP` levels of these.
     """
     scaled = values.float() * 255 if pixels == "unit" else (values.float() + 1) * 127.5
-    return scaled.round().clamp(0, 255).to(torch.uint8)
+    return unmultiplied(scaled).round().clamp(0, 255).to(torch.uint8)
 
 
 def padded(function: Callable[[Tensor], Tensor], values: Tensor, batch: int, device: torch.device) -> Tensor:

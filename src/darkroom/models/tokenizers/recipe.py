@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from darkroom.data.draw import drawn
+from darkroom.data.grid import blank
 from darkroom.device import of_all_processes
 from darkroom.models.tokenizers.protocol import Codes, Tokenizer
 from darkroom.models.tokenizers.sections import Kind
@@ -174,14 +175,14 @@ class TokenizerRecipe(Recipe):
 
 
 def in_rows(columns: int, *groups: Tensor) -> NDArray[np.uint8]:
-    """Return a row of each group, then the next row of each, uint8 (N, C, H, W); a last row is filled up with white.
+    """Return a row of each group, then the next row of each, uint8 (N, C, H, W); a last row is filled up with `blank`.
 
     Args:
         columns: images in a row.
         groups: the same number of images each, uint8 (n, C, H, W).
     """
     count = len(groups[0])
-    grid = torch.full((-(-count // columns), len(groups), columns, *groups[0].shape[1:]), 255, dtype=torch.uint8)
+    grid = torch.from_numpy(blank((-(-count // columns), len(groups), columns, *groups[0].shape[1:])))
     for number, images in enumerate(groups):
         for row, piece in enumerate(images.cpu().split(columns)):
             grid[row, number, : len(piece)] = piece

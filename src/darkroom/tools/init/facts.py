@@ -15,7 +15,7 @@ from PIL import Image
 from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.draw import drawn
-from darkroom.data.preparing import eight_bits
+from darkroom.data.preparing import alpha_range, eight_bits
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.hub import Hub
 from darkroom.data.sources.webdataset import Webdataset
@@ -31,6 +31,7 @@ _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # maximum pixels of an image
 _OWN = 0.05  # different captions per captioned image, above which captions say more than classes
 _SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
+_TRANSPARENT = 0.05  # fraction of images with transparent pixels, from which alpha is stored
 _ALL_GREY = 0.99  # fraction of grey images, from which no colours are stored
 _GREY = 4  # maximum mean difference of the channels of a grey image, of 255
 
@@ -68,12 +69,13 @@ class Facts:
     longer: tuple[int, int, int] = (0, 0, 0)  # as `side`, of the longer side
     cropped: float = 0.0  # fraction that loses more than `_LOSS` of its area to a crop to the middle square
     pixel_art: float = 0.0  # fraction of pixel art
+    transparent: float = 0.0  # fraction of images with a pixel that is not opaque
     keys: Set[str] = frozenset()
 
     @property
     def channels(self) -> str:
-        """The channels to store: L where nearly no image has a colour."""
-        return "L" if self.grey >= _ALL_GREY else "RGB"
+        """The channels to store: RGBA if many images have transparent pixels, L if nearly all are grey, else RGB."""
+        return "RGBA" if self.transparent >= _TRANSPARENT else "L" if self.grey >= _ALL_GREY else "RGB"
 
     @property
     def is_pixel_art(self) -> bool:
@@ -121,6 +123,7 @@ class _ImageFacts(NamedTuple):
     longer: int
     pixel_art: bool
     grey: bool
+    transparent: bool
     digest: bytes
     may_be_copy: bool
     label: str | None
@@ -198,8 +201,9 @@ def _inspected(raw: Raw) -> _ImageFacts:
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
     may_be_copy = raw.identity is not None
     side, longer = sorted(image.size)
-    art = is_pixel_art(image, grey)
-    return _ImageFacts(side, longer, art, grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
+    art, transparent = is_pixel_art(image, grey), alpha_range(image)[0] < 255
+    digest = hashlib.sha256(data).digest()
+    return _ImageFacts(side, longer, art, grey, transparent, digest, may_be_copy, raw.label, raw.caption)
 
 
 def is_pixel_art(image: Image.Image, grey: bool) -> bool:
@@ -247,6 +251,7 @@ def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int,
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
         total=total,
         seconds=seconds,
+        transparent=sum(each.transparent for each in usable) / count,
     )
 
 

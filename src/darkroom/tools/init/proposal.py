@@ -83,7 +83,7 @@ _TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # maximum for a training with small matrices
 _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
-_COLOURS = {"L": "the images are grey", "RGB": "the images have colours"}
+_COLOURS = {"L": "the images are grey", "RGB": "the images have colours", "RGBA": "the images have transparent pixels"}
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 # Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
 _TRAINING_KEYS = ("optimizer", "batch", "learning_rate", "schedule", "ema_decay", "precision")
@@ -204,6 +204,7 @@ def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
         **{f"parts.{wish.part}.{key}": Choice(value) for key, value in leaves(wish.source) if key != "source"},
         "ingest.image_size": Choice(size, f"{sides} sides are {low} to {high}, median {middle}: {why}"),
         "ingest.channels": Choice(facts.channels, _COLOURS[facts.channels]),
+        **({"ingest.format": Choice(DEFAULT_VALUE)} if facts.channels == "RGBA" else {}),  # JPEG has no alpha
         "ingest.shard_size": Choice(1000 if facts.images <= 30_000 else 10_000),
     }
     if facts.fit == "pad":

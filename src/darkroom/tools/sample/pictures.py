@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.artifacts.models import CLIP_FOLDER
+from darkroom.data.grid import blank
 from darkroom.data.images import ImageSpec
 from darkroom.device import set_up_device
 from darkroom.models.clip.load import load_clip
@@ -53,8 +54,8 @@ def pictures(
         rows += _of_texts(small, clip, texts, images, device)
     if files:
         file_rows = _of_files(small, clip, files, images, device, mask)
-        blank = np.full_like(file_rows[0][:1], 255)
-        rows = [*(np.concatenate([blank, row]) for row in rows), *file_rows]
+        empty = blank(file_rows[0][:1].shape)
+        rows = [*(np.concatenate([empty, row]) for row in rows), *file_rows]
     return list(zip([*texts, *(Path(file).name for file in files)], rows, strict=True))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from darkroom.data.colours import to_rgb
 from darkroom.data.draw import drawn
 from darkroom.errors import DarkroomError
 from darkroom.metrics import table
@@ -21,7 +22,6 @@ from darkroom.metrics.moments import Moments
 from darkroom.metrics.reference import Reference, moments_of
 from darkroom.metrics.sample_scores import SPLITS, SUBSETS, score_names
 from darkroom.metrics.uncertainty import assign_blocks
-from darkroom.models.colours import to_rgb
 from darkroom.models.evaluators.load import Extractor, stream_views
 from darkroom.terminal.terminal import with_progress
 from darkroom.tools.score.images import Images, Pixels
