@@ -173,8 +173,8 @@ def rules(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     for count in (4, 3, 2, 1):
         first = "the first word" if count == 1 else f"the first {count} words"
         yield (
-            f"the folder and {first} of the file name",
-            [f"{folder}/{_words(file.stem, count)}" for folder, file in zip(folders, files, strict=True)],
+            f"the top folder and {first} of the file name",
+            [f"{top}/{_words(file.stem, count)}" for top, file in zip(tops, files, strict=True)],
         )
         yield f"{first} of the file name", [_words(file.stem, count) for file in files]
     yield "the folder", [str(file.parent) for file in files]
