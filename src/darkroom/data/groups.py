@@ -7,8 +7,7 @@ colours in 0.93.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -16,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from darkroom.data.splits import SPLITS, split_of
+from darkroom.data.preparing import as_channels, eight_bits
 
-_SIDE, _BINS = 16, 6
-THUMB = 2 * 4 * _SIDE**2  # numbers of a thumbnail and its mirror image
+_SIDE, _BINS, _SAMPLES, _LARGE = 16, 6, 64, 512
+THUMB = 4 * _SIDE**2  # numbers of a thumbnail
 HISTOGRAM = 2 * _BINS**3  # numbers of a histogram of the colours, and of one with the brightness normalised
 SIZE = THUMB + HISTOGRAM
-_PARTS = (slice(THUMB // 2), slice(THUMB, THUMB + HISTOGRAM // 2), slice(THUMB + HISTOGRAM // 2, SIZE))
+_HALF = THUMB + HISTOGRAM // 2
+_PARTS = (slice(THUMB), slice(THUMB, _HALF), slice(_HALF, SIZE))
 _NEIGHBOURS, _COMPONENTS, _CHUNK = 20, 64, 2048
 _RANDOM_PAIRS = 2000
 TWIN = 0.0025  # images nearer than this belong together, whatever their names say
@@ -37,36 +37,42 @@ def descriptor(image: Image.Image) -> NDArray[np.float32]:
     Pixels are multiplied by alpha and cropped to the box of alpha, so colours of transparent pixels do not matter.
 
     Args:
-        image: of any size and of mode L, RGB or RGBA.
+        image: of any size and mode that `eight_bits` accepts.
 
     Returns:
-        float32 (SIZE,): a 16 x 16 thumbnail on mid grey with its alpha and the mirror image of both, of norm 1; then
-        the square roots of a colour histogram (6 x 6 x 6, trilinear, weighted by alpha), and of one of the colours
-        divided by the brightest value. Zeros for an image without a visible pixel.
+        float32 (SIZE,): a 16 x 16 thumbnail on mid grey with its alpha, of norm 1; then the square roots of a colour
+        histogram (6 x 6 x 6, trilinear, weighted by alpha), and of one of the colours divided by the brightest value.
+        Zeros for an image without a visible pixel.
     """
-    rgba = image.convert("RGBA")
+    image = eight_bits(image)
+    if max(image.size) > _LARGE:
+        image = image.reduce(2 * max(image.size) // _LARGE)
+    rgba = as_channels(image, None, "RGBA")
     if (box := rgba.getchannel("A").getbbox()) is None:
         return np.zeros(SIZE, np.float32)
-    pixels = np.asarray(rgba.crop(box).convert("RGBa").resize((_SIDE, _SIDE), Image.Resampling.BOX), np.float32) / 255
+    rgba = rgba.crop(box)
+    pixels = np.asarray(rgba.convert("RGBa").resize((_SIDE, _SIDE), Image.Resampling.BOX), np.float32) / 255
     thumb = np.concatenate([pixels[..., :3] - 0.5 * pixels[..., 3:], pixels[..., 3:] - 1], -1)  # mid grey and opaque: 0
     thumb /= max(float(np.linalg.norm(thumb)), 1e-6)
-    colours = np.asarray(rgba.crop(box).resize((4 * _SIDE, 4 * _SIDE), Image.Resampling.NEAREST), np.float32) / 255
-    weights, colours = colours[..., 3].reshape(-1), colours[..., :3].reshape(-1, 3)
-    brightest = float((colours * weights[:, None]).max())
-    both = (_histogram(colours / max(scale, 1e-6), weights) for scale in (1.0, brightest))
-    return np.concatenate([thumb.ravel(), thumb[:, ::-1].ravel(), *both]).astype(np.float32)
+    colours = np.asarray(rgba)[_spaced(rgba.height)][:, _spaced(rgba.width)].reshape(-1, 4)
+    colours = colours[colours[:, 3] > 0].astype(np.float32) / np.float32(255)
+    brightest = max(float((colours[:, :3] * colours[:, 3:]).max()), 1e-6)
+    both = (_histogram(colours[:, :3] / np.float32(scale), colours[:, 3:]) for scale in (1.0, brightest))
+    return np.concatenate([thumb.ravel(), *both])
+
+
+def _spaced(length: int) -> NDArray[np.int64]:
+    """Return at most 64 positions in a length, the same from both ends."""
+    half = (2 * np.arange(_SAMPLES // 2) + 1) * length // (2 * _SAMPLES)
+    return np.arange(length) if length <= _SAMPLES else np.concatenate([half, length - 1 - half[::-1]])
 
 
 def _histogram(colours: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the square roots of a trilinear histogram of colours (N, 3) in [0, 1]; the squares sum to 1."""
-    places = np.clip(colours, 0, 1) * (_BINS - 1)
-    low = np.minimum(places.astype(np.int64), _BINS - 2)
-    rest = places - low
-    counts = np.zeros(_BINS**3)
-    for corner in np.ndindex(2, 2, 2):
-        share = np.prod(np.where(corner, rest, 1 - rest), axis=1) * weights
-        counts += np.bincount((low + corner) @ (_BINS**2, _BINS, 1), share, _BINS**3)
-    return np.sqrt(counts / max(counts.sum(), 1e-12)).astype(np.float32)
+    """Return the square roots of a trilinear histogram of colours (N, 3) of 0 to 1; the squares sum to 1."""
+    places = np.minimum(colours, 1).T[..., None] * (_BINS - 1) - np.arange(_BINS, dtype=np.float32)
+    red, green, blue = np.maximum(1 - np.abs(places), 0)  # (N, 6)
+    counts = (red[:, :, None] * green[:, None]).reshape(len(red), -1).T @ (blue * weights)
+    return np.sqrt(counts.ravel() / counts.sum())
 
 
 def distance(some: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -75,14 +81,12 @@ def distance(some: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[
     shape is 1 - the cosine of the thumbnails, colour 1 - the Bhattacharyya coefficient of the histograms, each the
     smaller of two: of the image or its mirror image, of the colours or those with the brightness normalised.
     """
-    half, third = THUMB // 2, THUMB + HISTOGRAM // 2
-
-    def dot(a: slice, b: slice) -> NDArray[np.float32]:
-        return np.einsum("...i,...i->...", some[..., a], others[..., b])
-
-    shape = 1 - np.maximum(dot(slice(half), slice(half)), dot(slice(half), slice(half, THUMB)))
-    colour = 1 - np.maximum(dot(slice(THUMB, third), slice(THUMB, third)), dot(slice(third, None), slice(third, None)))
-    return np.cbrt(np.clip(shape, 0, None)) * np.cbrt(np.clip(colour, 0, None)) ** 2
+    thumbs = some[..., :THUMB]
+    mirrored = thumbs.reshape(*thumbs.shape[:-1], _SIDE, _SIDE, 4)[..., ::-1, :].reshape(thumbs.shape)
+    pairs = zip((thumbs, mirrored, some[..., _PARTS[1]], some[..., _PARTS[2]]), (_PARTS[0], *_PARTS), strict=True)
+    dots = [np.einsum("...i,...i->...", one, others[..., part]) for one, part in pairs]
+    shape, colour = (np.clip(1 - np.maximum(*both), 0, None) for both in (dots[:2], dots[2:]))
+    return np.cbrt(shape) * np.cbrt(colour) ** 2
 
 
 def neighbours(
@@ -125,13 +129,13 @@ def components(pairs: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     from scipy.sparse.csgraph import connected_components
 
     graph = coo_matrix((np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])), (count, count))
-    return _in_order(connected_components(graph, directed=False)[1])
+    return in_order(connected_components(graph, directed=False)[1].tolist())
 
 
-def _in_order(groups: Sequence[object] | NDArray[np.int64]) -> NDArray[np.int64]:
+def in_order(groups: Sequence[object]) -> NDArray[np.int64]:
     """Number groups in the order of their first members."""
     numbers: dict[object, int] = {}
-    return np.array([numbers.setdefault(group, len(numbers)) for group in np.asarray(groups).tolist()], np.int64)
+    return np.array([numbers.setdefault(group, len(numbers)) for group in groups], np.int64)
 
 
 @dataclass(frozen=True)
@@ -140,10 +144,12 @@ class Groups:
 
     numbers: the group of each image, int64 (N,), in the order of their first images.
     rule: what joined them, for people.
+    setting: the value of `ingest.group` that finds them.
     """
 
     numbers: NDArray[np.int64]
     rule: str
+    setting: str = "similar"
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -180,8 +186,10 @@ def rules(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     yield "the folder", [str(file.parent) for file in files]
 
 
-def by_name(paths: Sequence[str], looks: NDArray[np.float32], labels: Sequence[str | None]) -> Groups | None:
-    """Group images by their names; None where no rule holds.
+def by_name(
+    paths: Sequence[str], looks: NDArray[np.float32], labels: Sequence[str | None]
+) -> tuple[Groups | None, list[str]]:
+    """Group images by their names.
 
     A rule holds where it makes 20 groups or more, none with more than a tenth of the images, at least one in twenty
     images is joined, and the pairs that it joins and a finer rule that holds does not are nearer than random pairs:
@@ -192,25 +200,35 @@ def by_name(paths: Sequence[str], looks: NDArray[np.float32], labels: Sequence[s
         paths: the path of each image below the folder that is read, with `/`.
         looks: the descriptors, (N, SIZE).
         labels: the class of each image.
+
+    Returns:
+        The groups, or None where no rule holds; and for each rule that does not hold the rule and the reason.
     """
     draw = np.random.default_rng(0)
     apart = draw.integers(0, len(paths), (_RANDOM_PAIRS, 2))
     apart = apart[apart[:, 0] != apart[:, 1]]
     far = distance(looks[apart[:, 0]], looks[apart[:, 1]])
-    best, finer = None, np.arange(len(paths))
+    best, finer, tried = None, np.arange(len(paths)), list[str]()
     for rule, names in rules(paths):
-        numbers = _in_order(names)
+        numbers = in_order(names)
         sizes = np.bincount(numbers)
-        joined = sizes[sizes > 1].sum() / len(paths)
-        is_class = len(set(zip(names, labels, strict=True))) == len(set(labels)) == len(sizes)
-        if len(sizes) < _LEAST_GROUPS or sizes.max() > LARGEST_BY_NAME * len(paths) or joined < _LEAST_JOINED:
-            continue
         pairs = _newly_joined(numbers, finer, draw)
-        near = distance(looks[pairs[:, 0]], looks[pairs[:, 1]])
-        if is_class or (len(pairs) and _auc(near, far) < _LEAST_AUC):
+        auc = _auc(distance(looks[pairs[:, 0]], looks[pairs[:, 1]]), far) if len(pairs) else 1.0
+        if len(sizes) < _LEAST_GROUPS:
+            reason = f"{len(sizes)} groups, {_LEAST_GROUPS} are needed"
+        elif sizes.max() > LARGEST_BY_NAME * len(paths):
+            reason = f"{sizes.max() / len(paths):.0%} of the images in one group, {LARGEST_BY_NAME:.0%} are allowed"
+        elif sizes[sizes > 1].sum() < _LEAST_JOINED * len(paths):
+            reason = "it joins almost no images"
+        elif len(set(zip(names, labels, strict=True))) == len(set(labels)) == len(sizes):
+            reason = "it is the class"
+        elif auc < _LEAST_AUC:
+            reason = "images that it joins are not alike"
+        else:
+            best, finer = Groups(numbers, rule, "name"), numbers
             continue
-        best, finer = Groups(numbers, rule), numbers
-    return best
+        tried.append(f"{rule} ({reason})")
+    return best, tried
 
 
 def _newly_joined(numbers: NDArray[np.int64], finer: NDArray[np.int64], draw: np.random.Generator) -> NDArray[np.int64]:
@@ -262,89 +280,17 @@ def _closed(pairs: NDArray[np.int64], count: int) -> float:
     return float((graph @ graph).multiply(graph).sum() / paths) if paths else 1.0
 
 
-def grouped(paths: Sequence[str] | None, looks: NDArray[np.float32], labels: Sequence[str | None]) -> Groups:
-    """Group images by name and by near copies; where no rule on names holds, by similar images.
-
-    `paths` None: the images have no names.
-    """
+def grouped(names: Sequence[str | None], looks: NDArray[np.float32], labels: Sequence[str | None]) -> Groups:
+    """Group images by name and by near copies; where no rule on names holds, or a name is None, by similar images."""
     near, far = neighbours(looks)
-    named = None if paths is None else by_name(paths, looks, labels)
-    if named is None:
-        return by_look(near, far)
-    chain = np.argsort(named.numbers, kind="stable")
-    same = np.stack([chain[:-1], chain[1:]], axis=1)[np.diff(named.numbers[chain]) == 0]
-    numbers = components(np.concatenate([same, _pairs(near, far, TWIN)]), len(looks))
-    return Groups(numbers, f"{named.rule}, and near copies")
+    paths = [name for name in names if name is not None]
+    named = by_name(paths, looks, labels)[0] if len(paths) == len(names) else None
+    return by_look(near, far) if named is None else with_copies(named, near, far)
 
 
-_PINNED = 0.05  # of the images: a larger group goes to the train split as a whole
-_SALTS, _TOLERANCE = 64, 0.01
-_CHANCE = 0.05  # of the held-out images are near a training image by chance
-
-
-def split_by_group(
-    groups: Groups, keys: Sequence[str], labels: Sequence[str | None], fractions: Mapping[str, float], seed: int
-) -> tuple[list[str], int]:
-    """Return the split of each image, such that no group lies in two splits, and the salt that was needed.
-
-    A group goes where its first image would go (`split_of`); groups above 5 % of the images go to the train split. The
-    first of 64 salts is taken that gives each split its fraction within one point, and leaves no class without training
-    images; else the one that comes nearest.
-    """
-    numbers, sizes = groups.numbers, groups.sizes
-    firsts = np.unique(numbers, return_index=True)[1].tolist()
-    pinned = sizes > _PINNED * len(keys)
-    best: tuple[float, list[str], int] | None = None
-    for salt in range(_SALTS):
-        prefix = f"{salt}/" if salt else ""
-        of_group = [
-            "train" if is_pinned else split_of(f"{prefix}{keys[first]}", fractions, seed)
-            for first, is_pinned in zip(firsts, pinned.tolist(), strict=True)
-        ]
-        splits = [of_group[number] for number in numbers.tolist()]
-        counts = Counter(splits)
-        off = max(abs(counts[split] / len(keys) - fractions[split]) for split in SPLITS)
-        trained = {label for label, split in zip(labels, splits, strict=True) if split == "train"}
-        off += len(set(labels) - trained)
-        off += sum(fractions[split] > 0 and not counts[split] for split in SPLITS)
-        if best is None or off < best[0]:
-            best = (off, splits, salt)
-        if off <= _TOLERANCE:
-            break
-    assert best is not None
-    return best[1], best[2]
-
-
-def leakage(
-    train: tuple[NDArray[np.float32], NDArray[np.int64], Sequence[str | None]],
-    held_out: tuple[NDArray[np.float32], NDArray[np.int64], Sequence[str | None]],
-) -> dict[str, float]:
-    """Measure how near held-out images are to training images.
-
-    `train` and `held_out` are descriptors, group numbers and labels of the images; a group has one number in both.
-
-    Returns:
-        tau: the 5 % quantile of the distance from a training image to the nearest one of another group; groups above
-            5 % of the images are left out.
-        near: the fraction of held-out images nearer than tau to a training image: 0.05 by chance.
-        nearest_label: the fraction of held-out images whose nearest training image has their label.
-        nearest_label_other_group: the same without training images of their own group. Both only with labels.
-    """
-    looks, groups, labels = train
-    near, far = neighbours(looks)
-    far[groups[near] == groups[:, None]] = np.inf
-    small = np.bincount(groups)[groups] <= _PINNED * len(groups)
-    apart = far.min(1)[small] if small.any() else far.min(1)
-    tau = float(np.quantile(apart, _CHANCE, method="lower"))
-    sought, own, wanted = held_out
-    near, far = neighbours(looks, sought)
-    measured = {"tau": tau, "near": float((far.min(1) < tau).mean())}
-    if None in labels or len(set(labels)) < 2:
-        return measured
-    names, own_names = np.array(labels), np.array(wanted)
-
-    def right(distances: NDArray[np.float32]) -> float:
-        return float((names[near[np.arange(len(near)), distances.argmin(1)]] == own_names).mean())
-
-    other = np.where(groups[near] == own[:, None], np.inf, far).astype(np.float32)
-    return measured | {"nearest_label": right(far), "nearest_label_other_group": right(other)}
+def with_copies(groups: Groups, near: NDArray[np.int64], far: NDArray[np.float32]) -> Groups:
+    """Join groups that hold near copies of one another, from `neighbours`."""
+    chain = np.argsort(groups.numbers, kind="stable")
+    same = np.stack([chain[:-1], chain[1:]], axis=1)[np.diff(groups.numbers[chain]) == 0]
+    numbers = components(np.concatenate([same, _pairs(near, far, TWIN)]), len(chain))
+    return Groups(numbers, f"{groups.rule}, and near copies", groups.setting)

@@ -51,13 +51,25 @@ SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
 }
 
 
-def open_source(chosen: Part, settings: Section) -> Source:
-    """Return the source of a part.
+_WITH_COLUMNS: dict[str, Callable[[Any, Path | None, str], Source]] = {
+    "folder": Folder,
+    "webdataset": Webdataset,
+    "hub": Hub,
+}
+
+
+def open_source(chosen: Part, settings: Section, column: str = "") -> Source:
+    """Return the source of a part, whose samples hold as `group` the text in a `column`.
 
     Raises:
         DarkroomError: the source cannot be opened; the message says what to do.
     """
-    return SOURCES[chosen.source](settings, None if chosen.path == NO_FILE else Path(chosen.path))
+    path = None if chosen.path == NO_FILE else Path(chosen.path)
+    if not column:
+        return SOURCES[chosen.source](settings, path)
+    if (grouping := _WITH_COLUMNS.get(chosen.source)) is None:
+        raise DarkroomError(f"`ingest.group` names a column, but {chosen.source} has none: set it to auto or similar.")
+    return grouping(settings, path, column)
 
 
 def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[int, int | None]:
