@@ -26,27 +26,19 @@ _PINNED = 0.05  # of the images: a larger group goes to the train split as a who
 _SALTS, _TOLERANCE = 64, 0.01
 
 
-class Assigned(NamedTuple):
-    """An outcome to store, its split, and its group; None: images are split by key."""
-
-    outcome: Outcome
-    split: str
-    group: str | None
-
-
 def assigned(
     outcomes: Iterable[Outcome], part: str, rule: str, fractions: Mapping[str, float], seed: int, folder: Path
-) -> tuple[Iterator[Assigned], dict[str, Any]]:
-    """Assign the outcomes of a part to splits, and return `groups` of the part's manifest, empty for `key`.
+) -> tuple[Iterator[tuple[Outcome, str, str | None]], dict[str, Any]]:
+    """Return the outcomes of a part, each with its split and its group, and the entry `groups` of the part's manifest.
 
     Groups are known only after the last outcome, so outcomes wait in a temporary file in `folder`, and their
-    descriptors, 6 kB each, in memory. `rule` is `ingest.group`; with `key`, nothing waits.
+    descriptors, 6 kB each, in memory. With the `rule` (`ingest.group`) `key` nothing waits, and there is no group.
 
     Raises:
         DarkroomError: the rule makes no groups; the message says what to set instead.
     """
     if rule == "key":
-        return (Assigned(each, split_of(each.key, fractions, seed), None) for each in outcomes), {}
+        return ((each, split_of(each.key, fractions, seed), None) for each in outcomes), {}
     file, rows = TemporaryFile(dir=folder), []  # noqa: SIM115, closed after the last outcome
     for outcome in outcomes:
         pickle.dump(replace(outcome, look=None), file)
@@ -58,10 +50,10 @@ def assigned(
     splits, salt = split_by_group(groups, [row.key for row in rows], labels, fractions, seed)
     file.seek(0)
 
-    def again() -> Iterator[Assigned]:
+    def again() -> Iterator[tuple[Outcome, str, str | None]]:
         with file:
             for split, number in zip(splits, groups.numbers.tolist(), strict=True):
-                yield Assigned(pickle.load(file), split, f"{part}/{number}")
+                yield pickle.load(file), split, f"{part}/{number}"
 
     largest, effective = int(groups.sizes.max()), round(groups.effective, 1)
     facts = {"groups": len(groups.sizes), "largest": largest, "effective": effective, "salt": salt}
@@ -146,10 +138,6 @@ class Looks(NamedTuple):
     groups: NDArray[np.int64]
     labels: Sequence[str | None]
 
-    def take(self, rows: slice) -> "Looks":
-        """Return some of the images."""
-        return Looks(self.looks[rows], self.groups[rows], self.labels[rows])
-
 
 def leakage(train: Looks, held_out: Looks) -> dict[str, float]:
     """Measure how near held-out images are to training images.
@@ -206,7 +194,9 @@ def measure_leakage(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]
     looks = np.stack([descriptor(to_pil(shards[each][row])) for each in rows for row in rows[each]])
     groups = grouped(keys, looks, labels) if None in names else Groups(in_order(names), "")
     count = len(rows["train"])
-    every = Looks(looks, groups.numbers, labels)
-    measured = leakage(every.take(slice(count)), every.take(slice(count, None)))
+    train, held_out = (
+        Looks(looks[some], groups.numbers[some], labels[some]) for some in (slice(count), slice(count, None))
+    )
+    measured = leakage(train, held_out)
     setting = groups.setting if None in names else None
     return {"split": split, "train": count, "images": len(keys) - count, **measured, "setting": setting}

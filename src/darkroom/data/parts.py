@@ -153,7 +153,8 @@ def write_part(
         for outcome, split, group in stored:
             labels[split][outcome.label] += 1
             assert outcome.original_size is not None  # else it has a finding that quarantines it
-            row = index_row(outcome.key, size, outcome.original_size, outcome.label, outcome.caption, group)
+            row = index_row(outcome.key, size, outcome.original_size, outcome.label, outcome.caption)
+            row |= {} if group is None else {"group": group}
             if isinstance(writer := writers[split], _Pointers):
                 writer.add(row, outcome)
             else:

@@ -26,17 +26,12 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")  # with its extension shorter than the 
 
 
 def index_row(
-    key: str,
-    size: tuple[int, int],
-    original_size: tuple[int, int],
-    label: str | None,
-    caption: str | None,
-    group: str | None = None,
+    key: str, size: tuple[int, int], original_size: tuple[int, int], label: str | None, caption: str | None
 ) -> dict[str, Any]:
     """Return an image's row of the index without location and hash; sizes are width and height in pixels."""
     names = "width", "height", "original_width", "original_height"
     sizes = dict(zip(names, (*size, *original_size), strict=True))
-    return {"key": key, "label": label, "caption": caption, **sizes, **({} if group is None else {"group": group})}
+    return {"key": key, "label": label, "caption": caption, **sizes}
 
 
 class ShardWriter:

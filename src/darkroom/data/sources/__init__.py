@@ -40,19 +40,12 @@ class Source(Protocol):
         ...
 
 
-# Each is called with the settings of the source and the `path` of the part, or None.
-SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
+# Each is called with the settings of the source, the `path` of the part, or None, and the column of groups, if any.
+SOURCES: dict[str, Callable[..., Source]] = {
     "digits": Digits,
     "folder": Folder,
     "shapes": Shapes,
     "torchvision": Torchvision,
-    "webdataset": Webdataset,
-    "hub": Hub,
-}
-
-
-_WITH_COLUMNS: dict[str, Callable[[Any, Path | None, str], Source]] = {
-    "folder": Folder,
     "webdataset": Webdataset,
     "hub": Hub,
 }
@@ -64,12 +57,10 @@ def open_source(chosen: Part, settings: Section, column: str = "") -> Source:
     Raises:
         DarkroomError: the source cannot be opened; the message says what to do.
     """
-    path = None if chosen.path == NO_FILE else Path(chosen.path)
-    if not column:
-        return SOURCES[chosen.source](settings, path)
-    if (grouping := _WITH_COLUMNS.get(chosen.source)) is None:
+    if column and chosen.source not in ("folder", "hub", "webdataset"):
         raise DarkroomError(f"`ingest.group` names a column, but {chosen.source} has none: set it to auto or similar.")
-    return grouping(settings, path, column)
+    path = None if chosen.path == NO_FILE else Path(chosen.path)
+    return SOURCES[chosen.source](settings, path, *([column] if column else []))
 
 
 def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[int, int | None]:

@@ -10,11 +10,15 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
+from darkroom.data.catalog import CHANCE
 from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.draw import drawn
+from darkroom.data.grouping import Looks, leakage
+from darkroom.data.groups import descriptor, grouped
 from darkroom.data.preparing import eight_bits
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.hub import Hub
@@ -31,6 +35,7 @@ _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # maximum pixels of an image
 _OWN = 0.05  # different captions per captioned image, above which captions say more than classes
 _SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
+_JOINED = 0.05  # fraction of images with a similar one, above which similar images are split together
 _GREY = 4  # maximum mean difference of the channels of a grey image, of 255
 
 
@@ -42,6 +47,7 @@ class Facts:
         with a repeated key. Failed downloads do not count.
     tokens: 99 % of the captions have at most this many tokens, as counted by CLIP; None without captions.
     keys: keys of the samples that `ingest` stores; assumed for samples that were not read.
+    group: the value of `ingest.group`, and why.
     """
 
     images: int  # readable images that differ, as `ingest` leaves copies out
@@ -57,6 +63,7 @@ class Facts:
     total: int  # images in the source, including copies and damaged ones
     seconds: float  # of reading an image
     keys: Set[str] = frozenset()
+    group: tuple[str, str] = ("key", "")
 
     @property
     def most_left_out(self) -> float:
@@ -90,6 +97,7 @@ class _ImageFacts(NamedTuple):
     may_be_copy: bool
     label: str | None
     caption: str | None
+    look: NDArray[np.float32]
 
 
 def look(subject: Subject) -> Facts:
@@ -134,7 +142,24 @@ def look(subject: Subject) -> Facts:
             f"only about {facts.images} of {total:,} images are different and readable: at least {FEWEST} are needed, "
             "without copies. Add images."
         )
-    return replace(facts, keys=_keys(entries, inspected))
+    return replace(facts, keys=_keys(entries, inspected), group=_group(entries, inspected))
+
+
+def _group(entries: Sequence[Entry], inspected: Mapping[str, _ImageFacts | None]) -> tuple[str, str]:
+    """Return the value of `ingest.group` for the inspected images, without copies, and why."""
+    pairs = [(entry.name, one) for entry in entries if (one := inspected.get(entry.where))]
+    names, images = zip(*{one.digest: (name, one) for name, one in pairs}.values(), strict=True)
+    labels, looks = [one.label for one in images], np.stack([one.look for one in images])
+    groups = grouped(names, looks, labels)
+    if groups.setting == "similar" and (groups.sizes[groups.numbers] > 1).mean() <= _JOINED:
+        return "key", "neither names nor looks show groups"
+    every = np.arange(len(names))  # in random order, so each fifth is a fair sample
+    sides = (every[every % 5 > 0], every[::5])
+    near = leakage(*(Looks(looks[of], groups.numbers[of], [labels[row] for row in of]) for of in sides))["near"]
+    return groups.setting, (
+        f"{groups.rule}: {len(groups.sizes):,} groups in {len(names):,} images; split by key, {near:.0%} of those held "
+        f"out would have a near twin in training ({CHANCE:.0%} by chance)"
+    )
 
 
 def _keys(entries: Sequence[Entry], inspected: Mapping[str, _ImageFacts | None]) -> set[str]:
@@ -162,7 +187,8 @@ def _inspected(raw: Raw) -> _ImageFacts:
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
     may_be_copy = raw.identity is not None
-    return _ImageFacts(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
+    digest = hashlib.sha256(data).digest()
+    return _ImageFacts(min(image.size), grey, digest, may_be_copy, raw.label, raw.caption, descriptor(image))
 
 
 def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:

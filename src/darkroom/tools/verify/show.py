@@ -214,11 +214,6 @@ def _leakage(parts: Parts) -> Iterator[str]:
         if (leakage := catalog.get("leakage")) and names[0] == names[1]:
             of = f"{leakage['images']:,} images of the {leakage['split']} split"
             yield f"near twins: {leakage['near']:.1%} of {of} have one among {leakage['train']:,} training images"
-            if "nearest_label" in leakage:
-                yield (
-                    f"  {leakage['nearest_label']:.1%} have the class of the nearest training image, "
-                    f"{leakage['nearest_label_other_group']:.1%} of the nearest one of another group"
-                )
             yield from (f"  {line}" for line in leakage_warnings(leakage))
 
 
