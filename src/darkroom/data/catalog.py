@@ -7,6 +7,7 @@ it, so adding such a part does not retrain the tokenizer or encode other parts a
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest, write_manifest
 from darkroom.data.images import ImageSpec
@@ -25,6 +26,7 @@ class Catalog:
     images: the number of images in each split.
     counts: for each split, the number of images of each class.
     fingerprint: the SHA-256 of the manifest of the catalog, its fingerprint.
+    leakage: see `grouping.measure_leakage`.
     """
 
     classes: tuple[str, ...]
@@ -33,6 +35,7 @@ class Catalog:
     images: dict[str, int]
     counts: dict[str, dict[str, int]]
     fingerprint: str
+    leakage: Mapping[str, Any] | None
     _numbers: dict[str, int] = field(repr=False, compare=False)
 
     @property
@@ -96,6 +99,7 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
         images=manifest["images"],
         counts=manifest["counts"],
         fingerprint=manifest_hash(folder),
+        leakage=manifest.get("leakage"),
         _numbers={name: number for number, name in enumerate(classes)},
     )
     if shards is not None:
@@ -145,6 +149,22 @@ def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
     parts = {part["name"]: part["sha256"] for part in manifest["parts"]}
     _require_parts(folder, parts, _stored_parts(parts, root))
     return Selection(parts, ImageSpec.of(manifest), manifest_hash(folder))
+
+
+CHANCE = 0.05  # fraction of held-out images that are as near to a training image where no image has a twin
+
+
+def leakage_warnings(leakage: Mapping[str, Any] | None) -> list[str]:
+    """Return a line where many held-out images have a near twin in training; see `grouping.measure_leakage`."""
+    if leakage is None or leakage["near"] <= 2 * CHANCE:
+        return []
+    remedy = "some lie in other parts, or in groups that are too large to be held out"
+    if leakage["setting"] is not None:
+        remedy = f"set `ingest.group: {leakage['setting']}`"
+    return [
+        f"{leakage['near']:.0%} of the held-out images have a near twin in training ({CHANCE:.0%} would be chance), so "
+        f"scores of held-out images partly measure memory: {remedy}"
+    ]
 
 
 _SHOWN = 10  # classes in a warning

@@ -14,6 +14,7 @@ from PIL import Image
 
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
 from darkroom.data.grid import contact_sheet, evenly_spaced, save_png
+from darkroom.data.grouping import measure_leakage
 from darkroom.data.index import IMAGES, Index
 from darkroom.data.layout import CATALOG_KIND, SHARDS
 from darkroom.data.layout import KIND as SHARDS_KIND
@@ -189,6 +190,8 @@ def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> di
 def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
     """Write manifest.json into `folder`, from the parts; return it: kind "catalog", and what `catalog_facts` returns.
 
+    It also holds `leakage`, see `measure_leakage`.
+
     Raises:
         ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
         DarkroomError: no image is in the train split.
@@ -199,7 +202,7 @@ def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> di
             f"none of the parts {', '.join(parts)} has an image in its train split: add images, or raise "
             "`ingest.splits.train`."
         )
-    write_manifest(folder, CATALOG_KIND, **metadata)
+    write_manifest(folder, CATALOG_KIND, **metadata, leakage=measure_leakage(parts, root))
     return read_manifest(folder, CATALOG_KIND)
 
 

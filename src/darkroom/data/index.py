@@ -19,7 +19,7 @@ from darkroom.artifacts.manifest import ArtifactError, check_file, sha256_file
 NAME = "index.parquet"
 _THREADS = 4  # threads that open the indexes of parts in parallel
 _TYPES = {
-    **dict.fromkeys(("key", "label", "caption"), pa.string()),
+    **dict.fromkeys(("key", "label", "caption", "group"), pa.string()),
     **dict.fromkeys(("offset", "size"), pa.int64()),
     **dict.fromkeys(("width", "height", "original_width", "original_height"), pa.int32()),
     **dict.fromkeys(("sha256", "sha256_mirror", "sha256_text", "sha256_encoding"), pa.binary(32)),
@@ -34,6 +34,8 @@ def _schema(names: str) -> pa.Schema:
 # height: of the stored or prepared image; original_width, original_height: of the image in the source; label, caption:
 # may be null.
 IMAGES = _schema("key offset size sha256 width height original_width original_height label caption")
+# Of a part that is split by group, where `group` is PART/NUMBER; in the index of others it is null.
+GROUPED = _schema("key offset size sha256 width height original_width original_height label caption group")
 # The index of latents. It holds keys and labels, so that a training on latents needs no images. sha256: the hash of the
 # bytes of mean, then of logvar, of the row; sha256_mirror: the same of the mirror image; null where it is not stored.
 LATENTS = _schema("key label sha256 sha256_mirror")
@@ -86,7 +88,7 @@ class Index:
                 tables = list(pool.map(lambda each: _read(each[0] / NAME, missing), self._folders))
             # Not `schema.empty_table()`, which imports pandas.
             empty = pa.Table.from_batches([], pa.schema([self._schema.field(name) for name in missing]))
-            table = pa.concat_tables([empty, *tables])
+            table = pa.concat_tables([empty, *tables], promote_options="default")
             self._columns |= {name: table[name] for name in missing}
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -151,6 +153,10 @@ class Indexed:
     def keys_of(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows."""
         return self._index.some("key", rows)
+
+    def some(self, name: str, rows: Sequence[int]) -> list[Any]:
+        """Return the values of a column of the index in some rows."""
+        return self._index.some(name, rows)
 
 
 def _images(metadata: Mapping[str, Any]) -> list[int]:

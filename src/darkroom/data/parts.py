@@ -8,14 +8,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
 from darkroom.data.damage import EXCUSED, Action, Finding, Listed, Reason, action_of, require_some, write_quarantine
-from darkroom.data.index import IMAGES, IndexWriter
+from darkroom.data.grouping import assigned
+from darkroom.data.index import GROUPED, IMAGES, IndexWriter
 from darkroom.data.layout import KIND
 from darkroom.data.pipeline import Outcome
 from darkroom.data.preparing import Preparation
 from darkroom.data.shards import KEY, ShardWriter, index_row
-from darkroom.data.splits import SPLITS, split_of
+from darkroom.data.splits import SPLITS
 from darkroom.data.tar_files import TarFiles
 from darkroom.errors import DarkroomError
 
@@ -32,6 +35,7 @@ class Policy:
     fractions: Mapping[str, float]
     split_seed: int
     default_label: str | None = None
+    group: str = "key"
 
 
 @dataclass
@@ -114,15 +118,17 @@ def write_part(
 ) -> dict[str, Any]:
     """Write `folder/{train,val,test}/`, `folder/quarantine.parquet` and `folder/manifest.json`; return the manifest.
 
-    Outcomes are processed one by one, in their order. The key of a sample determines its split. The memory grows with
-    the keys alone. With `tars` a split is an index into these, which are not changed.
+    Outcomes are processed one by one, in their order. The key of a sample, or its group, determines its split; see
+    `assigned`. The memory grows with the keys alone, or with the descriptors. With `tars` a split is an index into
+    these, which are not changed.
 
     `outcomes` hold the data of each image, from `darkroom.data.pipeline.outcomes`; with `tars` the extent of each
     (`store` False), the images of a tar one after the other. `preparation` is applied now or on reading; `mirror` says
     whether mirror images are valid training data; `logs` gets the list of damaged samples if no sample is stored.
 
     The manifest (kind "shards") holds part, source, image (size, channels, format: "original" in place), preparation,
-    mirror, in_place, quarantine (see `write_quarantine`), and for each split: images, labels (images of each label),
+    mirror, in_place, quarantine (see `write_quarantine`), groups (if split by group: rule, groups, largest, effective:
+    N^2 / sum n^2, and salt), and for each split: images, labels (images of each label),
     unlabelled, shards and index_sha256 (`ShardWriter.close`). An empty split has no shards. In place a shard is an
     original tar, listed in each split that has images of it: name (its number in the source), images, bytes and sha256
     of the tar, and tar: its path or URL, as written in params.yaml. `transparent` counts the images in the source with
@@ -132,23 +138,26 @@ def write_part(
         DarkroomError: no sample can be stored (the message names the reasons and the list), or a tar was removed.
     """
     writers: dict[str, ShardWriter | _Pointers]
+    schema = IMAGES if policy.group == "key" else GROUPED
     if tars is None:
-        writers = {split: ShardWriter(folder / split, shard_size, preparation.spec.format) for split in SPLITS}
+        writers = {split: ShardWriter(folder / split, shard_size, preparation.spec.format, schema) for split in SPLITS}
     else:
         preparation = replace(preparation, spec=replace(preparation.spec, format=FORMAT))
         entry = cache(partial(_tar_entry, tars))  # each tar is read once, although it may belong to three splits
-        writers = {split: _Pointers(folder / split, entry) for split in SPLITS}
+        writers = {split: _Pointers(folder / split, entry, schema) for split in SPLITS}
     size = preparation.spec.size, preparation.spec.size
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
     transparent = 0
     sieve = SampleFilter(policy.rules, policy.default_label)
     try:
-        for outcome in sieve.passed(outcomes):
-            split = split_of(outcome.key, policy.fractions, policy.split_seed)
+        passed = sieve.passed(outcomes)
+        stored, groups = assigned(passed, part, policy.group, policy.fractions, policy.split_seed, folder)
+        for outcome, split, group in stored:
             labels[split][outcome.label] += 1
             transparent += outcome.transparent
             assert outcome.original_size is not None  # else it has a finding that quarantines it
             row = index_row(outcome.key, size, outcome.original_size, outcome.label, outcome.caption)
+            row |= {} if group is None else {"group": group}
             if isinstance(writer := writers[split], _Pointers):
                 writer.add(row, outcome)
             else:
@@ -180,6 +189,7 @@ def write_part(
         mirror=mirror,
         in_place=tars is not None,
         **({"transparent": transparent} if transparent else {}),
+        **groups,
     )
     return read_manifest(folder, KIND)
 
@@ -193,9 +203,9 @@ def _tar_entry(tars: TarFiles, number: int) -> dict[str, Any]:
 class _Pointers:
     """The index of one split: a row group for each tar that has images in it."""
 
-    def __init__(self, folder: Path, entry: Callable[[int], dict[str, Any]]) -> None:
+    def __init__(self, folder: Path, entry: Callable[[int], dict[str, Any]], schema: pa.Schema) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._index, self._entry = IndexWriter(folder, IMAGES), entry
+        self._index, self._entry = IndexWriter(folder, schema), entry
         self._number = -1
         self._rows: list[dict[str, Any]] = []
         self._entries: list[dict[str, Any]] = []

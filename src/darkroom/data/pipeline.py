@@ -17,8 +17,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from darkroom.data.damage import DamageError, Finding
 from darkroom.data.decoding import open_image
+from darkroom.data.groups import descriptor
 from darkroom.data.images import encode
 from darkroom.data.preparing import Preparation, alpha_range, blank, prepare, upright_size
 from darkroom.data.sample import Entry, Extent
@@ -40,6 +44,8 @@ class Outcome:
     identity: 16 bytes that are equal for duplicates; None: the sample is never a duplicate.
     extent: the location in the source, see `Raw`.
     transparent: whether a pixel of the image in the source is not opaque.
+    name, group: see `Entry` and `Raw`.
+    look: the descriptor of the image, if it was asked for.
     """
 
     key: str
@@ -53,10 +59,18 @@ class Outcome:
     findings: tuple[Finding, ...] = ()
     extent: Extent | None = None
     transparent: bool = False
+    name: str | None = None
+    group: str | None = None
+    look: NDArray[np.float32] | None = None
 
 
-def outcome(source: Source, entry: Entry, preparation: Preparation, store: bool = True) -> Outcome:
-    """Return the outcome of an entry that `source` listed; without `store` it is checked, to be indexed in place."""
+def outcome(
+    source: Source, entry: Entry, preparation: Preparation, store: bool = True, describe: bool = False
+) -> Outcome:
+    """Return the outcome of an entry that `source` listed; without `store` it is checked, to be indexed in place.
+
+    With `describe` it holds the descriptor of the image.
+    """
     try:
         raw = source.read(entry)
         image = open_image(raw.image, preparation.max_pixels) if isinstance(raw.image, bytes) else raw.image
@@ -79,11 +93,19 @@ def outcome(source: Source, entry: Entry, preparation: Preparation, store: bool 
         (*entry.findings, *raw.findings, *filter(None, [blank(image, prepared)])),
         raw.extent,
         alpha_range(image)[0] < 255,
+        entry.name,
+        raw.group,
+        descriptor(image) if describe else None,
     )
 
 
 def outcomes(
-    source: Source, entries: Iterable[Entry], preparation: Preparation, processes: int, store: bool = True
+    source: Source,
+    entries: Iterable[Entry],
+    preparation: Preparation,
+    processes: int,
+    store: bool = True,
+    describe: bool = False,
 ) -> Iterator[Outcome]:
     """Yield the outcome of each entry, in the order of the entries; see `outcome`.
 
@@ -92,11 +114,11 @@ def outcomes(
     """
     if processes == 1:
         for entry in entries:
-            yield outcome(source, entry, preparation, store)
+            yield outcome(source, entry, preparation, store, describe)
         return
     # spawn: a fork would copy this process's threads half-way.
     pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), _begin, (source, preparation, store, os.getpid())
+        processes, multiprocessing.get_context("spawn"), _begin, (source, preparation, store, describe, os.getpid())
     )
     waiting: deque[Future[list[Outcome]]] = deque()
     try:
@@ -113,13 +135,13 @@ def outcomes(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-_job: tuple[Source, Preparation, bool]
+_job: tuple[Source, Preparation, bool, bool]
 
 
-def _begin(source: Source, preparation: Preparation, store: bool, parent: int) -> None:
+def _begin(source: Source, preparation: Preparation, store: bool, describe: bool, parent: int) -> None:
     """Set up a worker process: it ignores Ctrl-C, which its parent handles, and ends when its parent has ended."""
     global _job
-    _job = source, preparation, store
+    _job = source, preparation, store, describe
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def follow() -> None:
@@ -131,5 +153,5 @@ def _begin(source: Source, preparation: Preparation, store: bool, parent: int) -
 
 
 def _work(entries: list[Entry]) -> list[Outcome]:
-    source, preparation, store = _job
-    return [outcome(source, entry, preparation, store) for entry in entries]
+    source, preparation, store, describe = _job
+    return [outcome(source, entry, preparation, store, describe) for entry in entries]

@@ -15,7 +15,7 @@ from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manif
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.images import MODES, ImageSpec, decode, to_array
-from darkroom.data.index import IMAGES, Index, Indexed
+from darkroom.data.index import GROUPED, Index, Indexed
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tar_files import OpenFiles, TarFiles
@@ -85,7 +85,7 @@ class ImageShards(Indexed):
                 first += entry["images"]
         self._rows = first
         self.mirrors = np.zeros(first, dtype=bool)
-        self._index = Index(folders, IMAGES)
+        self._index = Index(folders, GROUPED)
         self._index.load("offset", "size", "sha256")
         self._offset, self._size = self._index.numbers("offset"), self._index.numbers("size")
         self._sha256 = self._index.digests("sha256")

@@ -32,12 +32,14 @@ class Entry:
     where: the location for messages and `quarantine.parquet`: a path below the folder, a member of a tar, a number.
     payload: the input of the source's `read`: a number, a path, an offset.
     findings: the damage of the sample that is already known.
+    name: the path of the file below the folder, or in the tar or data set, if it has one.
     """
 
     key: str
     where: str
     payload: Any = None
     findings: tuple[Finding, ...] = ()
+    name: str | None = None
 
 
 class Extent(NamedTuple):
@@ -58,6 +60,7 @@ class Raw:
     identity: bytes that are equal for duplicates; None: the source has no duplicates by construction.
     findings: the damage of the sample.
     extent: the location of `image`, in sources that are indexed in place.
+    group: the text in the column of `ingest.group`.
     """
 
     image: bytes | Image.Image
@@ -66,3 +69,4 @@ class Raw:
     identity: bytes | None = None
     findings: tuple[Finding, ...] = field(default=())
     extent: Extent | None = None
+    group: str | None = None

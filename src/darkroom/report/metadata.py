@@ -20,7 +20,7 @@ class Metadata(BaseModel):
 
 
 class Catalog(Metadata):
-    """data/catalog: classes, image counts by split and class, the format of images, parts and duplicates."""
+    """data/catalog: classes, image counts by split and class, the format of images, parts, duplicates, leakage."""
 
     classes: list[str]
     images: dict[str, int]
@@ -30,6 +30,7 @@ class Catalog(Metadata):
     image: dict[str, Any]
     parts: list[dict[str, Any]]
     duplicates: dict[str, Any]
+    leakage: dict[str, Any] | None = None
 
 
 class Floor(Metadata):

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from darkroom.data.catalog import class_warnings
+from darkroom.data.catalog import class_warnings, leakage_warnings
 from darkroom.metrics import table
 from darkroom.metrics.labels import LITTLE
 from darkroom.metrics.sample_scores import ALONE, held_out_names, score_names
@@ -262,6 +262,7 @@ def render(title: str, inputs: Inputs) -> str:
         damage=damage_rows(inputs.catalog),
         passed_over=passed_over_rows(inputs.catalog),
         class_warnings=class_warnings(counts),
+        leakage_warnings=leakage_warnings(inputs.catalog.leakage),
         most=max((sum(of[name] for of in counts.values()) for name in inputs.catalog.classes), default=0) or 1,
         # Some networks are trained only where they are needed.
         curves=[drawn(each) for each in inputs.trainings if each.name in always or each.train.points],

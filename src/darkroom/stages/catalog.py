@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.data.catalog import SELECTION, class_warnings, write_selection
+from darkroom.data.catalog import SELECTION, class_warnings, leakage_warnings, write_selection
 from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture
 from darkroom.data.damage import require_few
 from darkroom.data.layout import CATALOG, SHARDS
@@ -49,7 +49,7 @@ def summary(manifest: Mapping[str, Any]) -> str:
             f"\n{unlabelled:,} images have no label, but train_extractor and train_generator need one for each: "
             "set `ingest.default_label`, or leave the images out with `ingest.rules.label_missing`"
         )
-    for line in class_warnings(manifest["counts"]):
+    for line in (*class_warnings(manifest["counts"]), *leakage_warnings(manifest["leakage"])):
         text += f"\nwarning: {line}"
     if left_out := manifest["quarantine"]["quarantine"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
+from darkroom.data.grouping import LOOKS
 from darkroom.data.images import ImageSpec
 from darkroom.data.layout import SHARDS
 from darkroom.data.parts import Policy, tars_of, write_part
@@ -42,7 +43,7 @@ def run(params: Params, part: str) -> None:
     settings, chosen = params.ingest, params.parts[part]
     require_writable(SHARDS / part)
     details = settings_of(part, chosen, getattr(params, chosen.source))
-    source = open_source(chosen, details)
+    source = open_source(chosen, details, settings.group.partition(":")[2])
     start, stop = slice_of(source, part, chosen.start, chosen.stop)
     unit = getattr(source, "unit", "images")
     which = f"one in {chosen.every:,} of " if chosen.every > 1 else ""
@@ -50,7 +51,9 @@ def run(params: Params, part: str) -> None:
     image_settings = preparation(settings)
     tars = tars_of(source)
     entries = islice(source.entries(start, stop), 0, None, chosen.every)
-    results = outcomes(source, entries, image_settings, params.run.ingest_processes, store=tars is None)
+    results = outcomes(
+        source, entries, image_settings, params.run.ingest_processes, tars is None, settings.group in LOOKS
+    )
     images = None if stop is None or unit != "images" else len(range(start, stop, chosen.every))
     one_of = {"every": chosen.every} if chosen.every > 1 else {}
     failed = LOGS / f"ingest-{part}"
@@ -66,6 +69,7 @@ def run(params: Params, part: str) -> None:
                 settings.splits.model_dump(),
                 settings.split_seed,
                 settings.default_label,
+                settings.group,
             ),
             shard_size=settings.shard_size,
             mirror=getattr(details, "mirror", False),
@@ -86,6 +90,11 @@ def summary(manifest: Mapping[str, Any]) -> str:
     if transparent := manifest.get("transparent"):
         stored = "stored with alpha" if manifest["image"]["channels"] == "RGBA" else "laid on white (`ingest.channels`)"
         text += f"\n{transparent:,} with transparent pixels: {stored}"
+    if groups := manifest.get("groups"):
+        text += (
+            f"\nsplit by group, by {groups['rule']}: {groups['groups']:,} groups, the largest of {groups['largest']:,} "
+            f"images, as diverse as {groups['effective']:,.0f} of equal size"
+        )
     for action, done in (("quarantine", "left out"), ("repair", "mended"), ("keep", "kept as they are")):
         if wrong[action]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())

@@ -74,6 +74,7 @@ def run(params: Params) -> None:
             held_out=settings.held_out,
             blocks=settings.blocks,
             catalog=catalog.fingerprint,
+            leakage=catalog.leakage,
             extractor=judge.fingerprint,
             extractors=metadata,
             evaluator=known,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable, write_bytes, write_json
 from darkroom.artifacts.manifest import file_hashes, write_manifest
-from darkroom.data.catalog import load_catalog
+from darkroom.data.catalog import leakage_warnings, load_catalog
 from darkroom.data.colours import card_entry
 from darkroom.data.draw import drawn
 from darkroom.data.grid import contact_sheet, save_png
@@ -82,7 +82,8 @@ def run(params: ScoreParams) -> None:
             reference_split=settings.split,
             n_fake=len(shards),
             protocol={**({"lpips": lpips} if lpips else {}), **card_entry(catalog.image_shape[0])},
-            more_notes=notes,
+            baselines={"leakage": catalog.leakage},
+            more_notes=[*notes, *leakage_warnings(catalog.leakage)],
         ),
     )
     with atomic_folder(GRID) as folder:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, open_artifact, read_manifest
+from darkroom.data.catalog import leakage_warnings
 from darkroom.data.colours import card_entry
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
@@ -91,8 +92,8 @@ def score(
         sampler=manifest["sampler"],
         samples=manifest_hash(folder),
         protocol=results.protocol | card_entry(images.image_shape[0]),
-        baselines=results.baselines,
-        more_notes=results.notes,
+        baselines=results.baselines | {"leakage": reference["leakage"]},
+        more_notes=[*results.notes, *leakage_warnings(reference["leakage"])],
     )
     write_json(card, facts)
     print("  ".join(f"{name} {value:.4g}" for name, value in results.scores.items()))

@@ -40,8 +40,8 @@ class Source(Protocol):
         ...
 
 
-# Each is called with the settings of the source and the `path` of the part, or None.
-SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
+# Each is called with the settings of the source, the `path` of the part, or None, and the column of groups, if any.
+SOURCES: dict[str, Callable[..., Source]] = {
     "digits": Digits,
     "folder": Folder,
     "shapes": Shapes,
@@ -51,13 +51,16 @@ SOURCES: dict[str, Callable[[Any, Path | None], Source]] = {
 }
 
 
-def open_source(chosen: Part, settings: Section) -> Source:
-    """Return the source of a part.
+def open_source(chosen: Part, settings: Section, column: str = "") -> Source:
+    """Return the source of a part, whose samples hold as `group` the text in a `column`.
 
     Raises:
         DarkroomError: the source cannot be opened; the message says what to do.
     """
-    return SOURCES[chosen.source](settings, None if chosen.path == NO_FILE else Path(chosen.path))
+    if column and chosen.source not in ("folder", "hub", "webdataset"):
+        raise DarkroomError(f"`ingest.group` names a column, but {chosen.source} has none: set it to auto or similar.")
+    path = None if chosen.path == NO_FILE else Path(chosen.path)
+    return SOURCES[chosen.source](settings, path, *([column] if column else []))
 
 
 def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[int, int | None]:

@@ -22,18 +22,18 @@ class Listing(NamedTuple):
 
     items: the paths of the images, and samples that cannot be read, in ascending order of their keys.
     metadata: counts for the manifest.
-    annotations: label and caption from tables, by the path of the image.
+    annotations: label, caption and group from tables, by the path of the image.
     """
 
     items: list[str | UnreadableSample]
     metadata: dict[str, Any]
-    annotations: Mapping[str, tuple[str | None, str | None]]
+    annotations: Mapping[str, tuple[str | None, ...]]
 
 
 class Folder:
     """Samples whose keys follow from the paths of the files relative to the folder, so the folder may be moved."""
 
-    def __init__(self, settings: Settings, path: Path | None) -> None:
+    def __init__(self, settings: Settings, path: Path | None, column: str = "") -> None:
         """Open a folder; nothing is listed yet.
 
         Raises:
@@ -44,7 +44,7 @@ class Folder:
             problem = "is not a folder" if path.exists() else "does not exist"
             hint = "; `~` is not expanded, so write the full path" if path.parts[:1] == ("~",) else ""
             raise DarkroomError(f"the part's `path` in params.yaml, {path}, {problem}: use a folder of images{hint}.")
-        self._settings, self._path = settings, path
+        self._settings, self._path, self._column = settings, path, column
         self._classes = None if settings.classes is None else frozenset(settings.classes)
         self._listing: Listing | None = None
 
@@ -64,7 +64,8 @@ class Folder:
             if isinstance(item, UnreadableSample):
                 yield Entry(_key(item), item.where, item.finding)
             else:
-                yield Entry(_key(item), shown(item), (item, *listing.annotations.get(item, (None, None))))
+                texts = listing.annotations.get(item, (None, None, None))
+                yield Entry(_key(item), shown(item), (item, *texts), name=shown(item))
 
     def read(self, entry: Entry) -> Raw:
         """Return the bytes of a file, with its label and caption from its folder, a text file next to it, or a table.
@@ -74,14 +75,14 @@ class Folder:
         """
         if isinstance(entry.payload, Finding):
             raise DamageError(entry.payload.reason, entry.payload.detail)
-        path, named_label, named_caption = entry.payload
+        path, named_label, named_caption, group = entry.payload
         try:
             data = _content(path_in(self._path, path), LARGEST)
         except OSError as error:
             raise DamageError(Reason.UNREADABLE, error.strerror or type(error).__name__) from error
         label, of_label = self._label(path, named_label)
         caption, of_caption = self._caption(path, named_caption)
-        return Raw(data, label, caption, identity=data, findings=(*of_label, *of_caption))
+        return Raw(data, label, caption, identity=data, findings=(*of_label, *of_caption), group=group)
 
     def metadata(self) -> dict[str, Any]:
         """Return counts: image files, ignored files and folders, tables and their rows."""
@@ -99,6 +100,7 @@ class Folder:
         settings = self._settings
         columns = {"label": settings.label_column, "caption": settings.caption_column}
         table_columns = {name: column for name, column in columns.items() if getattr(settings, name) == "metadata"}
+        table_columns |= {"group": self._column} if self._column else {}
         try:
             files = walk(os.fsencode(self._path), captions=settings.caption == "txt", tables=bool(table_columns))
         except OSError as error:

@@ -22,14 +22,15 @@ from darkroom.params.parts import Hub as Settings
 class Hub:
     """Samples `hub-00000000`, … by row of a split, in its order."""
 
-    def __init__(self, settings: Settings, path: Path | None = None) -> None:
+    def __init__(self, settings: Settings, path: Path | None = None, column: str = "") -> None:
         """Open the split; no image is read yet.
 
         Raises:
             DarkroomError: `datasets` is not installed, the data set cannot be reached or does not exist, or it has no
                 such configuration, split or column; the message then lists the available ones.
         """
-        self._stream, self._facts, self._files = open_stream(settings, path)
+        self._stream, self._facts, self._files = open_stream(settings, path, column)
+        self._group = column
         self._image, self._label, self._caption = settings.image, settings.label, settings.caption
         self._label_of = partial(_label, self._stream.features.get(settings.label), settings.label)
 
@@ -72,7 +73,10 @@ class Hub:
         caption, of_caption = caption_of(first_text(row[self._caption]).encode()) if self._caption else (None, ())
         location = f"row {number}: {self._files.short(name)}" if name else f"row {number}"
         image = name if image is None else image
-        return Entry(f"hub-{number:08d}", location, (image, label, caption, (*of_label, *of_caption)))
+        value = row[self._group] if self._group else None
+        group = None if value is None else str(value)
+        payload = image, label, caption, (*of_label, *of_caption), group
+        return Entry(f"hub-{number:08d}", location, payload, name=self._files.short(name) if name else None)
 
     def read(self, entry: Entry) -> Raw:
         """Return the image of a row as it is stored.
@@ -81,11 +85,11 @@ class Hub:
             DamageError: the row has no image, or its file cannot be read or does not belong to the data set.
             DarkroomError: the Hub can no longer be reached.
         """
-        image, label, caption, findings = entry.payload
+        image, label, caption, findings, group = entry.payload
         if image is None:
             raise DamageError(Reason.MISSING, "the row has no image")
         data = self._files.read(image) if isinstance(image, str) else image
-        return Raw(data, label, caption, data, findings)
+        return Raw(data, label, caption, data, findings, group=group)
 
     def metadata(self) -> dict[str, Any]:
         """Return dataset and revision (the commit; of the Hub only), configuration and split."""
@@ -168,7 +172,7 @@ class Files:
 _TIMEOUT = 20  # seconds for the Hub's first answer
 
 
-def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, Any], Files]:
+def open_stream(settings: Settings, path: Path | None, group: str = "") -> tuple[Any, dict[str, Any], Files]:
     """Return the split as a `datasets.IterableDataset` of undecoded images, its metadata, and its files.
 
     Raises:
@@ -178,7 +182,11 @@ def open_stream(settings: Settings, path: Path | None) -> tuple[Any, dict[str, A
     import datasets
 
     _check(settings, stream.features, files.name)
-    columns = [column for column in (settings.image, settings.label, settings.caption) if column]
+    if group and group not in stream.features:
+        raise DarkroomError(
+            f"{files.name} has no column `{group}`, set by `ingest.group`, only {_named(stream.features)}."
+        )
+    columns = [column for column in (settings.image, settings.label, settings.caption, group) if column]
     stream = stream.select_columns(list(dict.fromkeys(columns)))
     return stream.cast_column(settings.image, datasets.Image(decode=False)), metadata, files
 

@@ -159,11 +159,11 @@ def _text(value: Any, name: str, number: int, column: str) -> str | None:
 class Metadata(NamedTuple):
     """The content of the tables of a folder.
 
-    annotations: label and caption by the path of the file.
+    annotations: label, caption and group by the path of the file.
     faults: rows without a file of their own.
     """
 
-    annotations: dict[str, tuple[str | None, str | None]]
+    annotations: dict[str, tuple[str | None, ...]]
     faults: list[UnreadableSample]
 
 
@@ -175,22 +175,22 @@ def path_in(root: Path, path: str) -> Path:
 def read_metadata(root: Path, files: Found, requested: Mapping[str, str]) -> Metadata:
     """Return the content of the tables of a folder.
 
-    `requested` has the columns of "label" and "caption", each if it is needed.
+    `requested` has the columns of "label", "caption" and "group", each if it is needed.
 
     Raises:
         DarkroomError: there is no table, there are two in one folder, or a table cannot be read, lacks a column, or
             names a file outside its folder; the message names the table.
     """
     if not files.tables:
-        keys = " and ".join(f"`folder.{name}`" for name in requested)
+        keys = (f"`{'ingest' if name == 'group' else 'folder'}.{name}`" for name in requested)
         raise DarkroomError(
-            f"{keys} in params.yaml: metadata, but the folder {root} has no table: "
+            f"{' and '.join(keys)} in params.yaml: metadata, but the folder {root} has no table: "
             f"add {', '.join(TABLES[:-1])} or {TABLES[-1]}."
         )
     _require_one_each(files.tables)
     paths = {*files.images, *(fault.path for fault in files.faults)}  # the latter are listed already
     columns = [FILE_NAME, *dict.fromkeys(requested.values())]  # one column may be both
-    places = [columns.index(requested[name]) if name in requested else None for name in ("label", "caption")]
+    places = [columns.index(requested[name]) if name in requested else None for name in ("label", "caption", "group")]
     forms: dict[str, str] = {}
     into = Metadata({}, [])
     for table in sorted(files.tables):
@@ -203,8 +203,7 @@ def read_metadata(root: Path, files: Found, requested: Mapping[str, str]) -> Met
                 continue
             path = _below(table, values[0], location, paths, forms)
             if path in paths and path not in into.annotations:
-                label, caption = (None if place is None else values[place] for place in places)
-                into.annotations[path] = label, caption
+                into.annotations[path] = tuple(None if place is None else values[place] for place in places)
             else:
                 finding = _refused(root, path, path in paths)
                 into.faults.append(UnreadableSample(path, f"{location}: {shown(path)}", finding))

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,7 +128,7 @@ class Webdataset:
 
     unit = "shards"
 
-    def __init__(self, settings: Settings, path: Path | None = None) -> None:
+    def __init__(self, settings: Settings, path: Path | None = None, column: str = "") -> None:
         """Find the tars without opening them.
 
         Raises:
@@ -144,6 +145,8 @@ class Webdataset:
         self._shard_in_key = settings.shard_in_key
         self._stops = settings.damaged_shard == "stop"
         self._annotations = Annotations(settings.label, settings.caption, settings.classes)
+        self._group = _JSON + column if column else ""
+        self._endings = self._annotations.endings | ({"json"} if column else set())
         self.tars = TarFiles(in_folder(path) if path is not None else behind(str(settings.url)))
         self._files = OpenFiles(self.tars, _OPEN)
 
@@ -182,7 +185,10 @@ class Webdataset:
         texts = {ending: self._bytes(extent, ending, LONGEST) for ending, extent in place.texts.items()}
         label, of_label = self._annotations.label(texts)
         caption, of_caption = self._annotations.caption(texts)
-        return Raw(data, label, caption, data, (*of_label, *of_caption), place.image)
+        group = None
+        with suppress(ValueError):
+            group = _label_text(_value(self._group, texts)) if self._group else None
+        return Raw(data, label, caption, data, (*of_label, *of_caption), place.image, group)
 
     def _bytes(self, extent: Extent, ending: str, limit: int) -> bytes:
         if extent.size > limit:
@@ -228,8 +234,9 @@ class Webdataset:
         images = [part.name for ending, part in parts.items() if ending != chosen and self._is_image(part.name)]
         reason, detail = Reason.MISSING, "its ending is none of `webdataset.image`"
         if chosen is not None:
-            texts = {name: places[name] for name in self._annotations.endings if name in places}
-            yield Entry(key_of(key), f"{shard}: {shown(key)}", _Place(places[chosen], chosen, texts))
+            texts = {name: places[name] for name in self._endings if name in places}
+            place = _Place(places[chosen], chosen, texts)
+            yield Entry(key_of(key), f"{shard}: {shown(key)}", place, name=shown(key))
             reason, detail = Reason.PASSED_OVER, f"its sample has a .{chosen}, which is read (`webdataset.image`)"
         elif not images:
             endings = ", ".join(shown(ending) or "one without an ending" for ending in sorted(places))

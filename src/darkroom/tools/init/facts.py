@@ -10,11 +10,15 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
+from darkroom.data.catalog import CHANCE
 from darkroom.data.damage import EXCUSED, DamageError, Finding, Reason
 from darkroom.data.decoding import open_image
 from darkroom.data.draw import drawn
+from darkroom.data.grouping import Looks, leakage
+from darkroom.data.groups import descriptor, grouped
 from darkroom.data.preparing import alpha_range, eight_bits
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.sources.hub import Hub
@@ -33,6 +37,7 @@ _OWN = 0.05  # different captions per captioned image, above which captions say 
 _SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
 _TRANSPARENT = 0.05  # fraction of images with transparent pixels, from which alpha is stored
 _ALL_GREY = 0.99  # fraction of grey images, from which no colours are stored
+_JOINED = 0.05  # fraction of images with a similar one, above which similar images are split together
 _GREY = 4  # maximum mean difference of the channels of a grey image, of 255
 
 # Pixel art: few colours and hard edges. Of neighbouring pixels some are equal, but not nearly all, as in flat drawings,
@@ -52,6 +57,7 @@ class Facts:
         with a repeated key. Failed downloads do not count.
     tokens: 99 % of the captions have at most this many tokens, as counted by CLIP; None without captions.
     keys: keys of the samples that `ingest` stores; assumed for samples that were not read.
+    group: the value of `ingest.group`, and why.
     """
 
     images: int  # readable images that differ, as `ingest` leaves copies out
@@ -71,6 +77,7 @@ class Facts:
     pixel_art: float = 0.0  # fraction of pixel art
     transparent: float = 0.0  # fraction of images with a pixel that is not opaque
     keys: Set[str] = frozenset()
+    group: tuple[str, str] = ("key", "")
 
     @property
     def channels(self) -> str:
@@ -128,6 +135,7 @@ class _ImageFacts(NamedTuple):
     may_be_copy: bool
     label: str | None
     caption: str | None
+    look: NDArray[np.float32]
 
 
 def look(subject: Subject) -> Facts:
@@ -172,7 +180,24 @@ def look(subject: Subject) -> Facts:
             f"only about {facts.images} of {total:,} images are different and readable: at least {FEWEST} are needed, "
             "without copies. Add images."
         )
-    return replace(facts, keys=_keys(entries, inspected))
+    return replace(facts, keys=_keys(entries, inspected), group=_group(entries, inspected))
+
+
+def _group(entries: Sequence[Entry], inspected: Mapping[str, _ImageFacts | None]) -> tuple[str, str]:
+    """Return the value of `ingest.group` for the inspected images, without copies, and why."""
+    pairs = [(entry.name, one) for entry in entries if (one := inspected.get(entry.where))]
+    names, images = zip(*{one.digest: (name, one) for name, one in pairs}.values(), strict=True)
+    labels, looks = [one.label for one in images], np.stack([one.look for one in images])
+    groups = grouped(names, looks, labels)
+    if groups.setting == "similar" and (groups.sizes[groups.numbers] > 1).mean() <= _JOINED:
+        return "key", "neither names nor looks show groups"
+    every = np.arange(len(names))  # in random order, so each fifth is a fair sample
+    sides = (every[every % 5 > 0], every[::5])
+    near = leakage(*(Looks(looks[of], groups.numbers[of], [labels[row] for row in of]) for of in sides))["near"]
+    return groups.setting, (
+        f"{groups.rule}: {len(groups.sizes):,} groups in {len(names):,} images; split by key, {near:.0%} of those held "
+        f"out would have a near twin in training ({CHANCE:.0%} by chance)"
+    )
 
 
 def _keys(entries: Sequence[Entry], inspected: Mapping[str, _ImageFacts | None]) -> set[str]:
@@ -202,8 +227,8 @@ def _inspected(raw: Raw) -> _ImageFacts:
     may_be_copy = raw.identity is not None
     side, longer = sorted(image.size)
     art, transparent = is_pixel_art(image, grey), alpha_range(image)[0] < 255
-    digest = hashlib.sha256(data).digest()
-    return _ImageFacts(side, longer, art, grey, transparent, digest, may_be_copy, raw.label, raw.caption)
+    digest, look = hashlib.sha256(data).digest(), descriptor(image)
+    return _ImageFacts(side, longer, art, grey, transparent, digest, may_be_copy, raw.label, raw.caption, look)
 
 
 def is_pixel_art(image: Image.Image, grey: bool) -> bool:

@@ -145,6 +145,7 @@ def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: 
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
     lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     source = stand_in(wish.source, facts)
+    facts = facts if source == wish.source else replace(facts, group=("key", ""))  # scenes have no names
     proposed = propose(facts, replace(wish, source=source), tier, machine, lengths)
     write_bytes(PARAMS, text_of(before, proposed).encode())
     with quiet(_LOG):

@@ -217,7 +217,8 @@ def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
     if facts.fit == "pad" or facts.is_pixel_art:
         choices["ingest.crop"] = Choice(DEFAULT_VALUE)
     choices |= {f"ingest.splits.{name}": Choice(fraction) for name, fraction in splits(facts.images).items()}
-    choices["ingest.split_seed"] = split_seed(facts)
+    choices["ingest.group"] = Choice(*facts.group)
+    choices["ingest.split_seed"] = split_seed(facts) if facts.group[0] == "key" else Choice(0)
     if not facts.classes or facts.unlabelled:
         none = (
             f"{max(0.001, facts.unlabelled):.1%} of the images have no class" if facts.classes else "no classes found"

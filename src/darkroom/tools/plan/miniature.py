@@ -132,6 +132,8 @@ def _fewer(value: Any, scale: int, firsts: Mapping[str, tuple[int, int]]) -> Any
             changed[name] = max(min(held, FEWEST), -(-held // scale))
         elif name == "max_quarantined":
             changed[name] = 1.0
+        elif name == "group" and held == "name":
+            changed[name] = "auto"  # of few images, a rule may not hold
         elif name == "parts" and isinstance(held, dict):
             changed[name] = {
                 part: _fewer_of(each, scale, *firsts[part]) if isinstance(each, Part) else each

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +12,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from typer import Argument, Option
 
-from darkroom.artifacts.manifest import NAME, read_manifest
+from darkroom.artifacts.manifest import NAME, ArtifactError, read_manifest
 from darkroom.dag.hashable import printable
-from darkroom.data.catalog import class_warnings
+from darkroom.data.catalog import class_warnings, leakage_warnings
 from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.damage import QUARANTINE as LIST
 from darkroom.data.damage import SCHEMA, read_quarantine
 from darkroom.data.grid import evenly_spaced
 from darkroom.data.index import IMAGES, Index
-from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.layout import CATALOG, CATALOG_KIND, KIND, SHARDS
 from darkroom.data.sources.walk import passed_over_text
 from darkroom.data.splits import SPLITS
 from darkroom.report.numbers import DONE
@@ -66,6 +67,7 @@ def show(
             _quarantine(manifests, every_row),
             _passed_over(facts["parts"]),
             _duplicates(facts["duplicates"]),
+            _leakage(facts["parts"]),
         ]
     return "\n\n".join(text for block in blocks if (text := "\n".join(block)))
 
@@ -202,6 +204,17 @@ def _duplicates(copies: Mapping[str, Any]) -> Iterator[str]:
         f"one in another part, {copies['across_splits']:,} one in another split"
     )
     yield from (f"  {' = '.join(group)}" for group in copies["first"])
+
+
+def _leakage(parts: Parts) -> Iterator[str]:
+    """Yield how near held-out images are to training images, where `catalog` measured it on these parts."""
+    with suppress(ArtifactError):
+        catalog = read_manifest(CATALOG, CATALOG_KIND)
+        names = [{part["name"]: part["sha256"] for part in of} for of in (catalog["parts"], parts)]
+        if (leakage := catalog.get("leakage")) and names[0] == names[1]:
+            of = f"{leakage['images']:,} images of the {leakage['split']} split"
+            yield f"near twins: {leakage['near']:.1%} of {of} have one among {leakage['train']:,} training images"
+            yield from (f"  {line}" for line in leakage_warnings(leakage))
 
 
 def _short(text: str) -> str:
