@@ -99,16 +99,15 @@ def worst_classes(own: Mapping[str, Mapping[str, float]], real: Mapping[str, Map
         for name, of in own.items()
         if name in real and wilson(of["accuracy"], int(of["n"]))[1] < real[name]["accuracy"]
     ]
+    if not short:
+        return []
     worst = sorted(short, key=lambda name: own[name]["accuracy"])[:_WORST]
-    texts = [
+    texts = (
         f"{name} {own[name]['accuracy']:.2f} of {own[name]['n']:,} (real {real[name]['accuracy']:.2f})"
         for name in worst
-    ]
-    return (
-        [f"the label accuracy of {len(short)} classes lies below that of real images: {', '.join(texts)}"]
-        if short
-        else []
     )
+    more = f" and {len(short) - _WORST:,} more" if len(short) > _WORST else ""
+    return [f"label accuracy lies below that of real images in {', '.join(texts)}{more}"]
 
 
 def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:
