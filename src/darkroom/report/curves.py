@@ -147,7 +147,7 @@ class Course:
     best, lowest: the images seen at its lowest value, and that value.
     last, half: its values at the end, and at half of the images.
     risen: whether the last three values all lie 2 % above the lowest.
-    falling: whether it ends 2 % below its value at half of the images.
+    falling: whether it was lowest in the last third, 2 % below its value at half of the images.
     """
 
     judge: str
@@ -172,7 +172,8 @@ def course(training: Training) -> Course | None:
     half = next(value for image, value in points if 2 * image >= end)
     rise = min(value for _, value in points[-_LAST:]) - lowest
     risen = rise > _RISE * abs(lowest)
-    return Course(judge, best, lowest, last, half, risen, not risen and half - last > _RISE * abs(half))
+    falling = not risen and 3 * best > 2 * end and half - lowest > _RISE * abs(half)
+    return Course(judge, best, lowest, last, half, risen, falling)
 
 
 @dataclass(frozen=True)

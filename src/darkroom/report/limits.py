@@ -102,7 +102,7 @@ def _guidance(scores: Scores, card: Mapping[str, Any]) -> Limit | None:
     """Return guidance as the limit if images are as good as real ones, and less different from each other."""
     baselines = card.get("baselines", {})
     real = baselines.get("held_out", {}).get("in_domain", {}) | baselines.get("diversity", {})
-    scale = card.get("treatment", {}).get("sampler", {}).get("guidance") or 1.0
+    scale = ((card.get("treatment") or {}).get("sampler") or {}).get("guidance") or 1.0
 
     def below(name: str) -> bool:
         error = math.hypot(scores.get(error_of(name), 0.0), real.get(error_of(name), 0.0))

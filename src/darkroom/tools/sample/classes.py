@@ -152,7 +152,11 @@ def generated(
             for at, text in enumerate(words)
         ]
     rows = [np.concatenate(list(generate(sampler, request, sampling, conditions=each))) for each in conditions]
-    origin = Origin(settings.seed, {**request.protocol(), **sampling.model_dump()}, models)
+    used = {
+        **request.model_dump(include={"weights", "checkpoint", "batch", "precision", "tf32"}),
+        **sampling.model_dump(),
+    }
+    origin = Origin(settings.seed, used, models)
     return path, list(zip(names, rows, strict=True)), origin
 
 
