@@ -82,7 +82,7 @@ def report(
 
 def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
     """Return the table of the trainings."""
-    train, enough = training_images(facts), measured.tier.enough
+    train, enough = training_images(facts), measured.enough
     rows = [("training", "images seen", "each image", "time", "of enough")]
     jobs = {name.partition("@")[0]: name for name in measured.plan.jobs}
     for name, images in lengths.items():

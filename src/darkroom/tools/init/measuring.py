@@ -10,7 +10,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
 from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, longest, propose, trainings
+from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, enough_of, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
 from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
@@ -59,6 +59,7 @@ class Measured:
     """The time of the DAG on this machine with networks of one size."""
 
     tier: Tier
+    enough: dict[str, int]  # images that each training should see
     lengths: dict[str, int]  # images of each training when it was measured
     longest: dict[str, int]  # images beyond which each is not worth its time
     plan: Planned  # of every stage
@@ -83,15 +84,15 @@ class Measured:
     def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit in the time; those of the evaluator do not depend on it."""
         most = {name: max(2 * BATCH[name], self.longest[name]) for name in self.lengths if name != EVALUATOR}
-        return {**self.lengths, **allot(self.seconds, self.tier.enough, most, seconds)}
+        return {**self.lengths, **allot(self.seconds, self.enough, most, seconds)}
 
     def fraction(self, lengths: Mapping[str, int]) -> float:
         """Return the minimum over trainings of the fraction of the sufficient number of images."""
-        return min(lengths[name] / self.tier.enough[name] for name in lengths)
+        return min(lengths[name] / self.enough[name] for name in lengths)
 
     def plenty(self, lengths: Mapping[str, int]) -> bool:
         """Return whether each training sees many times the sufficient number of images, or its maximum."""
-        most = {name: min(_MANY * self.tier.enough[name], 0.9 * self.longest[name]) for name in lengths}
+        most = {name: min(_MANY * self.enough[name], 0.9 * self.longest[name]) for name in lengths}
         return all(lengths[name] >= most[name] for name in lengths if name != EVALUATOR)
 
 
@@ -137,7 +138,8 @@ def measure_sizes(
 def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: Machine) -> Measured:
     """Return the cost of each stage with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
-    lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
+    enough = enough_of(facts, tier)
+    lengths = {name: enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     source = stand_in(wish.source, facts)
     proposed = propose(facts, replace(wish, source=source), tier, machine, lengths)
     write_bytes(PARAMS, text_of(before, proposed).encode())
@@ -150,7 +152,7 @@ def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: 
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     if source["source"] != wish.source["source"]:
         plan = reading(plan, wish.part, facts)
-    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, plan)
+    return Measured(tier, enough, lengths, {name: longest(name, facts, tier) for name in lengths}, plan)
 
 
 def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
@@ -173,4 +175,4 @@ def reading(plan: Planned, part: str, facts: Facts) -> Planned:
 
 def _may_suffice(facts: Facts, wish: InitOptions, tier: Tier) -> bool:
     """Return whether a number of images is sufficient for networks of a size, for any length of training."""
-    return all(longest(name, facts, tier) >= FEW * tier.enough[name] for name in trainings(wish))
+    return all(longest(name, facts, tier) >= FEW * enough_of(facts, tier)[name] for name in trainings(wish))
