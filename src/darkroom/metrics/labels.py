@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.metrics.measure import Measurement, Samples
-from darkroom.metrics.score import Score
+from darkroom.metrics.score import Score, wilson
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,13 +49,15 @@ class ClassMetric:
 
     def measure(self, samples: Samples, reference: object) -> Measurement:
         """Return `label_accuracy`, where images have labels, `confident` and `rarest_class`, and their baselines."""
-        features, scores, baselines = samples.features, {}, {}
+        features, scores, baselines, notes = samples.features, {}, {}, list[str]()
         if any(label is not None for label in samples.labels):
             accuracy = label_accuracy(samples.classifier, features, samples.labels, samples.classes)
             scores["label_accuracy"] = accuracy
             if samples.recognised is not None:
                 baselines["label_accuracy"] = label_baselines(samples.recognised, list(map(str, samples.labels)))
-        return Measurement(scores | class_scores(samples.classifier, features), baselines=baselines)
+                own = recognition(samples.classifier, samples.classes, features, samples.labels)["by_class"]
+                notes = worst_classes(own, samples.recognised)
+        return Measurement(scores | class_scores(samples.classifier, features), notes=notes, baselines=baselines)
 
 
 LITTLE = 0.8  # accuracy on held-out real images below which label scores are unreliable
@@ -82,6 +84,30 @@ def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> li
             "recognises such images is not known"
         )
     return notes
+
+
+_WORST = 5  # classes in a note
+
+
+def worst_classes(own: Mapping[str, Mapping[str, float]], real: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return a card's note on the classes with the lowest label accuracy, if they fall short of real images.
+
+    A class counts if its 95% interval lies below the accuracy on held-out real images. Both are from `recognition`.
+    """
+    short = [
+        name
+        for name, of in own.items()
+        if name in real and wilson(of["accuracy"], int(of["n"]))[1] < real[name]["accuracy"]
+    ]
+    if not short:
+        return []
+    worst = sorted(short, key=lambda name: own[name]["accuracy"])[:_WORST]
+    texts = (
+        f"{name} {own[name]['accuracy']:.2f} of {own[name]['n']:,} (real {real[name]['accuracy']:.2f})"
+        for name in worst
+    )
+    more = f" and {len(short) - _WORST:,} more" if len(short) > _WORST else ""
+    return [f"label accuracy lies below that of real images in {', '.join(texts)}{more}"]
 
 
 def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ The training images are read once, in batches; memory does not grow with their n
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +27,7 @@ from darkroom.metrics.score import share_and_error
 from darkroom.metrics.uncertainty import assign_blocks, jackknife
 
 Features = Callable[[Tensor], Tensor]  # from uint8 images (n, C, H, W) to features (n, D) float32, on the CPU
+Progress = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,37 @@ def _stacked(function: Callable[[Tensor], Tensor], batches: Iterator[Tensor]) ->
     return torch.cat([function(images) for images in batches])
 
 
+def moved_space(pixels: Tensor) -> Space:
+    """Return the space of pixels (n, C, h, w) from `reduced`, also mirrored, and moved by a sixteenth of the side."""
+    return Space(
+        mirrored(shrunk(pixels, COARSE), moved),
+        lambda images: middle(reduced(images, COARSE)),
+        lambda images: middle(reduced(images)),
+        lambda group: mirrored(pixels[group], moved),
+    )
+
+
+def search(
+    spaces: Mapping[str, Space],
+    train: ImageShards,
+    real: slice,
+    batch: int,
+    device: torch.device,
+    progress: Progress = lambda batches: batches,
+) -> dict[str, Closest]:
+    """Return the nearest training images of the queries of each space; `real` are those that are held-out images."""
+    searches = {name: Nearest(space.queries, device) for name, space in spaces.items()}
+    for images in progress(_batches(train, range(len(train)), batch)):
+        for name, space in spaces.items():
+            searches[name].update(space.vectors(images))
+    neighbours = {}
+    for name, space in spaces.items():
+        rows = searches[name].candidates.tolist()
+        candidates = _stacked(space.finer or space.vectors, _batches(train, rows, batch))
+        neighbours[name] = searches[name].settle(candidates, real, space.views)
+    return neighbours
+
+
 def memorisation(
     samples: tuple[ImageShards, list[int]],
     held_out: tuple[ImageShards, list[int]],
@@ -99,7 +131,7 @@ def memorisation(
     blocks: int,
     with_gaps: bool,
     device: torch.device,
-    progress: Callable[[Iterator[Tensor]], Iterator[Tensor]] = lambda batches: batches,
+    progress: Progress = lambda batches: batches,
 ) -> Panel:
     """Measure memorisation.
 
@@ -130,23 +162,10 @@ def memorisation(
     flipped = torch.cat([_stacked(lambda images: features(images.flip(-1)), _batches(*each, batch)) for each in sets])
     spaces = {
         "pixels": Space(mirrored(pixels, lambda images: images.flatten(1)[None]), lambda x: reduced(x).flatten(1)),
-        "moved": Space(
-            mirrored(shrunk(pixels, COARSE), moved),
-            lambda images: middle(reduced(images, COARSE)),
-            lambda images: middle(reduced(images)),
-            lambda group: mirrored(pixels[group], moved),
-        ),
+        "moved": moved_space(pixels),
         "features": Space(torch.stack([plain, flipped]), features),
     }
-    searches = {name: Nearest(space.queries, device) for name, space in spaces.items()}
-    for images in progress(_batches(train, range(len(train)), batch)):
-        for name, space in spaces.items():
-            searches[name].update(space.vectors(images))
-    neighbours = {}
-    for name, space in spaces.items():
-        rows = searches[name].candidates.tolist()
-        candidates = _stacked(space.finer or space.vectors, _batches(train, rows, batch))
-        neighbours[name] = searches[name].settle(candidates, real, space.views)
+    neighbours = search(spaces, train, real, batch, device, progress)
     near = [
         Near(rows, {name: of[part] for name, of in neighbours.items()})
         for (_, rows), part in zip(sets, (slice(real.start), real), strict=True)
@@ -172,6 +191,14 @@ def memorisation(
 
 
 RATIO = 1 / 3  # d1 / d2 below which an image counts as a copy
+NEAR = 0.05  # fraction of held-out images that count as near: chance for an image that is new
+COPY = "a copy of"
+
+
+def judged(neighbours: Closest, real: slice) -> list[str]:
+    """Return `COPY`, "near" or "new" for each image; held-out images, those of `real`, calibrate "near"."""
+    near, copies = neighbours.nearest < neighbours.nearest[real].quantile(NEAR), neighbours.ratio < RATIO
+    return [COPY if copy else "near" if each else "new" for copy, each in zip(copies, near, strict=True)]
 
 
 def copied(neighbours: Closest, space: str) -> dict[str, float]:

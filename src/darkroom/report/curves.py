@@ -140,6 +140,43 @@ _LAST = 3  # scores at the end that must all lie above the lowest; shorter curve
 
 
 @dataclass(frozen=True)
+class Course:
+    """How the curve that judges a training went; lower values are better.
+
+    judge: its name, in `TITLES`.
+    best, lowest: the images seen at its lowest value, and that value.
+    last, half: its values at the end, and at half of the images.
+    risen: whether the last three values all lie 2 % above the lowest.
+    falling: whether it was lowest in the last third, 2 % below its value at half of the images.
+    """
+
+    judge: str
+    best: float
+    lowest: float
+    last: float
+    half: float
+    risen: bool
+    falling: bool
+
+
+def course(training: Training) -> Course | None:
+    """Return the course of the curve that judges a training; None: it has too few points.
+
+    For a generator or a decoder that is not scored in training, the curve is the validation loss.
+    """
+    judge, curve = (training.judge, training.judged) if training.judged.points else ("val/loss", training.val)
+    points = [(image, 1 - value if judge in _RISING else value) for image, value in curve.points]
+    if len(points) < _LAST:
+        return None
+    (best, lowest), (end, last) = min(points, key=lambda point: point[1]), points[-1]
+    half = next(value for image, value in points if 2 * image >= end)
+    rise = min(value for _, value in points[-_LAST:]) - lowest
+    risen = rise > _RISE * abs(lowest)
+    falling = not risen and 3 * best > 2 * end and half - lowest > _RISE * abs(half)
+    return Course(judge, best, lowest, last, half, risen, falling)
+
+
+@dataclass(frozen=True)
 class Finding:
     """A sentence on the length of a training; `warning`: it was too long."""
 
@@ -148,30 +185,19 @@ class Finding:
 
 
 def findings(training: Training) -> tuple[Finding, ...]:
-    """Return notes on how often images were seen, and whether the training ended too early or too late.
-
-    It ended too late if its score was lowest before the last three scores, and these are all at least 2 % above the
-    lowest. For a generator or a decoder that is not scored in training, the score is the validation loss.
-    """
+    """Return notes on how often images were seen, and whether the training ended too early or too late."""
     if not training.train.points:
         return ()
     notes = []
     if training.epoch.points:
         images, epochs = training.epoch.points[-1]
         notes.append(Finding(f"{images:,.0f} images seen, each of the training images {epochs:.3g} times."))
-    judge, curve = (training.judge, training.judged) if training.judged.points else ("val/loss", training.val)
-    points = [(image, 1 - value if judge in _RISING else value) for image, value in curve.points]
-    if len(points) < _LAST:
+    if (ends := course(training)) is None:
         return tuple(notes)
-    group, _, unet = training.name.partition("/")
-    section, title = f"train_{group}.unets.{unet}" if unet else f"train_{group}", TITLES[judge]
-    (best, lowest), (end, last) = min(points, key=lambda point: point[1]), points[-1]
-    rise = min(value for _, value in points[-_LAST:]) - lowest
-    if rise > _RISE * abs(lowest):
-        text = f"{title} was lowest at image {best:,.0f} and has risen since, to {last:.3g} from {lowest:.3g}: "
-        advice = f"fewer `images` of `{section}`, or more or augmented data, would help."
-        notes.append(Finding(f"{text}{advice}", warning=True))
-    elif best == end:
-        half = next(value for image, value in points if 2 * image >= end)
-        notes.append(Finding(f"{title} still fell at the end, to {last:.3g} from {half:.3g} at half of the images."))
+    title, last = TITLES[ends.judge], f"{ends.last:.3g}"
+    if ends.risen:
+        text = f"{title} was lowest at image {ends.best:,.0f} and has risen since, to {last} from {ends.lowest:.3g}."
+        notes.append(Finding(text, warning=True))
+    elif ends.falling:
+        notes.append(Finding(f"{title} still fell at the end, to {last} from {ends.half:.3g} at half of the images."))
     return tuple(notes)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from darkroom.metrics.sample_scores import ENOUGH, held_out_names, score_names
+from darkroom.metrics.sample_scores import ENOUGH
 from darkroom.metrics.score import wilson
 from darkroom.report.inputs import Inputs
 from darkroom.report.numbers import Number, fixed, percent
-from darkroom.report.scores import Scored, debiased, distance_title, title, value_of
+from darkroom.report.scores import Scored, debiased, distance_beside_real, distance_title, title, value_of
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,11 @@ def _label_accuracy(title: str, scored: Scored, says: str) -> Headline:
 def _distance(inputs: Inputs, scored: Scored, extractor: str, of: str) -> Headline | None:
     """Return the distance of an extractor: from held-out images if there are enough, so copies are not rewarded."""
     reference, baselines = inputs.reference, scored.card.baselines
-    name = debiased(extractor)
-    held_out = name.replace("_debiased", "_held_out_debiased")
-    if unseen := held_out in scored.scores:
-        name, splits, floor = held_out, (reference.held_out, reference.split), baselines.train.get(extractor, {})
-        of_real = score_names(extractor, held_out_names(floor))
+    name, run, real = distance_beside_real(scored.scores, baselines.model_dump(), extractor)
+    if unseen := name != debiased(extractor):
+        splits, floor = (reference.held_out, reference.split), baselines.train.get(extractor, {})
     else:
         splits, floor = (reference.split, reference.held_out), baselines.held_out.get(extractor, {})
-        of_real = score_names(extractor, floor)
-    run, real = value_of(name, scored.scores), value_of(name, of_real)
     if run is None:
         return None
     sentence = (

@@ -14,6 +14,7 @@ from darkroom.metrics.sample_scores import ALONE, held_out_names, score_names
 from darkroom.report.decoder import PAIR_COLUMNS, Conditioned, pair_rows, sampling
 from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
+from darkroom.report.limits import limit
 from darkroom.report.metadata import Samples
 from darkroom.report.numbers import (
     damage_rows,
@@ -25,7 +26,7 @@ from darkroom.report.numbers import (
     written,
 )
 from darkroom.report.scores import ClipScored, Row, Scored, rows, value_of
-from darkroom.report.trainings import drawn
+from darkroom.report.trainings import drawn, with_keys
 from darkroom.terminal.numbers import bytes_of, counted
 
 # The others are not trained if no score or loss needs them, or if published weights are used. A generator of the kind
@@ -235,6 +236,15 @@ def _cards(inputs: Inputs) -> dict[str, list[tuple[str, str]]]:
     return {name: list(flat(each.whole)) for name, each in cards.items() if each}
 
 
+def _limit(inputs: Inputs) -> str:
+    """Return the sentence on what limits the generator as HTML; "" if it has no distance."""
+    if inputs.generator is None:
+        return ""
+    trainings = {training.name: training for training in inputs.trainings}
+    verdict = limit(inputs.generator.scores, inputs.generator.whole, inputs.tokenizer.scores, trainings)
+    return with_keys(verdict.text) if verdict else ""
+
+
 def render(title: str, inputs: Inputs) -> str:
     """Return the page as HTML, from the template beside this file; all texts but the charts are escaped."""
     environment = Environment(
@@ -253,6 +263,7 @@ def render(title: str, inputs: Inputs) -> str:
         title=title,
         inputs=inputs,
         headlines=headlines(inputs),
+        limit=_limit(inputs),
         copies={_COPIES[name]: nearest for name, nearest in inputs.nearest.items() if nearest.facts.images},
         conditioned=dict(conditioned_images(inputs)),
         evaluator=evaluator,

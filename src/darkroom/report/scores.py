@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from darkroom.metrics.sample_scores import score_names
+from darkroom.metrics.sample_scores import held_out_names, score_names
 from darkroom.metrics.score import TOO_FEW
 from darkroom.metrics.table import COUNT
 from darkroom.metrics.table import scores as known_scores
@@ -40,6 +40,23 @@ class Row:
 def debiased(extractor: str) -> str:
     """Return the name of the Fréchet distance without its bias in the features of an extractor."""
     return next(iter(score_names(extractor, {"fd_debiased": 0.0})))
+
+
+def distance_beside_real(
+    scores: Mapping[str, float], baselines: Mapping[str, Any], extractor: str = "in_domain"
+) -> tuple[str, Number | None, Number | None]:
+    """Return the name of the debiased distance of a run, the distance, and that of as many real images, if known.
+
+    It is that from held-out images if there are enough of them for a reference, so copies are not rewarded.
+    """
+    name = debiased(extractor)
+    held_out = name.replace("_debiased", "_held_out_debiased")
+    if held_out in scores:
+        floor = held_out_names(baselines.get("train", {}).get(extractor, {}))
+        name = held_out
+    else:
+        floor = baselines.get("held_out", {}).get(extractor, {})
+    return name, value_of(name, scores), value_of(name, score_names(extractor, floor))
 
 
 def distance_title(extractor: str) -> str:

@@ -86,11 +86,11 @@ def drawn(training: Training) -> Drawn:
         lowest=(number(lowest[1]), lowest[0]) if lowest else None,
         bands_missing=not all(curve.points for curve in training.bands.values()),
         left_out=sum(curve.left_out for curve in curves),
-        findings=tuple((_with_keys(finding.text), finding.warning) for finding in findings(training)),
+        findings=tuple((with_keys(finding.text), finding.warning) for finding in findings(training)),
     )
 
 
-def _with_keys(sentence: str) -> Markup:
+def with_keys(sentence: str) -> Markup:
     """Return a sentence as HTML, with text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 

@@ -31,6 +31,7 @@ def run(params: ScoreParams) -> None:
         _write_table([])
         return
     from darkroom.metrics.measure import Measurement
+    from darkroom.report.limit_log import print_limit
     from darkroom.stages.diversity import Vgg16
     from darkroom.stages.scoring import score  # imports torch, not needed without samples
 
@@ -54,6 +55,7 @@ def run(params: ScoreParams) -> None:
     lpips = Vgg16(Path(settings.vgg16), "score_generator.vgg16") if settings.lpips == "lpips" else None
     score(PATHS, settings, params.reference_stats, params.run.device, lpips, measured)
     _write_table(lines)
+    print_limit()
 
 
 def _write_table(lines: list[str]) -> None:

@@ -72,12 +72,37 @@ def test_scores_stand_in_one_table_with_their_errors(tmp_path, monkeypatch, caps
     files = {"dit": {"fd": 1.25, "fd_se": 0.5, "n": 100}, "few": few, "text": {"fd": 2.0, "psnr": 9.5}, "empty": {}}
     for name, content in files.items():
         Path(f"metrics/{name}.json").write_text(json.dumps(content))
-    assert main(["scores"]) == 0
+    assert main(["scores", "--all"]) == 0
     cells = [line.split() for line in capsys.readouterr().out.splitlines()[:4]]
     fd = ["fd", "1.25", "±", "0.5", "3", "too", "few", "images", "(4)", "2"]
     assert cells == [["score", "dit", "few", "text"], fd, ["n", "100", "4"], ["psnr", "9.5"]]
-    assert main(["scores", "--md"]) == 0
+    assert main(["scores", "--all", "--md"]) == 0
     assert "| fd      | 1.25 ± 0.5 |" in capsys.readouterr().out
+
+
+def test_five_scores_stand_first_beside_real_images_with_what_limits_them(repository, capsys):
+    scores = {"fd": 9.0, "fd_debiased": 8.0, "fd_se": 0.25, "n": 100, "label_accuracy": 0.5, "diversity": 1.5}
+    real = {
+        "held_out": {"in_domain": {"fd_debiased": 1.0, "fd_se": 0.5}},
+        "label_accuracy": {"held_out": 0.75, "held_out_se": 0.125},
+        "diversity": {"diversity": 2.5, "diversity_se": 0.25},
+        "copies": {"copies_moved": 0.0},
+    }
+    (repository / "metrics/generator.json").write_text(json.dumps(scores | {"copies_moved": 0.0, "kid": 0.125}))
+    (repository / "metrics/tokenizer.json").write_text(json.dumps({"rfd": 3.5, "psnr": 20.0}))
+    (repository / "cards/generator.json").write_text(json.dumps({**CARD, "baselines": real}))
+    assert main(["scores", "--md"]) == 0
+    printed = capsys.readouterr().out
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("| ")]
+    assert table[0] == ["score", "generator", "real images"]
+    assert table[1] == ["distance from real images (fd_debiased)", "8 ± 0.25", "1 ± 0.5"]
+    assert table[2][1:] == ["3.5", "0"] and table[3] == [
+        "label accuracy (label_accuracy)",
+        "0.5 ± 0.049",
+        "0.75 ± 0.12",
+    ]
+    assert [row[1:] for row in table[4:]] == [["1.5", "2.5 ± 0.25"], ["0", "0"]]
+    assert "What limits the result. The tokenizer: `rfd`, 3.500, is 50% of" in printed and "0.125" not in printed
 
 
 def test_notes_of_cards_stand_below_the_scores(repository, capsys):
@@ -274,7 +299,7 @@ def test_scores_of_other_data_are_left_out_and_those_of_other_parameters_marked(
         (repository / f"metrics/{name}.json").write_text('{"fd": 7.25}')
     states = {f"metrics/{name}.json": Outdated(f"score_{name}", name == "text") for name in ("generator", "text")}
     monkeypatch.setattr("darkroom.tools.compare.revisions.outdated", lambda: states)
-    assert main(["scores"]) == 0
+    assert main(["scores", "--all"]) == 0
     printed = capsys.readouterr().out
     assert printed.split("\n")[0].split() == ["score", "clip", "generator", "(stale)"]
     assert (

@@ -137,8 +137,8 @@ def _open_classifier(folder: Path) -> nn.Module:
     return Classifier.from_pretrained(folder).requires_grad_(False)
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights into a network from a file, or a folder with a model or with a checkpoint of its training.
+def load_weights(model: nn.Module, path: Path) -> Path:
+    """Load weights into a network from a file, or a folder with a model or a checkpoint, and return the file.
 
     From a checkpoint these are the averaged weights; its file `modules.safetensors` holds those of the optimizer step.
 
@@ -163,3 +163,4 @@ def load_weights(model: nn.Module, path: Path) -> None:
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise DarkroomError(f"{file} does not fit the network in models/generator: {reason}") from error
+    return file

@@ -12,6 +12,7 @@ from darkroom.errors import DarkroomError
 from darkroom.report.scores import too_few
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
+from darkroom.tools.compare.summary import limit_of, lines, shown_file
 from darkroom.tools.compare.verdicts import EQUAL, THRESHOLD, Row, compare, standard_error
 
 _NOTE = "±: one standard error, from the samples only."
@@ -69,24 +70,36 @@ def table(
 def scores(
     revision: Annotated[str, Argument(help="a commit, branch, tag or experiment")] = WORKSPACE,
     markdown: _Markdown = False,
+    everything: Annotated[bool, Option("--all", help="show all scores, one column per file of metrics")] = False,
 ) -> str:
-    """Return all scores of a revision, one row per score and one column per file of metrics, with notes.
+    """Return five scores of generated images beside those of real ones, and what limits the result; or all scores.
+
+    Notes of the cards follow. Without generated images, all scores are shown.
 
     Raises:
         DarkroomError: an unknown revision, or one without metrics.
     """
     results = read_results(revision)
-    files = {file: values for file, values in results.metrics.items() if values}
+    first = None if everything else shown_file(results)
+    files = {file: values for file, values in results.metrics.items() if values and first in (None, file)}
+    stale = {file: f"{file} (stale)" for file in results.outdated}
+    notes = [f"\n{file}: {note}." for file in files for note in results.cards.get(file, {}).get("notes", [])]
+    end = f"{''.join(notes)}{_outdated(results)}{_age(revision)}"
+    if first is not None:
+        rows = [
+            (line.title, _number(*line.run), _number(*line.real) if line.real else "") for line in lines(results, first)
+        ]
+        frame = pd.DataFrame(rows, columns=["score", stale.get(first, first), "real images"])
+        more = "`darkroom scores --all` shows all scores."
+        return f"{_text(frame, markdown)}\n\n{_NOTE} {more}{limit_of(results, first)}{end}"
     names = dict.fromkeys(name for values in files.values() for name in sorted(values) if not name.endswith("_se"))
     columns = {
         file: [_number(of[name], standard_error(name, of), too_few(name, of)) if name in of else "" for name in names]
         for file, of in files.items()
     }
-    stale = {file: f"{file} (stale)" for file in results.outdated}
     frame = pd.DataFrame({"score": list(names), **columns}).rename(columns=stale)
     text = _text(frame, markdown) if names else "No stage has scored the data of params.yaml yet."
-    notes = [f"\n{file}: {note}." for file in files for note in results.cards.get(file, {}).get("notes", [])]
-    return f"{text}\n\n{_NOTE}{''.join(notes)}{_outdated(results)}{_age(revision)}"
+    return f"{text}\n\n{_NOTE}{end}"
 
 
 def _text(frame: pd.DataFrame, markdown: bool) -> str:

@@ -15,9 +15,9 @@ from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, time_of
 from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
-from darkroom.tools.init.facts import Facts, look
-from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
-from darkroom.tools.init.proposal import InitOptions, other_sizes, propose, training_images
+from darkroom.tools.init.facts import DETAIL, Facts, look
+from darkroom.tools.init.measuring import Measured, measure_sizes, to_request, usable, worth
+from darkroom.tools.init.proposal import SHORT, InitOptions, of_detail, other_sizes, propose, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.writing import LAST, Choice, begin_from, header, restored, text_of
@@ -42,7 +42,7 @@ def init(request: Request) -> str:
             f"one{', always the same' if facts.captioned > 0.5 else ''}. See docs/own-images.md on captions."
         )
     wish = InitOptions(subject.name, entry(subject, facts.total), text, request.generator, request.size)
-    seconds = request.minutes * 60 * MARGIN
+    seconds = usable(request.minutes * 60)
     with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
@@ -89,7 +89,10 @@ def report(
             ],
             total=total,
             seconds=60 * request.minutes,
-            needed=math.ceil(total / 60 / MARGIN),
+            needed=math.ceil(to_request(total) / 60),
+            detail=facts.detail / DETAIL,
+            longer=of_detail(facts),
+            short=lengths["train_tokenizer"] < SHORT * measured.enough["train_tokenizer"],
         )
         .rstrip()
     )
@@ -97,7 +100,7 @@ def report(
 
 def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> list[str]:
     """Return the table of the trainings."""
-    train, enough = training_images(facts), measured.tier.enough
+    train, enough = training_images(facts), measured.enough
     rows = [("training", "images seen", "each image", "time", "of enough")]
     jobs = {name.partition("@")[0]: name for name in measured.plan.jobs}
     for name, images in lengths.items():
@@ -110,7 +113,7 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
 
 def _at_size(facts: Facts, measured: Measured, size: int, request: Request) -> str:
     """Return what would become of another size in the same time."""
-    lengths = measured.fit(request.minutes * 60 * MARGIN)
+    lengths = measured.fit(usable(60 * request.minutes))
     times = lengths.get("train_generator", lengths["train_tokenizer"]) / training_images(facts)
     return f"`--size {size}`: {time_of(measured.seconds(lengths))}, each image {times:,.3g} times"
 

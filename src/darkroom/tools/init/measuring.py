@@ -10,12 +10,13 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
 from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, longest, propose, trainings
+from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, enough_of, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
 from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
 
-MARGIN = 0.92  # fraction of the requested time that is used
+# Used of the requested time: short runs end about a minute before they are expected to, long ones do not.
+_MARGIN, _SPARE = 0.92, 60.0  # fraction, and seconds above it
 FEW = 0.4  # fraction of the sufficient images, below which smaller networks are tried
 _STEP = 1.06  # factor by which one training is lengthened at a time
 _LEAST = 0.1  # minimum fraction of the sufficient images for a training
@@ -25,6 +26,16 @@ EVALUATOR = "train_extractor"  # of a fixed length, so that scores of runs with 
 _QUICK = 0.01  # seconds of reading an image, up to which the real images are read
 _SCENES = 200
 _MANY = 2.5  # multiple of the sufficient images, above which larger networks are tried; below `PLENTY`
+
+
+def usable(seconds: float) -> float:
+    """Return the expected duration that is planned for, of a requested one."""
+    return min(seconds, _MARGIN * seconds + _SPARE)
+
+
+def to_request(seconds: float) -> float:
+    """Return the duration to request for an expected one: the inverse of `usable`."""
+    return max(seconds, (seconds - _SPARE) / _MARGIN)
 
 
 class _TooLargeError(DarkroomError):
@@ -59,6 +70,7 @@ class Measured:
     """The time of the DAG on this machine with networks of one size."""
 
     tier: Tier
+    enough: dict[str, int]  # images that each training should see
     lengths: dict[str, int]  # images of each training when it was measured
     longest: dict[str, int]  # images beyond which each is not worth its time
     plan: Planned  # of every stage
@@ -83,7 +95,7 @@ class Measured:
     def fit(self, seconds: float) -> dict[str, int]:
         """Return the images of each training that fit in the time; those of the evaluator do not depend on it."""
         most = {name: max(2 * BATCH[name], self.longest[name]) for name in self.lengths if name != EVALUATOR}
-        return {**self.lengths, **allot(self.seconds, self.tier.enough, most, seconds)}
+        return {**self.lengths, **allot(self.seconds, self.enough, most, seconds)}
 
     def resized(self, size: int, other: int) -> "Measured":
         """Estimate the same with images of `other` pixels instead of `size`: times in proportion to their areas."""
@@ -93,11 +105,11 @@ class Measured:
 
     def fraction(self, lengths: Mapping[str, int]) -> float:
         """Return the minimum over trainings of the fraction of the sufficient number of images."""
-        return min(lengths[name] / self.tier.enough[name] for name in lengths)
+        return min(lengths[name] / self.enough[name] for name in lengths)
 
     def plenty(self, lengths: Mapping[str, int]) -> bool:
         """Return whether each training sees many times the sufficient number of images, or its maximum."""
-        most = {name: min(_MANY * self.tier.enough[name], 0.9 * self.longest[name]) for name in lengths}
+        most = {name: min(_MANY * self.enough[name], 0.9 * self.longest[name]) for name in lengths}
         return all(lengths[name] >= most[name] for name in lengths if name != EVALUATOR)
 
 
@@ -116,7 +128,7 @@ def measure_sizes(
         DarkroomError: a stage cannot run here, whatever the size.
     """
     allowed = [place for place, tier in enumerate(TIERS) if place == 0 or _may_suffice(facts, wish, tier)]
-    at = max(place for place in allowed if place == 0 or TIERS[place].minutes * 60 * MARGIN <= seconds)
+    at = max(place for place in allowed if place == 0 or usable(TIERS[place].minutes * 60) <= seconds)
     results: list[tuple[Measured, dict[str, int]]] = []
     notes: list[str] = []
     tried: set[int] = set()
@@ -143,7 +155,8 @@ def measure_sizes(
 def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: Machine) -> Measured:
     """Return the cost of each stage with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
-    lengths = {name: tier.enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
+    enough = enough_of(facts, tier)
+    lengths = {name: enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     source = stand_in(wish.source, facts)
     facts = facts if source == wish.source else replace(facts, group=("key", ""))  # scenes have no names
     proposed = propose(facts, replace(wish, source=source), tier, machine, lengths)
@@ -157,7 +170,7 @@ def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: 
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
     if source["source"] != wish.source["source"]:
         plan = reading(plan, wish.part, facts)
-    return Measured(tier, lengths, {name: longest(name, facts, tier) for name in lengths}, plan)
+    return Measured(tier, enough, lengths, {name: longest(name, facts, tier) for name in lengths}, plan)
 
 
 def stand_in(source: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
@@ -180,4 +193,4 @@ def reading(plan: Planned, part: str, facts: Facts) -> Planned:
 
 def _may_suffice(facts: Facts, wish: InitOptions, tier: Tier) -> bool:
     """Return whether a number of images is sufficient for networks of a size, for any length of training."""
-    return all(longest(name, facts, tier) >= FEW * tier.enough[name] for name in trainings(wish))
+    return all(longest(name, facts, tier) >= FEW * enough_of(facts, tier)[name] for name in trainings(wish))

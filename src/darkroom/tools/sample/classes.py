@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from darkroom.artifacts.manifest import NAME, open_artifact, read_manifest
+from darkroom.artifacts.manifest import NAME, manifest_hash, open_artifact, read_manifest, sha256_file
 from darkroom.artifacts.models import GENERATOR, generator_manifest
 from darkroom.check.check import validated
 from darkroom.environment import choose_device, set_threads
@@ -24,6 +24,7 @@ from darkroom.training.state import UNTRAINED
 
 if TYPE_CHECKING:
     from darkroom.tools.bands import Named
+    from darkroom.tools.sample.single import Origin
 
 MODEL, DISTILLED = Path("models/generator"), Path("models/distilled")
 _BATCH = 4  # images in a forward pass, of one class
@@ -95,8 +96,8 @@ def generated(
     images: int,
     overrides: Overrides,
     target: Callable[[Sequence[str], int], Path],
-) -> "tuple[Path, list[Named]]":
-    """Return the path of the grid and its rows: each class or text with its images, uint8 (N, C, H, W).
+) -> "tuple[Path, list[Named], Origin]":
+    """Return the path of the grid, its rows, each class or text with its images, uint8 (N, C, H, W), and their origin.
 
     Image k is a function of the class or text, the seed and k, bit for bit: each has batches of its own, all of one
     size. `words` are texts, or names or numbers of classes, several in one word separated by commas; `target` returns
@@ -130,14 +131,17 @@ def generated(
     from darkroom.device import set_up_device
     from darkroom.models.generators.captions import asked_texts
     from darkroom.models.generators.conditions import asked_classes
-    from darkroom.models.generators.load import load_weights, open_generator
+    from darkroom.models.generators.load import TOKENIZER, load_weights, open_generator
     from darkroom.models.generators.sampler import generate
+    from darkroom.tools.sample.single import Origin
     from darkroom.tools.sample.texts import stored_texts
 
     device = set_up_device(settings.threads, run.device)
     sampler, sampling = open_generator(model, read_manifest(model, GENERATOR), sections, settings, device, distilled)
+    models = {str(folder): manifest_hash(folder) for folder in (model, distilled, TOKENIZER) if folder is not None}
     if overrides.weights not in (None, "ema", "raw"):
-        load_weights(sampler.model, Path(str(overrides.weights)))
+        file = load_weights(sampler.model, Path(str(overrides.weights)))
+        models[str(file)] = sha256_file(file)
     request = settings.model_copy(update={"images": images, "batch": _BATCH})
     if kind == "class":
         conditions = [asked_classes(partial(np.full_like, fill_value=each)) for each in chosen]
@@ -148,7 +152,12 @@ def generated(
             for at, text in enumerate(words)
         ]
     rows = [np.concatenate(list(generate(sampler, request, sampling, conditions=each))) for each in conditions]
-    return path, list(zip(names, rows, strict=True))
+    used = {
+        **request.model_dump(include={"weights", "checkpoint", "batch", "precision", "tf32"}),
+        **sampling.model_dump(),
+    }
+    origin = Origin(settings.seed, used, models)
+    return path, list(zip(names, rows, strict=True)), origin
 
 
 def model_of(weights: str | None) -> Path:

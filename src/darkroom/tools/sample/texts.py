@@ -1,38 +1,57 @@
 """Encode texts for a generator, and report words that are not in its training captions."""
 
+import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from darkroom.artifacts.networks import WEIGHTS
+from darkroom.artifacts.manifest import ArtifactError
+from darkroom.data.reader import ImageShards
 from darkroom.models.clip.load import load_clip
 from darkroom.models.clip.network import tokens_of
 from darkroom.models.clip.settings import OPENAI
 from darkroom.models.generators.captions import embedded, read
 
+_WORD = re.compile(r"[^\W_]+")
 _SHOWN = 60  # first characters of a text, in a note
 
 
 def stored_texts(texts: Sequence[str | None], manifest: Mapping[str, Any], model: Path) -> dict[str, Tensor]:
     """Return texts as conditions of the generator in the folder `model`; None is an image without a caption.
 
-    If it was trained on captions, print notes on words that no caption contains, and on truncated texts.
+    Print notes on words that no training caption contains; if it was trained on captions, also on truncated texts.
     """
+    for note in unknown_words(" ".join(filter(None, texts)), _words_of(manifest)):
+        print(f"note: {note}")
     if manifest["condition"] == "caption":
-        with safe_open(model / WEIGHTS, "pt") as file:
-            known = set(file.get_tensor("caption.vocabulary").tolist())
         length = manifest["context_length"]
         for text in filter(None, texts):
             if tokens_of([text], OPENAI, truncate=True).argmax() >= length:
                 print(f"note: {text[:_SHOWN]!r} is truncated to the {length} tokens that {model} reads")
-        for word in dict.fromkeys(word for text in filter(None, texts) for word in text.split()):
-            if {*tokens_of([word], OPENAI, truncate=True)[0].tolist()} - known - {0}:
-                print(f"note: no training caption of {model} contains {word[:_SHOWN]!r}")
         return read(texts, length)
     conditions = embedded(load_clip(), [text or "" for text in texts], manifest)
     present = torch.tensor([text is not None for text in texts])
     return {name: value * present.reshape(-1, *(1,) * (value.ndim - 1)) for name, value in conditions.items()}
+
+
+def unknown_words(text: str, words: set[str]) -> list[str]:
+    """Return a sentence on each word of a text that is not in `words`, with the nearest ones; none without `words`."""
+    unknown = [word for word in dict.fromkeys(_WORD.findall(text.lower())) if words and word not in words]
+    notes = []
+    for word in unknown:
+        near = ", ".join(f'"{each}"' for each in difflib.get_close_matches(word, sorted(words)))
+        notes.append(f'"{word[:_SHOWN]}" is not in the training captions{f"; nearest: {near}" if near else ""}')
+    return notes
+
+
+def _words_of(manifest: Mapping[str, Any]) -> set[str]:
+    """Return the words of the training captions in lower case; none where the images are not in this clone."""
+    try:
+        captions = ImageShards.open_parts(manifest["parts"], "train").caption_column.unique().to_pylist()
+    except ArtifactError:
+        return set()
+    return {word for caption in captions for word in _WORD.findall((caption or "").lower())}
