@@ -155,8 +155,14 @@ CHANCE = 0.05  # fraction of held-out images that are as near to a training imag
 
 
 def leakage_warnings(leakage: Mapping[str, Any] | None) -> list[str]:
-    """Return a line where many held-out images have a near twin in training; see `grouping.measure_leakage`."""
-    if leakage is None or leakage["near"] <= 2 * CHANCE:
+    """Return a line where many held-out images have a near twin in training; see `grouping.measure_leakage`.
+
+    Many: twice as many as by chance, and three standard errors more, counted in groups, whose images are alike.
+    """
+    if leakage is None:
+        return []
+    error = (CHANCE * (1 - CHANCE) / leakage["groups"]) ** 0.5
+    if leakage["near"] <= max(2 * CHANCE, CHANCE + 3 * error):
         return []
     remedy = "some lie in other parts, or in groups that are too large to be held out"
     if leakage["setting"] is not None:

@@ -146,6 +146,7 @@ def leakage(train: Looks, held_out: Looks) -> dict[str, float]:
         tau: the 5 % quantile of the distance from a training image to the nearest one of another group; groups above
             5 % of the images are left out.
         near: the fraction of held-out images no farther than tau from a training image: 0.05 by chance.
+        groups: the number of groups of equal size that would be as diverse as the held-out images.
         nearest_label: the fraction of held-out images whose nearest training image has their label.
         nearest_label_other_group: the same without training images of their own group. Both only with labels.
     """
@@ -156,6 +157,7 @@ def leakage(train: Looks, held_out: Looks) -> dict[str, float]:
     tau = float(np.quantile(apart, CHANCE, method="lower"))
     near, far = neighbours(train.looks, held_out.looks)
     measured = {"tau": float(f"{tau:.3g}"), "near": round(float((far.min(1) <= tau).mean()), 4)}
+    measured["groups"] = round(Groups(in_order(held_out.groups.tolist()), "").effective, 1)
     if None in train.labels or len(set(train.labels)) < 2:
         return measured
     names, own_names = np.array(train.labels), np.array(held_out.labels)

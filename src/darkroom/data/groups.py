@@ -207,13 +207,11 @@ def by_name(
     draw = np.random.default_rng(0)
     apart = draw.integers(0, len(paths), (_RANDOM_PAIRS, 2))
     apart = apart[apart[:, 0] != apart[:, 1]]
-    far = distance(looks[apart[:, 0]], looks[apart[:, 1]])
+    far = distance(*looks[apart.T])
     best, finer, tried = None, np.arange(len(paths)), list[str]()
     for rule, names in rules(paths):
         numbers = in_order(names)
         sizes = np.bincount(numbers)
-        pairs = _newly_joined(numbers, finer, draw)
-        auc = _auc(distance(looks[pairs[:, 0]], looks[pairs[:, 1]]), far) if len(pairs) else 1.0
         if len(sizes) < _LEAST_GROUPS:
             reason = f"{len(sizes)} groups, {_LEAST_GROUPS} are needed"
         elif sizes.max() > LARGEST_BY_NAME * len(paths):
@@ -222,7 +220,7 @@ def by_name(
             reason = "it joins almost no images"
         elif len(set(zip(names, labels, strict=True))) == len(set(labels)) == len(sizes):
             reason = "it is the class"
-        elif auc < _LEAST_AUC:
+        elif len(pairs := _newly_joined(numbers, finer, draw)) and _auc(distance(*looks[pairs.T]), far) < _LEAST_AUC:
             reason = "images that it joins are not alike"
         else:
             best, finer = Groups(numbers, rule, "name"), numbers
@@ -258,9 +256,8 @@ def by_look(near: NDArray[np.int64], far: NDArray[np.float32]) -> Groups:
     for threshold in THRESHOLDS:
         pairs = _pairs(near, far, threshold)
         numbers = components(pairs, count)
-        if np.bincount(numbers).max() > LARGEST_BY_LOOK * count or _closed(pairs, count) < _LEAST_CLOSED:
-            break
-        best = Groups(numbers, f"similar images (distance below {threshold})")
+        if np.bincount(numbers).max() <= LARGEST_BY_LOOK * count and _closed(pairs, count) >= _LEAST_CLOSED:
+            best = Groups(numbers, f"similar images (distance below {threshold})")
     return best
 
 

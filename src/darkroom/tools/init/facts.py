@@ -196,7 +196,8 @@ def _group(entries: Sequence[Entry], inspected: Mapping[str, _ImageFacts | None]
     names, images = zip(*{one.digest: (name, one) for name, one in pairs}.values(), strict=True)
     labels, looks = [one.label for one in images], np.stack([one.look for one in images])
     groups = grouped(names, looks, labels)
-    if groups.setting == "similar" and (groups.sizes[groups.numbers] > 1).mean() <= _JOINED:
+    joined = (groups.sizes[groups.numbers] > 1).mean()
+    if len(names) < FEWEST or (groups.setting == "similar" and joined <= _JOINED):
         return "key", "neither names nor looks show groups"
     every = np.arange(len(names))  # in random order, so each fifth is a fair sample
     sides = (every[every % 5 > 0], every[::5])
