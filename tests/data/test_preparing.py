@@ -423,7 +423,7 @@ def test_fine_patterns_become_grey_and_not_moire() -> None:
     stripes = np.zeros((256, 256), dtype=np.uint8)
     stripes[:, ::2] = 255
     for crop in CROPS:
-        for resample in FILTERS:
+        for resample in [*FILTERS][1:]:  # without nearest
             made = prepared(Image.fromarray(stripes), "L", size=48, crop=crop, resample=resample).astype(int)
             assert np.abs(made - 128).max() <= 30, (crop, resample)
 

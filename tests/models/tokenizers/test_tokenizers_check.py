@@ -132,7 +132,6 @@ def test_published_weights_that_fit(published, attempt):
     [
         ({"ingest.channels": "RGBA"}, "vae needs images of 3 channels, but these have 4: set `ingest.channels`"),
         ({"ingest.channels": "L"}, "vae needs images of 3 channels, but these have 1"),
-        ({"ingest.image_size": 36}, "`ingest.image_size` is 36, and `train_tokenizer.kind` is"),
         (
             {"train_tokenizer.pretrained.folder": "gone"},
             "`train_tokenizer.pretrained.folder` is gone, which does not exist: A local folder with config.json",
