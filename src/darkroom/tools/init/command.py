@@ -16,7 +16,7 @@ from darkroom.terminal.numbers import aligned, time_of
 from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
 from darkroom.tools.init.facts import DETAIL, Facts, look
-from darkroom.tools.init.measuring import Measured, measure_sizes, to_request, usable, worth
+from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
 from darkroom.tools.init.proposal import SHORT, InitOptions, of_detail, propose, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
@@ -42,7 +42,7 @@ def init(request: Request) -> str:
             f"one{', always the same' if facts.captioned > 0.5 else ''}. See docs/own-images.md on captions."
         )
     wish = InitOptions(subject.name, entry(subject, facts.total), text, request.generator, request.size)
-    seconds = usable(request.minutes * 60)
+    seconds = request.minutes * 60 * MARGIN
     with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
@@ -74,7 +74,7 @@ def report(
             trainings=_trainings(facts, measured, lengths),
             total=total,
             seconds=60 * request.minutes,
-            needed=math.ceil(to_request(total) / 60),
+            needed=math.ceil(total / 60 / MARGIN),
             detail=facts.detail / DETAIL,
             longer=of_detail(facts),
             short=lengths["train_tokenizer"] < SHORT * measured.enough["train_tokenizer"],

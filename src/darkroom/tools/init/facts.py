@@ -31,10 +31,8 @@ _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # maximum pixels of an image
 _OWN = 0.05  # different captions per captioned image, above which captions say more than classes
 _SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
-DETAIL = 0.0084  # mean detail of the emoji by which `enough` was measured: docs/quality.md
-_DETAIL_SIDE, _KEPT = 32, 256  # pixels, and coefficients that stand for an image: the numbers of its latent
-# Luminance and two colour differences, orthonormal rows: grey images have one channel.
-_OPPONENT = np.array([[2, 2, 2], [6**0.5, 0, -(6**0.5)], [2**0.5, -2 * 2**0.5, 2**0.5]]) / 12**0.5
+DETAIL = 0.0134  # mean detail of the emoji by which `enough` was measured: docs/quality.md
+_KEPT = 256  # coefficients that stand for an image: as many numbers as a latent of 32 pixels has
 _GREY = 4  # maximum mean difference of the channels of a grey image, of 255
 
 
@@ -174,17 +172,16 @@ def _inspected(raw: Raw) -> _ImageFacts:
 
 
 def _detail(image: Image.Image) -> float:
-    """Return how much of an RGBA image a tokenizer would lose at best, as a mean square of values in [-1, 1].
+    """Return how much of an RGBA image a latent cannot hold, as a mean square of values in [-1, 1].
 
-    At 32 pixels, on white: what is left without the 256 largest coefficients of the cosine transform.
+    On white at 32 pixels, it is what the 256 largest coefficients of the cosine transform leave out.
     """
     from scipy.fft import dctn
 
     ground = Image.new("RGBA", image.size, "white")
     ground.alpha_composite(image)
-    pixels = np.asarray(ground.convert("RGB").resize((_DETAIL_SIDE, _DETAIL_SIDE)), dtype=np.float64) / 127.5 - 1
-    squares = dctn(pixels @ _OPPONENT.T, axes=(0, 1), norm="ortho").ravel() ** 2
-    return float(np.sort(squares)[:-_KEPT].sum() / squares.size)
+    squares = dctn(np.asarray(ground.convert("RGB").resize((32, 32))) / 127.5 - 1, axes=(0, 1), norm="ortho") ** 2
+    return float(np.sort(squares, axis=None)[:-_KEPT].sum() / squares.size)
 
 
 def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:

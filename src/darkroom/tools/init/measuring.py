@@ -15,8 +15,7 @@ from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
 from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
 
-# Used of the requested time: short runs end about a minute before they are expected to, long ones do not.
-_MARGIN, _SPARE = 0.92, 60.0  # fraction, and seconds above it
+MARGIN = 0.97  # fraction of the requested time that is used: short runs end before they are expected to
 FEW = 0.4  # fraction of the sufficient images, below which smaller networks are tried
 _STEP = 1.06  # factor by which one training is lengthened at a time
 _LEAST = 0.1  # minimum fraction of the sufficient images for a training
@@ -26,16 +25,6 @@ EVALUATOR = "train_extractor"  # of a fixed length, so that scores of runs with 
 _QUICK = 0.01  # seconds of reading an image, up to which the real images are read
 _SCENES = 200
 _MANY = 2.5  # multiple of the sufficient images, above which larger networks are tried; below `PLENTY`
-
-
-def usable(seconds: float) -> float:
-    """Return the expected duration that is planned for, of a requested one."""
-    return min(seconds, _MARGIN * seconds + _SPARE)
-
-
-def to_request(seconds: float) -> float:
-    """Return the duration to request for an expected one: the inverse of `usable`."""
-    return max(seconds, (seconds - _SPARE) / _MARGIN)
 
 
 class _TooLargeError(DarkroomError):
@@ -122,7 +111,7 @@ def measure_sizes(
         DarkroomError: a stage cannot run here, whatever the size.
     """
     allowed = [place for place, tier in enumerate(TIERS) if place == 0 or _may_suffice(facts, wish, tier)]
-    at = max(place for place in allowed if place == 0 or usable(TIERS[place].minutes * 60) <= seconds)
+    at = max(place for place in allowed if place == 0 or TIERS[place].minutes * 60 * MARGIN <= seconds)
     results: list[tuple[Measured, dict[str, int]]] = []
     notes: list[str] = []
     tried: set[int] = set()
