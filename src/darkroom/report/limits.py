@@ -70,7 +70,7 @@ def limit(
     if is_noise:
         return Limit("nothing", f"Nothing that these scores show: the difference of the distance ({beside}) is noise.")
     if (generator := ends.get("generator")) is None:
-        return Limit("unknown", f"Unknown: curves/generator does not say if the distance ({beside}) still fell.")
+        return Limit("unknown", f"Unknown: no curve of the generator says if the distance ({beside}) still fell.")
     judge = f"{TITLES[generator.judge][0].lower()}{TITLES[generator.judge][1:]}"
     if generator.falling:
         fell = f"{judge} still fell, to {generator.last:.3g} from {generator.half:.3g} at half of the images"

@@ -31,8 +31,6 @@ _LONGEST = 77  # tokens of a caption that CLIP can read, start and end included
 _LARGEST = 100_000_000  # maximum pixels of an image
 _OWN = 0.05  # different captions per captioned image, above which captions say more than classes
 _SHARDS = 10  # tars that are listed; if there are more, the number of images is estimated
-DETAIL = 0.0134  # mean detail of the emoji by which `enough` was measured: docs/quality.md
-_KEPT = 256  # coefficients that stand for an image: as many numbers as a latent of 32 pixels has
 _GREY = 4  # maximum mean difference of the channels of a grey image, of 255
 
 
@@ -44,7 +42,6 @@ class Facts:
         with a repeated key. Failed downloads do not count.
     tokens: 99 % of the captions have at most this many tokens, as counted by CLIP; None without captions.
     keys: keys of the samples that `ingest` stores; assumed for samples that were not read.
-    detail: mean detail of the images: see `_detail`.
     """
 
     images: int  # readable images that differ, as `ingest` leaves copies out
@@ -60,7 +57,6 @@ class Facts:
     total: int  # images in the source, including copies and damaged ones
     seconds: float  # of reading an image
     keys: Set[str] = frozenset()
-    detail: float = DETAIL
 
     @property
     def most_left_out(self) -> float:
@@ -94,7 +90,6 @@ class _ImageFacts(NamedTuple):
     may_be_copy: bool
     label: str | None
     caption: str | None
-    detail: float
 
 
 def look(subject: Subject) -> Facts:
@@ -167,21 +162,7 @@ def _inspected(raw: Raw) -> _ImageFacts:
     solid = pixels[pixels[:, 3] > 127][:, :3]
     grey = bool(len(solid)) and float(np.ptp(solid, axis=1).mean()) <= _GREY
     may_be_copy = raw.identity is not None
-    digest = hashlib.sha256(data).digest()
-    return _ImageFacts(min(image.size), grey, digest, may_be_copy, raw.label, raw.caption, _detail(small))
-
-
-def _detail(image: Image.Image) -> float:
-    """Return how much of an RGBA image a latent cannot hold, as a mean square of values in [-1, 1].
-
-    On white at 32 pixels, it is what the 256 largest coefficients of the cosine transform leave out.
-    """
-    from scipy.fft import dctn
-
-    ground = Image.new("RGBA", image.size, "white")
-    ground.alpha_composite(image)
-    squares = dctn(np.asarray(ground.convert("RGB").resize((32, 32))) / 127.5 - 1, axes=(0, 1), norm="ortho") ** 2
-    return float(np.sort(squares, axis=None)[:-_KEPT].sum() / squares.size)
+    return _ImageFacts(min(image.size), grey, hashlib.sha256(data).digest(), may_be_copy, raw.label, raw.caption)
 
 
 def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:
@@ -206,7 +187,6 @@ def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int,
         tokens=_tokens(list(captions)) if len(captions) > 1 else None,
         total=total,
         seconds=seconds,
-        detail=float(np.mean([each.detail for each in usable])),
     )
 
 

@@ -10,7 +10,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
 from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, enough_of, longest, propose, trainings
+from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
 from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
@@ -138,7 +138,8 @@ def measure_sizes(
 def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: Machine) -> Measured:
     """Return the cost of each stage with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
-    enough = enough_of(facts, tier)
+    least = round(wish.tokenizer * tier.enough["train_generator"])
+    enough = {**tier.enough, "train_tokenizer": max(tier.enough["train_tokenizer"], least)}
     lengths = {name: enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     source = stand_in(wish.source, facts)
     proposed = propose(facts, replace(wish, source=source), tier, machine, lengths)
@@ -175,4 +176,4 @@ def reading(plan: Planned, part: str, facts: Facts) -> Planned:
 
 def _may_suffice(facts: Facts, wish: InitOptions, tier: Tier) -> bool:
     """Return whether a number of images is sufficient for networks of a size, for any length of training."""
-    return all(longest(name, facts, tier) >= FEW * enough_of(facts, tier)[name] for name in trainings(wish))
+    return all(longest(name, facts, tier) >= FEW * tier.enough[name] for name in trainings(wish))
