@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from darkroom.metrics.labels import LITTLE, label_notes
+from darkroom.metrics.labels import LITTLE, label_notes, worst_classes
 
 
 def said(scores: dict[str, float], real: float, **more: Any) -> list[str]:
@@ -21,3 +21,14 @@ def test_an_evaluator_that_misreads_real_images_says_little() -> None:
 def test_classes_that_it_never_recognises_and_that_are_not_there_are_named() -> None:
     never, without = said({"label_accuracy": 0.7}, 0.9, never_recognised=["owl", "elk"], without_held_out=["emu"])
     assert "recognises no held-out image of owl, elk" in never and "no held-out image is of emu" in without
+
+
+def test_the_worst_classes_are_named_with_their_counts() -> None:
+    real = {name: {"n": 50, "accuracy": 0.9} for name in "abcdefgh"}
+    own = {name: {"n": 40, "accuracy": number / 10} for number, name in enumerate("hgfedc")} | {
+        "b": {"n": 40, "accuracy": 0.85},
+        "unknown": {"n": 40, "accuracy": 0.0},
+    }
+    (note,) = worst_classes(own, real)
+    assert note.startswith("label accuracy lies below that of real images in h 0.00 of 40 (real 0.90), g 0.10 of 40")
+    assert note.endswith("d 0.40 of 40 (real 0.90) and 1 more") and worst_classes({"b": own["b"]}, real) == []

@@ -19,9 +19,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 47_600,
-    "lines of code": 30_600,
-    "files": 375,
+    "lines of src": 49_100,
+    "lines of code": 31_600,
+    "files": 380,
     "lines of the longest file": 400,
     "import cycles": 0,
     "keys of params.yaml": 640,

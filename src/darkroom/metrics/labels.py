@@ -86,28 +86,19 @@ def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> li
     return notes
 
 
-_WORST = 5  # classes in a note
-
-
 def worst_classes(own: Mapping[str, Mapping[str, float]], real: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return a card's note on the classes with the lowest label accuracy, if they fall short of real images.
+    """Return a card's note on the five classes of lowest label accuracy, if below real images, from `recognition`.
 
-    A class counts if its 95% interval lies below the accuracy on held-out real images. Both are from `recognition`.
+    A class counts if its 95% interval lies below the accuracy on held-out real images.
     """
+    known = sorted((name for name in own if name in real), key=lambda name: own[name]["accuracy"])
     short = [
-        name
-        for name, of in own.items()
-        if name in real and wilson(of["accuracy"], int(of["n"]))[1] < real[name]["accuracy"]
-    ]
-    if not short:
-        return []
-    worst = sorted(short, key=lambda name: own[name]["accuracy"])[:_WORST]
-    texts = (
         f"{name} {own[name]['accuracy']:.2f} of {own[name]['n']:,} (real {real[name]['accuracy']:.2f})"
-        for name in worst
-    )
-    more = f" and {len(short) - _WORST:,} more" if len(short) > _WORST else ""
-    return [f"label accuracy lies below that of real images in {', '.join(texts)}{more}"]
+        for name in known
+        if wilson(own[name]["accuracy"], int(own[name]["n"]))[1] < real[name]["accuracy"]
+    ]
+    more = f" and {len(short) - 5:,} more" if len(short) > 5 else ""
+    return [f"label accuracy lies below that of real images in {', '.join(short[:5])}{more}"] if short else []
 
 
 def require_known(labels: Sequence[str | None], classes: Sequence[str]) -> None:

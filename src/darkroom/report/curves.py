@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from darkroom.artifacts.manifest import ArtifactError
 
@@ -139,24 +140,16 @@ _RISE = 0.02  # of the judged score above its lowest: less is noise
 _LAST = 3  # scores at the end that must all lie above the lowest; shorter curves are not judged
 
 
-@dataclass(frozen=True)
-class Course:
-    """How the curve that judges a training went; lower values are better.
-
-    judge: its name, in `TITLES`.
-    best, lowest: the images seen at its lowest value, and that value.
-    last, half: its values at the end, and at half of the images.
-    risen: whether the last three values all lie 2 % above the lowest.
-    falling: whether it was lowest in the last third, 2 % below its value at half of the images.
-    """
+class Course(NamedTuple):
+    """How the curve that judges a training went: its name in `TITLES`, and its values; lower ones are better."""
 
     judge: str
-    best: float
+    best: float  # images seen at the lowest value
     lowest: float
     last: float
-    half: float
-    risen: bool
-    falling: bool
+    half: float  # the value at half of the images
+    risen: bool  # the last three values all lie 2 % above the lowest
+    falling: bool  # it was lowest in the last third, 2 % below the value at half of the images
 
 
 def course(training: Training) -> Course | None:
@@ -170,8 +163,7 @@ def course(training: Training) -> Course | None:
         return None
     (best, lowest), (end, last) = min(points, key=lambda point: point[1]), points[-1]
     half = next(value for image, value in points if 2 * image >= end)
-    rise = min(value for _, value in points[-_LAST:]) - lowest
-    risen = rise > _RISE * abs(lowest)
+    risen = min(value for _, value in points[-_LAST:]) - lowest > _RISE * abs(lowest)
     falling = not risen and 3 * best > 2 * end and half - lowest > _RISE * abs(half)
     return Course(judge, best, lowest, last, half, risen, falling)
 

@@ -2,14 +2,19 @@
 
 # No effect on any output: prints what limits the result
 
+from pathlib import Path
+
 from darkroom.dag.records import outdated
-from darkroom.report.limits import METRICS, read_limit
+from darkroom.report.limits import limit, read_trainings
+from darkroom.report.metadata import read_json
 
 
 def print_limit() -> None:
     """Print what limits the generator; the score of another tokenizer than that of params.yaml does not count."""
-    current = METRICS.is_file() and str(METRICS) not in outdated()
-    if (verdict := read_limit(current)) is not None:
+    scores, card, tokenizer = map(Path, ("metrics/generator.json", "cards/generator.json", "metrics/tokenizer.json"))
+    is_current = tokenizer.is_file() and str(tokenizer) not in outdated()
+    verdict = limit(read_json(scores), read_json(card), read_json(tokenizer) if is_current else {}, read_trainings())
+    if verdict is not None:
         print(f"what limits the result: {verdict.text}")
-        if not current:
-            print("the tokenizer is not scored yet: `darkroom scores` answers with its `rfd`")
+    if not is_current:
+        print("the tokenizer is not scored yet: `darkroom scores` answers with its `rfd`")

@@ -21,6 +21,7 @@ from darkroom.tools.init.facts import look
 from darkroom.tools.init.writing import LAST
 from darkroom.tools.plan.plan import Planned
 from darkroom.tools.plan.table import StagePlan
+from report.making import curve
 from stages.test_every_source import run as run_stage
 from tools.init.conftest import classes
 
@@ -66,6 +67,23 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
         assert f"params.yaml is written; the old version is {LAST}" in said, name
         # Without CLIP no U-Net is trained for nothing.
         assert all(unet["embeddings"] != "data/none" for unet in found["train_decoder"]["unets"].values()), name
+
+
+def test_a_tokenizer_that_limited_the_last_run_of_the_same_images_gets_more_of_the_time(clone, quick, pictures, capsys):
+    names = ("train_tokenizer", "train_generator")
+    lengths = []
+    scores, other = {"fd": 9.0, "fd_debiased": 9.0, "fd_se": 0.1, "n": 100}, pictures("other", classes("cat", "dog"))
+    for root in (pictures("pictures", classes("cat", "dog")), pictures("pictures", []), other):
+        assert main(["init", str(root), "--minutes", "10"]) == 0
+        lengths.append([values()[name]["training"]["images"] for name in names])
+        for folder, name, content in (("metrics", "generator", scores), ("metrics", "tokenizer", {"rfd": 8.0})):
+            Path(folder).mkdir(exist_ok=True)
+            Path(folder, f"{name}.json").write_text(json.dumps(content))
+        for name, images in zip(("tokenizer", "generator"), lengths[0], strict=True):
+            curve(Path("curves", name), "train/loss", [(images, 1.0)])
+        assert ("The tokenizer limited the last run" in capsys.readouterr().out) == (len(lengths) == 2)
+    first, second, of_others = (tokenizer / generator for tokenizer, generator in lengths)
+    assert 1.6 * first < second and of_others == first
 
 
 @pytest.mark.parametrize(

@@ -29,16 +29,6 @@ def test_colours_of_every_mode(clone, pictures, mode, grey):
     assert found.classes == {"cat": 20, "dog": 20}
 
 
-def test_noise_has_more_detail_than_smooth_pictures(clone, pictures, tmp_path):
-    names = [f"{number}.png" for number in range(40)]
-    smooth = look(opened(str(pictures("smooth", names))))
-    grey = look(opened(str(pictures("grey", names, mode="L"))))
-    for name in names:
-        Image.effect_noise((40, 40), 80).save(tmp_path / "grey" / name)
-    noise = look(opened(str(tmp_path / "grey")))
-    assert grey.detail < 0.1 * facts.DETAIL < noise.detail and smooth.detail < noise.detail
-
-
 def test_sizes_copies_and_what_cannot_be_read(clone, pictures):
     root = pictures("pictures", [f"{number}.png" for number in range(30)], size=(64, 32))
     pictures("pictures", [f"tall{number}.png" for number in range(20)], size=(48, 96))

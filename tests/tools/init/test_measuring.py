@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from darkroom.tools.init.measuring import allot, to_request, usable
+from darkroom.tools.init.measuring import allot
 from darkroom.tools.init.proposal import BATCH
 
 MEASURED = {"train_tokenizer": 32_000, "train_generator": 128_000}
@@ -50,9 +50,3 @@ def test_too_little_time_gives_the_least() -> None:
         "train_tokenizer": 4000,
         "train_generator": 16000,
     }
-
-
-@given(st.floats(60, 100_000))
-def test_what_is_requested_is_used_but_for_a_twelfth(seconds: float) -> None:
-    assert 0.92 * seconds <= usable(seconds) <= seconds
-    assert abs(to_request(usable(seconds)) - seconds) < 1e-6 * seconds

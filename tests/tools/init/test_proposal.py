@@ -15,13 +15,12 @@ from darkroom.check.needs import require
 from darkroom.data.splits import split_of
 from darkroom.metrics.score import count_blocks
 from darkroom.tools.cores import Machine
-from darkroom.tools.init.facts import DETAIL, Facts
+from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.proposal import (
     BATCH,
     TIERS,
     InitOptions,
     Tier,
-    enough_of,
     longest,
     propose,
     split_seed,
@@ -112,13 +111,6 @@ def test_few_images_shorten_what_learns_them_by_heart_but_not_to_nothing(tier: T
     assert many["train_generator"] == int(100 * 3786 * 0.8)
     # What learns no images by heart is bound by what is enough, far above where larger networks are tried.
     assert few["train_tokenizer"] == many["train_tokenizer"] == 4 * tier.enough["train_tokenizer"]
-
-
-@pytest.mark.parametrize(("times", "factor"), [(1.0, 1.0), (1.5, 2.25), (9.0, 4.0), (0.01, 0.5)])
-def test_a_tokenizer_of_images_with_more_detail_sees_more_of_them(times: float, factor: float) -> None:
-    facts, enough = replace(FACTS, detail=times * DETAIL), TIERS[0].enough
-    assert enough_of(facts, TIERS[0]) == {**enough, "train_tokenizer": factor * enough["train_tokenizer"]}
-    assert longest("train_tokenizer", facts, TIERS[0]) == 4 * factor * enough["train_tokenizer"]
 
 
 def test_where_there_are_captions_the_transformer_reads_them_and_has_all_cores(clone: Path) -> None:

@@ -86,9 +86,7 @@ def scores(
     notes = [f"\n{file}: {note}." for file in files for note in results.cards.get(file, {}).get("notes", [])]
     end = f"{''.join(notes)}{_outdated(results)}{_age(revision)}"
     if first is not None:
-        rows = [
-            (line.title, _number(*line.run), _number(*line.real) if line.real else "") for line in lines(results, first)
-        ]
+        rows = [(name, _number(*run), _number(*real) if real else "") for name, run, real in lines(results, first)]
         frame = pd.DataFrame(rows, columns=["score", stale.get(first, first), "real images"])
         more = "`darkroom scores --all` shows all scores."
         return f"{_text(frame, markdown)}\n\n{_NOTE} {more}{limit_of(results, first)}{end}"

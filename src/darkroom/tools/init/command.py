@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from darkroom.data.catalog import class_warnings
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
+from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
+from darkroom.report.limits import limit, read_trainings
 from darkroom.terminal.numbers import aligned, time_of
+from darkroom.tools.compare.revisions import WORKSPACE, read_results
 from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
-from darkroom.tools.init.facts import DETAIL, Facts, look
-from darkroom.tools.init.measuring import Measured, measure_sizes, to_request, usable, worth
-from darkroom.tools.init.proposal import SHORT, InitOptions, of_detail, other_sizes, propose, training_images
+from darkroom.tools.init.facts import Facts, look
+from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
+from darkroom.tools.init.proposal import InitOptions, other_sizes, propose, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.writing import LAST, Choice, begin_from, header, restored, text_of
@@ -42,7 +46,8 @@ def init(request: Request) -> str:
             f"one{', always the same' if facts.captioned > 0.5 else ''}. See docs/own-images.md on captions."
         )
     wish = InitOptions(subject.name, entry(subject, facts.total), text, request.generator, request.size)
-    seconds = usable(request.minutes * 60)
+    wish = replace(wish, tokenizer=_of_last_run(wish))
+    seconds = request.minutes * 60 * MARGIN
     with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         measured, lengths = max(tried, key=lambda each: worth(*each))
@@ -56,6 +61,23 @@ def init(request: Request) -> str:
         written = text_of(before, choices, header(request, findings))
         keep(written)
     return "\n".join([findings, "", *after(facts, wish, request)])
+
+
+def _of_last_run(wish: InitOptions) -> float:
+    """Return twice the images of the tokenizer for each of the generator, if it limited the last run; else 0.
+
+    The last run counts if params.yaml and its scores are of the same images.
+    """
+    part = (read_yaml(PARAMS).get("parts") or {}).get(wish.part) or {}
+    if all(part.get(key) == value for key, value in wish.source.items()):
+        with suppress(DarkroomError):
+            last, curves = read_results(WORKSPACE), read_trainings()
+            scores, tokenizer = (last.metrics.get(name, {}) for name in ("generator", "tokenizer"))
+            verdict = limit(scores, last.cards.get("generator", {}), tokenizer, curves)
+            seen = [curve.train.points[-1][0] for curve in curves.values() if curve.train.points]
+            if verdict is not None and verdict.name == "tokenizer" and len(seen) == len(curves) == 2:
+                return 2 * seen[0] / seen[1]
+    return 0.0
 
 
 def report(
@@ -89,10 +111,7 @@ def report(
             ],
             total=total,
             seconds=60 * request.minutes,
-            needed=math.ceil(to_request(total) / 60),
-            detail=facts.detail / DETAIL,
-            longer=of_detail(facts),
-            short=lengths["train_tokenizer"] < SHORT * measured.enough["train_tokenizer"],
+            needed=math.ceil(total / 60 / MARGIN),
         )
         .rstrip()
     )
@@ -113,7 +132,7 @@ def _trainings(facts: Facts, measured: Measured, lengths: Mapping[str, int]) -> 
 
 def _at_size(facts: Facts, measured: Measured, size: int, request: Request) -> str:
     """Return what would become of another size in the same time."""
-    lengths = measured.fit(usable(60 * request.minutes))
+    lengths = measured.fit(request.minutes * 60 * MARGIN)
     times = lengths.get("train_generator", lengths["train_tokenizer"]) / training_images(facts)
     return f"`--size {size}`: {time_of(measured.seconds(lengths))}, each image {times:,.3g} times"
 

@@ -38,10 +38,6 @@ _SHARDS = 10  # tars that are listed; if there are more, the number of images is
 _TRANSPARENT = 0.05  # fraction of images with transparent pixels, from which alpha is stored
 _ALL_GREY = 0.99  # fraction of grey images, from which no colours are stored
 _JOINED = 0.05  # fraction of images with a similar one, above which similar images are split together
-DETAIL = 0.0084  # mean detail of the emoji by which `enough` was measured: docs/quality.md
-_DETAIL_SIDE, _KEPT = 32, 256  # pixels, and coefficients that stand for an image: the numbers of its latent
-# Luminance and two colour differences, orthonormal rows: grey images have one channel.
-_OPPONENT = np.array([[2, 2, 2], [6**0.5, 0, -(6**0.5)], [2**0.5, -2 * 2**0.5, 2**0.5]]) / 12**0.5
 _GREY = 4  # maximum mean difference of the channels of a grey image, of 255
 
 # Pixel art: few colours and hard edges. Of neighbouring pixels some are equal, but not nearly all, as in flat drawings,
@@ -62,7 +58,6 @@ class Facts:
     tokens: 99 % of the captions have at most this many tokens, as counted by CLIP; None without captions.
     keys: keys of the samples that `ingest` stores; assumed for samples that were not read.
     group: the value of `ingest.group`, and why.
-    detail: mean detail of the images: see `_detail`.
     """
 
     images: int  # readable images that differ, as `ingest` leaves copies out
@@ -83,7 +78,6 @@ class Facts:
     transparent: float = 0.0  # fraction of images with a pixel that is not opaque
     keys: Set[str] = frozenset()
     group: tuple[str, str] = ("key", "")
-    detail: float = DETAIL
 
     @property
     def channels(self) -> str:
@@ -142,7 +136,6 @@ class _ImageFacts(NamedTuple):
     label: str | None
     caption: str | None
     look: NDArray[np.float32]
-    detail: float
 
 
 def look(subject: Subject) -> Facts:
@@ -236,9 +229,7 @@ def _inspected(raw: Raw) -> _ImageFacts:
     side, longer = sorted(image.size)
     art, transparent = is_pixel_art(image, grey), alpha_range(image)[0] < 255
     digest, look = hashlib.sha256(data).digest(), descriptor(image)
-    return _ImageFacts(
-        side, longer, art, grey, transparent, digest, may_be_copy, raw.label, raw.caption, look, _detail(small)
-    )
+    return _ImageFacts(side, longer, art, grey, transparent, digest, may_be_copy, raw.label, raw.caption, look)
 
 
 def is_pixel_art(image: Image.Image, grey: bool) -> bool:
@@ -256,20 +247,6 @@ def is_pixel_art(image: Image.Image, grey: bool) -> bool:
     if not 2 < colours <= (_GREYS if grey else _COLOURS) or not steps.any():
         return False
     return bool(_EQUAL[0] <= (steps == 0).mean() <= _EQUAL[1] and (steps[steps > 0] < _STEP).mean() <= _SOFT)
-
-
-def _detail(image: Image.Image) -> float:
-    """Return how much of an RGBA image a tokenizer would lose at best, as a mean square of values in [-1, 1].
-
-    At 32 pixels, on white: what is left without the 256 largest coefficients of the cosine transform.
-    """
-    from scipy.fft import dctn
-
-    ground = Image.new("RGBA", image.size, "white")
-    ground.alpha_composite(image)
-    pixels = np.asarray(ground.convert("RGB").resize((_DETAIL_SIDE, _DETAIL_SIDE)), dtype=np.float64) / 127.5 - 1
-    squares = dctn(pixels @ _OPPONENT.T, axes=(0, 1), norm="ortho").ravel() ** 2
-    return float(np.sort(squares)[:-_KEPT].sum() / squares.size)
 
 
 def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:
@@ -301,7 +278,6 @@ def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int,
         total=total,
         seconds=seconds,
         transparent=sum(each.transparent for each in usable) / count,
-        detail=float(np.mean([each.detail for each in usable])),
     )
 
 

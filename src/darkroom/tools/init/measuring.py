@@ -10,13 +10,12 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE, PARAMS
 from darkroom.tools.cores import Machine
 from darkroom.tools.init.facts import Facts
-from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, enough_of, longest, propose, trainings
+from darkroom.tools.init.proposal import BATCH, TIERS, InitOptions, Tier, longest, propose, trainings
 from darkroom.tools.init.writing import text_of
 from darkroom.tools.plan.forks import quiet
 from darkroom.tools.plan.plan import Job, Planned, planned, side_by_side
 
-# Used of the requested time: short runs end about a minute before they are expected to, long ones do not.
-_MARGIN, _SPARE = 0.92, 60.0  # fraction, and seconds above it
+MARGIN = 0.97  # fraction of the requested time that is used: short runs end before they are expected to
 FEW = 0.4  # fraction of the sufficient images, below which smaller networks are tried
 _STEP = 1.06  # factor by which one training is lengthened at a time
 _LEAST = 0.1  # minimum fraction of the sufficient images for a training
@@ -26,16 +25,6 @@ EVALUATOR = "train_extractor"  # of a fixed length, so that scores of runs with 
 _QUICK = 0.01  # seconds of reading an image, up to which the real images are read
 _SCENES = 200
 _MANY = 2.5  # multiple of the sufficient images, above which larger networks are tried; below `PLENTY`
-
-
-def usable(seconds: float) -> float:
-    """Return the expected duration that is planned for, of a requested one."""
-    return min(seconds, _MARGIN * seconds + _SPARE)
-
-
-def to_request(seconds: float) -> float:
-    """Return the duration to request for an expected one: the inverse of `usable`."""
-    return max(seconds, (seconds - _SPARE) / _MARGIN)
 
 
 class _TooLargeError(DarkroomError):
@@ -128,7 +117,7 @@ def measure_sizes(
         DarkroomError: a stage cannot run here, whatever the size.
     """
     allowed = [place for place, tier in enumerate(TIERS) if place == 0 or _may_suffice(facts, wish, tier)]
-    at = max(place for place in allowed if place == 0 or usable(TIERS[place].minutes * 60) <= seconds)
+    at = max(place for place in allowed if place == 0 or TIERS[place].minutes * 60 * MARGIN <= seconds)
     results: list[tuple[Measured, dict[str, int]]] = []
     notes: list[str] = []
     tried: set[int] = set()
@@ -155,7 +144,8 @@ def measure_sizes(
 def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: Machine) -> Measured:
     """Return the cost of each stage with networks of a size, by running it in miniature."""
     print(f"measuring this machine with networks of the size `{tier.name}` …", flush=True)
-    enough = enough_of(facts, tier)
+    least = round(wish.tokenizer * tier.enough["train_generator"])
+    enough = {**tier.enough, "train_tokenizer": max(tier.enough["train_tokenizer"], least)}
     lengths = {name: enough[name] // BATCH[name] * BATCH[name] for name in trainings(wish)}
     source = stand_in(wish.source, facts)
     facts = facts if source == wish.source else replace(facts, group=("key", ""))  # scenes have no names
@@ -193,4 +183,4 @@ def reading(plan: Planned, part: str, facts: Facts) -> Planned:
 
 def _may_suffice(facts: Facts, wish: InitOptions, tier: Tier) -> bool:
     """Return whether a number of images is sufficient for networks of a size, for any length of training."""
-    return all(longest(name, facts, tier) >= FEW * enough_of(facts, tier)[name] for name in trainings(wish))
+    return all(longest(name, facts, tier) >= FEW * tier.enough[name] for name in trainings(wish))

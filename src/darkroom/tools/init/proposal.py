@@ -20,7 +20,7 @@ from darkroom.params.section import NO_FILE
 from darkroom.params.training import Training
 from darkroom.tools.cores import Machine
 from darkroom.tools.editing import DEFAULT_VALUE, leaves
-from darkroom.tools.init.facts import DETAIL, Facts
+from darkroom.tools.init.facts import Facts
 from darkroom.tools.init.writing import Choice
 
 # The trainings whose length is chosen, with their defaults.
@@ -35,7 +35,7 @@ _SHAPE = DiTModel().shape
 class Tier(NamedTuple):
     """Networks of matching sizes.
 
-    enough: images that each training should see, of data like those of docs/quality.md: see `enough_of`.
+    enough: images that each training should see; trainings other than the evaluator's are scaled in this proportion.
     """
 
     name: str  # for the user
@@ -55,7 +55,7 @@ SHORT = 0.8  # fraction of the sufficient images, below which a training is shor
 # default of params.yaml, read from the settings classes.
 _SIZE, _KL = Ingest.model_fields["image_size"].default, tuple(KL().channels)
 _DEFAULT = [training.images for training in TRAININGS.values()]
-_FIRST = _enough(12_000, 24_000, 64_000)
+_FIRST = _enough(24_000, 24_000, 64_000)  # emoji need half as many of the first; sprites do not: docs/quality.md
 _MEDIUM = _enough(120_000, ExtractorTraining().images, 640_000)
 _LARGE = _enough(400_000, 200_000, 5_000_000)
 TIERS = (
@@ -65,8 +65,6 @@ TIERS = (
     Tier("large, for a GPU or a night", 600, 64, (64, 128, 128), (384, 12, 6), _LARGE),
 )
 
-# Of images with more detail a tokenizer must see more: the square of the ratio of details, within these factors.
-_FEWER, _MORE = 0.5, 4.0
 PLENTY = 4  # maximum multiple of the sufficient images, for models that do not memorize
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; for others, a twelfth
@@ -114,6 +112,7 @@ class InitOptions:
     generator: str = "dit"
     size: int | None = None  # pixels of the stored images; None: `size_of`
     native: bool = True  # whether pixel art is stored at its own size, if the time allows
+    tokenizer: float = 0.0  # images of the tokenizer for each of the generator, at least
 
 
 def trainings(wish: InitOptions) -> list[str]:
@@ -148,23 +147,13 @@ def training_images(facts: Facts) -> float:
     return facts.images * splits(facts.images)["train"]
 
 
-def of_detail(facts: Facts) -> float:
-    """Return the factor by which a tokenizer must see more images than those of docs/quality.md, by their detail."""
-    return min(_MORE, max(_FEWER, (facts.detail / DETAIL) ** 2))
-
-
-def enough_of(facts: Facts, tier: Tier) -> dict[str, int]:
-    """Return the images that each training should see; others than the evaluator's are scaled in this proportion."""
-    return {**tier.enough, "train_tokenizer": round(of_detail(facts) * tier.enough["train_tokenizer"])}
-
-
 def longest(training: str, facts: Facts, tier: Tier) -> int:
     """Return the maximum useful length of a training, in images: beyond it, the model memorizes them.
 
     For models that do not memorize, a multiple of the sufficient number.
     """
     if training != "train_generator":
-        return PLENTY * enough_of(facts, tier)[training]
+        return PLENTY * tier.enough[training]
     return max(_LEAST, int(_EPOCHS * training_images(facts)))
 
 

@@ -141,7 +141,7 @@ def generated(
     models = {str(folder): manifest_hash(folder) for folder in (model, distilled, TOKENIZER) if folder is not None}
     if overrides.weights not in (None, "ema", "raw"):
         file = load_weights(sampler.model, Path(str(overrides.weights)))
-        models[str(file)] = sha256_file(file)
+        models[file.name] = sha256_file(file)
     request = settings.model_copy(update={"images": images, "batch": _BATCH})
     if kind == "class":
         conditions = [asked_classes(partial(np.full_like, fill_value=each)) for each in chosen]
@@ -152,12 +152,8 @@ def generated(
             for at, text in enumerate(words)
         ]
     rows = [np.concatenate(list(generate(sampler, request, sampling, conditions=each))) for each in conditions]
-    used = {
-        **request.model_dump(include={"weights", "checkpoint", "batch", "precision", "tf32"}),
-        **sampling.model_dump(),
-    }
-    origin = Origin(settings.seed, used, models)
-    return path, list(zip(names, rows, strict=True)), origin
+    used = settings.model_dump(include={"weights", "checkpoint", "precision"}) | sampling.model_dump()
+    return path, list(zip(names, rows, strict=True)), Origin(settings.seed, used, models)
 
 
 def model_of(weights: str | None) -> Path:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from darkroom.artifacts.manifest import NAME, manifest_hash
 from darkroom.data.texts import read_texts
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
@@ -22,10 +21,11 @@ if TYPE_CHECKING:
     from darkroom.tools.bands import Named
 
 PLACE = Path("logs/sample")
-_PICTURES = {".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif"}  # endings of a file, not of a folder
+_FILES = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff"}  # endings of a picture, not of a folder
 _NAME = 60  # maximum characters of a text in the name of its file
 _MODELS = {name: f"train_{name}" for name in ("clip", "decoder", "prior", "tokenizer", "generator")}
-_DECODING = ("clip", "decoder", "prior", "tokenizer")
+
+
 _OVERRIDES = "For models/generator, overriding `sample_generator` in params.yaml"
 
 
@@ -63,12 +63,12 @@ def command(
         str | None,
         Option(
             metavar="FILE.png|DIR",
-            help="path of the grid, or a folder for the grid and each image as SEED-NUMBER.png, compared with the "
-            "training images; default: a grid in logs/sample/",
+            help="path of the grid; or, for models/generator, a folder for the grid and single images, each compared "
+            "with the training images; default: a grid in logs/sample/",
         ),
     ] = None,
 ) -> str:
-    """Write images, and return lines for the terminal. Raises DarkroomError: see `sample` and `sample_generator`."""
+    """Write the grid, and return a line for the terminal. Raises DarkroomError: see `sample` and `sample_generator`."""
     overrides = Overrides(seed, steps, guidance, solver, weights)
     of_file = read_texts(text_file, f"--text-file {text_file}") if text_file else []
     texts, files = [*(text or []), *of_file], embedding_of or []
@@ -98,7 +98,7 @@ def command(
 def sample(
     texts: Sequence[str], files: Sequence[str], images: int, seed: int | None, out: str | None, mask: str | None = None
 ) -> str:
-    """Write a grid with one row per text and per file, and single images; return lines for the terminal.
+    """Write a grid with one row per text and per file; return a line for the terminal.
 
     Texts are sampled by CLIP, prior and decoder, variations of files by CLIP and decoder; a mask is inpainted where it
     is white. `seed` None: `sample_text.seed`; `out` None: a name made of texts and seed, in `logs/sample`.
@@ -120,27 +120,13 @@ def sample(
         if not texts or condition() != "class":
             raise
         raise DarkroomError(f"{error} models/generator samples classes: use --labels.") from None
-    seed, folder = params.sample_text.seed, _folder_of(out)
-    target = _target(texts, files, seed, out)
+    target = grid_path(texts, files, params.sample_text.seed, out)
     set_threads(params.sample_text.threads)
     choose_device(params.run.device)
     from darkroom.tools.sample.pictures import pictures
 
-    rows = pictures(params, texts, files, images, mask)
-    written = (
-        f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
-    )
-    if folder is None:
-        return written
-    from darkroom.tools.sample.single import Origin, write_singles
-
-    manifests = [path for name in _DECODING for path in sorted(Path(f"models/{name}").rglob(NAME))]
-    settings = params.model_dump(mode="json", include={"sample_text", "sample_decoder"})
-    origin = Origin(seed, settings, {str(path.parent): manifest_hash(path.parent) for path in manifests})
-    kinds = ["caption"] * len(texts) + ["image"] * len(files)
-    # With files, the first image of a row is the file, or blank.
-    singles = [({kind: name}, row[bool(files) :]) for kind, (name, row) in zip(kinds, rows, strict=True)]
-    return f"{written}\n{write_singles(folder, singles, origin)}"
+    drawn = _written(target, pictures(params, texts, files, images, mask))
+    return f"{drawn}{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
 
 
 def sample_generator(
@@ -155,28 +141,22 @@ def sample_generator(
     """
     generator = [] if overrides.weights else ["generator"]  # a checkpoint does not need one
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
-    target, rows, origin = generated(kind, words, images, overrides, lambda names, seed: _target(names, [], seed, out))
+    single = out is not None and Path(out).suffix.lower() not in _FILES
+
+    def path_of(names: Sequence[str], seed: int) -> Path:
+        if single and any(Path(str(out)).glob(f"{seed}-*.png")):
+            raise DarkroomError(
+                f"--out {out} holds images of the seed {seed}: choose another folder or another --seed."
+            )
+        return grid_path(names, [], seed, f"{out}/{seed}-grid.png" if single else out)
+
+    target, rows, origin = generated(kind, words, images, overrides, path_of)
     written = f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
-    if (folder := _folder_of(out)) is None:
+    if not single:
         return written
     from darkroom.tools.sample.single import write_singles
 
-    singles = [({"class" if kind == "class" else "caption": name}, row) for name, row in rows]
-    return f"{written}\n{write_singles(folder, singles, origin)}"
-
-
-def _folder_of(out: str | None) -> Path | None:
-    """Return the folder that --out names; None: it names the grid, or is not given."""
-    return None if out is None or Path(out).suffix.lower() in {".png", *_PICTURES} else Path(out)
-
-
-def _target(texts: Sequence[str], files: Sequence[str], seed: int, out: str | None) -> Path:
-    """Return the path of the grid. Raises DarkroomError: see `grid_path`, or the folder holds images of the seed."""
-    if (folder := _folder_of(out)) is None:
-        return grid_path(texts, files, seed, out)
-    if any(folder.glob(f"{seed}-*.png")):
-        raise DarkroomError(f"--out {out} holds images of the seed {seed}: choose another folder or another --seed.")
-    return grid_path(texts, files, seed, str(folder / f"{seed}-grid.png"))
+    return f"{written}\n{write_singles(target.parent, 'class' if kind == 'class' else 'caption', rows, origin)}"
 
 
 def _written(target: Path, rows: "Sequence[Named]") -> str:
