@@ -60,7 +60,10 @@ def test_every_kind_of_folder_gives_valid_settings_within_the_time(clone, quick,
         assert found["train_clip"]["source"] == "none", name
         captions = "data/shards" if name in ("captions", "digits") else "data/none"
         assert found["train_generator"]["captions"] == captions, name
-        assert found["ingest"]["channels"] == ("L" if name in ("grey", "digits") else "RGB"), name
+        channels = {"grey": "L", "digits": "L", "transparent": "RGBA"}.get(name, "RGB")
+        assert found["ingest"]["channels"] == channels, name
+        line = "100.0% have transparent pixels: stored with alpha (`ingest.channels: RGBA`).\n"
+        assert (line in said) == (name == "transparent"), name
         assert found["train_generator"]["kind"] == ("none" if name == "tokenizer" else "dit"), name
         assert ("default_label" in found["ingest"]) == (name not in ("classes", "digits")), name
         assert found["ingest"]["image_size"] == (64 if name == "grey" else 32), name
