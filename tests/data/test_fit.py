@@ -28,8 +28,9 @@ def stored(image: Image.Image, channels: str = "RGB", **changes: str) -> NDArray
 
 
 def colours(pixels: NDArray[np.uint8] | Image.Image) -> set[tuple[int, ...]]:
-    pixels = np.asarray(pixels)
-    return {tuple(colour) for colour in pixels.reshape(-1, pixels.shape[-1]).tolist()}
+    """Return the colours that are visible."""
+    flat = np.asarray(pixels).reshape(-1, np.asarray(pixels).shape[-1]).tolist()
+    return {tuple(colour) for colour in flat if len(colour) < 4 or colour[3]}
 
 
 @given(width=st.integers(1, SIZE), height=st.integers(1, SIZE), colour=st.sampled_from(["border", "white", "#102030"]))

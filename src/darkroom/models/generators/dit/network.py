@@ -146,12 +146,12 @@ class DiT(SavedNetwork):
 
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.side = config, config.side
         narrow, wide = config.patch_bottleneck, config.width
         self.patches = nn.Conv2d(config.channels, narrow or wide, config.patch, stride=config.patch, bias=not narrow)
         self.widened = nn.Linear(narrow, wide) if narrow else nn.Identity()
         # Saved with the weights, which need this table.
-        self.register_buffer("positions", sincos_positions(config.width, config.side))
+        self.register_buffer("positions", sincos_positions(config.width, self.side))
         self.time = TimeEmbedding(config.width)
         if config.condition == "class":
             self.labels = nn.Embedding(config.classes + 1, config.width)
@@ -163,7 +163,7 @@ class DiT(SavedNetwork):
             self.caption = CaptionEmbedding(*config.caption_shape, config.width, config.heads)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
         if config.rope:
-            angles = rotary(config.width // config.heads, config.side)
+            angles = rotary(config.width // config.heads, self.side)
             self.register_buffer("angles", angles, persistent=False)
         self.head = Head(config, config.patch**2 * config.channels * (1 + config.learned_variance))
         self._initialise()
@@ -212,7 +212,7 @@ class DiT(SavedNetwork):
             vector, text = vector + pooled, (tokens, inside)
         elif condition is not None:
             vector = vector + self.labels(condition)
-        size, side, patch = self.config.size, self.config.side, self.config.patch
+        size, side, patch = self.config.size, self.side, self.config.patch
         if gap := side * patch - size:
             x = functional.pad(x, (0, gap, 0, gap))
         tokens = self.widened(rearrange(self.patches(x), "b d h w -> b (h w) d")) + self.positions
@@ -244,4 +244,4 @@ class DiT(SavedNetwork):
             )
         width = published.tensors["patches.weight"].shape[0]
         tensors = ours_from_sit(published.tensors, path) if self.sit else published.tensors
-        return {"positions": sincos_positions(width, self.config.side), **tensors}
+        return {"positions": sincos_positions(width, self.side), **tensors}
