@@ -75,7 +75,7 @@ def test_a_distance_from_held_out_images_has_a_floor_of_its_own():
     assert limit(scores, card, {"rfd": 1.0}, {}).name == "nothing"
 
 
-def test_the_page_and_the_log_say_the_same(made, capsys):  # noqa: ARG001, the working folder
+def test_the_page_and_the_log_say_the_same(made, capsys):
     html = render("Digits", read_inputs())
     print_limit()
     said = "Unknown: no curve of the generator says if the distance (4.110, of held-out real images 1.4) still fell."
