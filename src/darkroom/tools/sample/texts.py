@@ -52,6 +52,6 @@ def _words_of(manifest: Mapping[str, Any]) -> set[str]:
     """Return the words of the training captions in lower case; none where the images are not in this clone."""
     try:
         captions = ImageShards.open_parts(manifest["parts"], "train").caption_column.unique().to_pylist()
-    except ArtifactError:
+    except (ArtifactError, KeyError):  # an older generator does not name its parts
         return set()
     return {word for caption in captions for word in _WORD.findall((caption or "").lower())}
