@@ -131,11 +131,15 @@ def test_scores_of_transparent_images_are_of_what_is_visible() -> None:
     hidden[:, :3] = torch.where(images[:, 3:] == 0, 255 - images[:, :3], images[:, :3])
     for measure in (*BASIC.values(), *RGBA.values()):
         assert torch.equal(measure(hidden, others).nan_to_num(), measure(images, others).nan_to_num())
-    alpha = images[:, 3:].double() / 255
-    seen, decoded = (each[:, :3] * each[:, 3:] / 255 + 255 - each[:, 3:] for each in (images.double(), others.double()))
-    error = (alpha * (seen - decoded).square()).sum((1, 2, 3)) / (3 * alpha.sum((1, 2, 3)))
-    np.testing.assert_allclose(psnr_visible(images, others), 10 * torch.log10(255**2 / error), atol=0.02)
-    np.testing.assert_allclose(psnr(images, others), psnr(seen.round().byte(), decoded.round().byte()), atol=1e-6)
+    alpha, black = (
+        images[:, 3:].double(),
+        [each[:, :3] * each[:, 3:] / 255 for each in (images.double(), others.double())],
+    )
+    white = [each + 255 - of[:, 3:] for each, of in zip(black, (images.double(), others.double()), strict=True)]
+    squares = sum((one - other).square() for one, other in (black, white)) / 2
+    error = (alpha * squares).sum((1, 2, 3)) / (3 * alpha.sum((1, 2, 3)))
+    np.testing.assert_allclose(psnr_visible(images, others), 10 * torch.log10(255**2 / error), atol=1e-4)
+    np.testing.assert_allclose(psnr(images, others), psnr(*(each.round().byte() for each in white)), atol=1e-6)
     assert psnr_visible(images, images).tolist() == psnr(images, images).tolist()
 
     one, other = torch.zeros(2, 4, 4, 4, dtype=torch.uint8), torch.zeros(2, 4, 4, 4, dtype=torch.uint8)

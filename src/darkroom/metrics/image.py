@@ -111,16 +111,16 @@ def ms_ssim(images: Tensor, others: Tensor) -> Tensor:
 
 
 def psnr_visible(images: Tensor, others: Tensor) -> Tensor:
-    """Return 10 log10(255² Σ 3a / Σ a |v̂ - v|²) in dB for each pair of uint8 RGBA images (N, 4, H, W); (N,), float64.
+    """Return 10 log10(255² Σ a / Σ a e) in dB for each pair of uint8 RGBA images (N, 4, H, W); (N,), float64.
 
-    a is the alpha of the first image, v and v̂ are the colours of both on white. At most `psnr`'s highest value.
+    a is the alpha of the first image, e a pixel's squared error, the mean over its colours on black and on white. At
+    most `psnr`'s highest value.
     """
     weight = images[:, 3:].double()
-    first, second = (each.double() for each in _visible(images, others))
-    total = (weight * (first - second).square()).sum((1, 2, 3))
-    peak = PEAK**2 * first.shape[1]
-    each = 10 * torch.log10(peak * weight.sum((1, 2, 3)) / total)
-    return each.nan_to_num(torch.inf).clamp(max=10 * math.log10(peak * images[0, 0].numel()))
+    difference = premultiplied(others).double() - premultiplied(images).double()  # on mid grey, and of alpha
+    squares = difference[:, :3].square().mean(dim=1, keepdim=True) + (difference[:, 3:] / 2).square()
+    each = 10 * torch.log10(PEAK**2 * weight.sum((1, 2, 3)) / (weight * squares).sum((1, 2, 3)))
+    return each.nan_to_num(torch.inf).clamp(max=10 * math.log10(PEAK**2 * images[0, :3].numel()))
 
 
 def alpha_error(images: Tensor, others: Tensor, edges: bool = False) -> Tensor:
@@ -187,9 +187,8 @@ def error(originals: Images, decoded: Images) -> Images:
         difference = np.abs(decoded.astype(np.int16) - originals.astype(np.int16))
         return np.minimum(255, BRIGHTER * difference).astype(np.uint8)
     one, other = (premultiplied(torch.from_numpy(each)).numpy() for each in (originals, decoded))
-    on_black = other - one
-    on_white = on_black - on_black[:, 3:]
-    shown = np.minimum(255, BRIGHTER * np.maximum(np.abs(on_black), np.abs(on_white))).astype(np.uint8)
+    difference = np.abs(other - one)  # on mid grey, and of alpha
+    shown = np.minimum(255, BRIGHTER * (difference + difference[:, 3:] / 2)).round().astype(np.uint8)
     shown[:, 3] = 255
     return shown
 

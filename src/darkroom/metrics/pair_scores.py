@@ -43,9 +43,10 @@ IMAGES = (
     ),
     _reconstruction(
         "psnr_visible",
-        "psnr of an RGBA reconstruction with every pixel weighted by the original's alpha. Higher is better.",
-        formula="mean over images of 10 log10(255^2 sum 3a / sum a |v' - v|^2) dB, a the original's alpha, v colours "
-        "on white",
+        "psnr of an RGBA reconstruction on black and on white, with pixels weighted by the original's alpha. Higher is "
+        "better.",
+        formula="mean over images of 10 log10(255^2 sum a / sum a e) dB, a the original's alpha, e a pixel's squared "
+        "error, mean over its colours on black and on white",
         title="PSNR of visible pixels (dB)",
     ),
     _decoded(
