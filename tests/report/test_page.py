@@ -20,6 +20,7 @@ from darkroom.report.inputs import read_inputs
 from darkroom.report.page import render
 from darkroom.report.settings import Params, Report
 from darkroom.stages.report import run
+from data.frames import LEAKING, TWINS
 from helpers import run as run_section
 from report.making import (
     CLASSES,
@@ -410,6 +411,13 @@ def test_what_looks_wrong_with_classes_stands_beside_their_number(made: Path) ->
     counts = {split: {**of, "Three": 4 * (split == "test")} for split, of in catalog["counts"].items()}
     found = data_changed(counts=counts)
     assert "without a training image" in found.text
+
+
+def test_near_twins_stand_below_the_heading(made: Path) -> None:
+    assert "near twin" not in page().text
+    text = data_changed(leakage=LEAKING).text
+    assert text.index(TWINS.replace("`", "")) < text.index("Generated images")
+    assert "81.0% of 200 images of the test split are as near to a training image as 5%" in text
 
 
 def data_changed(**changes: Any) -> Page:

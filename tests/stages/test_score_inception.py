@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from darkroom.artifacts.manifest import open_artifact, sha256_file
+from darkroom.data import catalog_writer
 from darkroom.data.reader import ImageShards
 from darkroom.metrics.frechet import few_jackknife
 from darkroom.metrics.inception_score import InceptionScore
@@ -17,6 +18,7 @@ from darkroom.models.evaluators.inception import Inception
 from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.stages import reference_stats
+from data.frames import LEAKING, TWINS
 from helpers import run
 from models.evaluators.weights import write_random_weights
 from stages.test_score_decoder import ALWAYS, HOW, PAIRS, clone, made, originals, score, write_samples  # noqa: F401
@@ -38,6 +40,8 @@ def test_one_forward_pass_gives_every_score_of_inception(clone, monkeypatch):  #
     monkeypatch.setattr(
         Inception, "outputs", lambda self, images: passes.append(outputs(self, images).clone()) or passes[-1]
     )
+    monkeypatch.setattr(catalog_writer, "measure_leakage", lambda parts, root: LEAKING)
+    catalog_writer.write_catalog(Path("data/catalog"), ["one"])
     reference_stats.run(validate(of_reference.Params, {"run": run().model_dump(), "reference_stats": settings}))
     train, test = (ImageShards.open_parts(["one"], split) for split in ("train", "test"))
     of_train = ceil(len(train) / 8)
@@ -49,6 +53,7 @@ def test_one_forward_pass_gives_every_score_of_inception(clone, monkeypatch):  #
     scores, card = score(networks={"inception": inception})
     assert [len(rows) for rows in passes] == [8, 8] and set(scores) == ALWAYS | PAIRS | OWN
     assert set(card["formulas"]) == set(scores) - {"n"}
+    assert card["baselines"]["leakage"] == LEAKING and TWINS in card["notes"]
     _, spatial, logits = torch.cat(passes)[:12].split(widths, dim=1)
     places = Reference.load(Path("data/reference"), "inception", inception["sha256"]).spatial
     assert places is not None and places.kid_within is None and places.n == len(train)

@@ -12,6 +12,7 @@ from torch import nn
 
 from darkroom.artifacts.manifest import file_hashes, read_manifest, write_manifest
 from darkroom.check.check import read_params
+from darkroom.data import catalog_writer
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.draw import drawn
 from darkroom.data.images import ImageSpec
@@ -25,6 +26,7 @@ from darkroom.models.tokenizers.protocol import to_network
 from darkroom.models.tokenizers.settings import ScoreParams
 from darkroom.report.inputs import read_scored
 from darkroom.stages import score_tokenizer
+from data.frames import LEAKING, TWINS
 from data.making import make_part
 from helpers import add_tokenizer
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
@@ -107,6 +109,13 @@ def test_codes_are_counted_over_the_train_and_the_scored_split(project: None) ->
     assert [int(row[3]) for row in sorted(table, key=lambda row: int(row[1]))] == counts.tolist()
     assert read_manifest(Path("samples/reconstructions"), "reconstructions")["codes"] == SIZE
     assert any("ms_ssim is left out: its coarsest scale needs 176 pixels a side, not 16" in n for n in card["notes"])
+
+
+def test_the_card_says_how_near_held_out_images_are(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_writer, "measure_leakage", lambda parts, root: LEAKING)
+    write_catalog(Path("data/catalog"), ["one"])
+    card = score()[1]
+    assert card["baselines"]["leakage"] == LEAKING and TWINS in card["notes"]
 
 
 def test_a_continuous_tokenizer_keeps_its_metrics(project: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ class Ingest(Section):
     """Images that lie in one split: key: each alone; name: a rule on file names; folder; similar: by colours and shape;
     auto: name, else similar; column:NAME: equal text in a column, or a field of the json member. See docs/data.md."""
     split_seed: Seed = 0
-    """Seed of the splits; the split of a sample depends only on this number and its key."""
+    """Seed of the splits; by key, the split of a sample depends only on this number and its key."""
     splits: Splits
     """Fraction of the keys in each split; they sum to 1."""
 

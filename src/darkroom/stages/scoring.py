@@ -92,8 +92,8 @@ def score(
         sampler=manifest["sampler"],
         samples=manifest_hash(folder),
         protocol=results.protocol | card_entry(images.image_shape[0]),
-        baselines=results.baselines | {"leakage": reference["leakage"]},
-        more_notes=[*results.notes, *leakage_warnings(reference["leakage"])],
+        baselines=results.baselines | {"leakage": reference.get("leakage")},
+        more_notes=[*results.notes, *leakage_warnings(reference.get("leakage"))],
     )
     write_json(card, facts)
     print("  ".join(f"{name} {value:.4g}" for name, value in results.scores.items()))

@@ -10,9 +10,12 @@ from PIL import Image
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
+from darkroom.tools.cores import this_machine
 from darkroom.tools.init import facts
 from darkroom.tools.init.facts import look
+from darkroom.tools.init.proposal import TIERS, TRAININGS, InitOptions, propose
 from darkroom.tools.init.subject import entry, opened
+from data.frames import unit_image, write_frames
 from data.making_tars import tar
 from tools.init.conftest import classes
 
@@ -242,3 +245,21 @@ def test_where_none_can_be_read_the_reasons_are_said(clone, pictures):
         path.write_bytes(b"")
     with pytest.raises(DarkroomError, match=r"none of 60 .* \(empty 60\)"):
         look(opened(str(root)))
+
+
+def test_the_split_follows_names_looks_or_neither(clone):
+    write_frames(clone / "frames")
+    frames = look(opened("frames"))
+    setting, why = frames.group
+    assert setting == "name" and "the first word of the file name, and near copies: 48 groups in 352 images" in why
+    assert 30 < int(re.findall(r"split by key, (\d+)% of those held out", why)[0]) <= 100
+    for root, frame in (("bursts", lambda number: (number // 4, number % 4)), ("others", lambda number: (number, 0))):
+        (clone / root).mkdir()
+        for number in range(160):
+            unit_image(*frame(number)).save(clone / root / f"IMG_{number:04d}.png")
+    alike, why_alike = look(opened("bursts")).group
+    assert alike == "similar" and "40 groups in 160 images" in why_alike
+    assert look(opened("others")).group == ("key", "neither names nor looks show groups")
+    wish = InitOptions("frames", {"source": "folder", "path": "frames"}, text=False)
+    choices = propose(frames, wish, TIERS[0], this_machine("cpu"), dict.fromkeys(TRAININGS, 6400))
+    assert choices["ingest.group"] == (setting, why) == frames.group and choices["ingest.split_seed"].value == 0

@@ -6,15 +6,17 @@ import pytest
 
 from darkroom.artifacts.manifest import read_manifest
 from darkroom.cli import main
+from darkroom.data import catalog_writer
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.damage import DamageError, Finding, Reason
 from darkroom.data.images import ImageSpec, to_pil
 from darkroom.data.index import IMAGES, IndexWriter
-from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.layout import CATALOG, KIND, SHARDS
 from darkroom.data.sample import Entry, Raw
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.stages.catalog import summary as catalog_log
 from darkroom.terminal.numbers import bytes_of
+from data.frames import LEAKING, TWINS
 from data.making import SHARES, Noise, make_part, pixels
 from tools.verify.making import configure, said
 
@@ -103,6 +105,18 @@ def test_what_was_wrong_and_where(mess: Path) -> None:
     assert "duplicates: 1 stored images repeat an earlier one" in text
     (one, equals, other) = lines[-1]
     assert equals == "=" and {one[-4:], other[-4:]} == {"0010", "0012"}
+
+
+def test_near_twins_are_counted_where_the_catalog_is_of_these_parts(mess: Path, monkeypatch) -> None:
+    monkeypatch.setattr(catalog_writer, "measure_leakage", lambda parts, root: LEAKING)
+    CATALOG.mkdir()
+    assert f"warning: {TWINS}" in catalog_log(write_catalog(CATALOG, ["mess"]))
+    lines = said("data")[1].splitlines()
+    counts = "near twins: 81.0% of 200 images of the test split have one among 900 training images"
+    assert lines[-2:] == [counts, f"  {TWINS}"]
+    configure("mess", "other")
+    make_part(SHARDS, "other", 20, 30)
+    assert "near twins" not in said("data")[1]
 
 
 def test_what_was_passed_over(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
