@@ -21,12 +21,12 @@ def test_every_colour_of_every_alpha_returns_and_alpha_is_snapped(pixels) -> Non
     assert torch.equal(found[:, :, 255], EVERY[:, :, 255])
     assert not found[:, :, : SNAP + 1].any()
     assert (found[:, 3, 256 - SNAP :] == 255).all()
-    on_grey = premultiplied(found) - premultiplied(EVERY)
-    assert on_grey[:, :3, SNAP + 1 :].abs().max() < 0.51  # snapped to opaque, what is seen on grey stays
+    on_black = premultiplied(found) - premultiplied(EVERY)
+    assert on_black[:, :3, SNAP + 1 :].abs().max() < 0.51  # snapped to opaque, what is seen on black stays
 
 
 def test_decoded_colours_are_clipped_to_alpha() -> None:
-    values = torch.tensor([[999.0, -9.0, 127.5, 128.0], [255.0, 255.0, 255.0, SNAP]])[..., None, None] / 127.5 - 1
+    values = torch.tensor([[999.0, -9.0, 64.0, 128.0], [255.0, 255.0, 255.0, SNAP]])[..., None, None] / 127.5 - 1
     assert to_images(values)[..., 0, 0].tolist() == [[255, 0, 128, 128], [0, 0, 0, 0]]
 
 

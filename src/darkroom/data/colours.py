@@ -12,7 +12,6 @@ from darkroom.errors import DarkroomError
 # Decoded alpha within SNAP levels of 0 or 255 becomes 0 or 255. The output of a network is never exactly 0, so without
 # it a transparent background would be a faint veil. Alpha of 1 to SNAP in the data is lost.
 SNAP = 16
-GREY = 127.5
 
 
 def card_entry(channels: int) -> dict[str, dict[str, str]]:
@@ -31,29 +30,22 @@ def is_rgba(images: Tensor) -> bool:
 
 
 def premultiplied(images: Tensor) -> Tensor:
-    """Return uint8 images 0..255 as float32, same shape; colours v of RGBA become m + a (v - m), a alpha from 0 to 1.
-
-    m is mid grey, 127.5, which networks see as 0: a colour in [-1, 1] is multiplied by alpha. A squared error of these
-    four channels is, but for a fourth of alpha's, the mean of the error on black and of that on white.
-    """
+    """Return uint8 images 0..255 as float32, same shape; colours of RGBA become a·v, alpha a from 0 to 1."""
     pixels = images.float()
-    if not is_rgba(pixels):
-        return pixels
-    return torch.cat([GREY + (pixels[:, :3] - GREY) * pixels[:, 3:] / 255, pixels[:, 3:]], dim=1)
+    return torch.cat([pixels[:, :3] * pixels[:, 3:] / 255, pixels[:, 3:]], dim=1) if is_rgba(pixels) else pixels
 
 
 def unmultiplied(pixels: Tensor) -> Tensor:
-    """Return the RGBA pixels that `premultiplied` made x of, float32 (N, 4, H, W) from 0 to 255.
+    """Return colours v of premultiplied RGBA pixels a·v from 0 to 255, float32 (N, 4, H, W), in the same range.
 
-    Alpha is rounded to whole levels, and snapped within `SNAP` of 0 and 255; colours are clipped to it,
-    |x - m| ≤ a m. Where alpha is 0 they are 0.
+    Alpha is rounded to whole levels, and snapped within `SNAP` of 0 and 255; colours are clipped to it: a·v ≤ a. Where
+    alpha is 0 they are 0.
     """
     if not is_rgba(pixels):
         return pixels
     alpha = pixels[:, 3:].round().clamp(0, 255)
     alpha = alpha.where(alpha > SNAP, 0.0).where(alpha < 255 - SNAP, 255.0)
-    colours = ((pixels[:, :3] - GREY) * 255 / alpha.clamp(min=1)).clamp(-GREY, GREY) + GREY
-    return torch.cat([colours.where(alpha > 0, 0.0), alpha], dim=1)
+    return torch.cat([pixels[:, :3].clamp(min=0).minimum(alpha) * 255 / alpha.clamp(min=1), alpha], dim=1)
 
 
 def composited(images: Tensor) -> Tensor:

@@ -117,10 +117,16 @@ def psnr_visible(images: Tensor, others: Tensor) -> Tensor:
     most `psnr`'s highest value.
     """
     weight = images[:, 3:].double()
-    difference = premultiplied(others).double() - premultiplied(images).double()  # on mid grey, and of alpha
-    squares = difference[:, :3].square().mean(dim=1, keepdim=True) + (difference[:, 3:] / 2).square()
+    on_black, on_white = _differences(images, others)
+    squares = (on_black.square() + on_white.square()).mean(dim=1, keepdim=True) / 2
     each = 10 * torch.log10(PEAK**2 * weight.sum((1, 2, 3)) / (weight * squares).sum((1, 2, 3)))
     return each.nan_to_num(torch.inf).clamp(max=10 * math.log10(PEAK**2 * images[0, :3].numel()))
+
+
+def _differences(images: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the differences of uint8 RGBA images on black and on white, in levels, float64 (N, 3, H, W) each."""
+    difference = premultiplied(others).double() - premultiplied(images).double()
+    return difference[:, :3], difference[:, :3] - difference[:, 3:]
 
 
 def alpha_error(images: Tensor, others: Tensor, edges: bool = False) -> Tensor:
@@ -186,11 +192,9 @@ def error(originals: Images, decoded: Images) -> Images:
     if originals.shape[1] != 4:
         difference = np.abs(decoded.astype(np.int16) - originals.astype(np.int16))
         return np.minimum(255, BRIGHTER * difference).astype(np.uint8)
-    one, other = (premultiplied(torch.from_numpy(each)).numpy() for each in (originals, decoded))
-    difference = np.abs(other - one)  # on mid grey, and of alpha
-    shown = np.minimum(255, BRIGHTER * (difference + difference[:, 3:] / 2)).round().astype(np.uint8)
-    shown[:, 3] = 255
-    return shown
+    on_black, on_white = _differences(torch.from_numpy(originals), torch.from_numpy(decoded))
+    shown = (BRIGHTER * torch.maximum(on_black.abs(), on_white.abs())).round().clamp(max=255).to(torch.uint8)
+    return np.concatenate([shown.numpy(), np.full_like(originals[:, :1], 255)], axis=1)
 
 
 def rows(originals: Images, decoded: Images, columns: int) -> Images:

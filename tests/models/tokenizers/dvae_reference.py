@@ -81,7 +81,7 @@ def seen(pixels, alpha):
     """(x - mean) / std of premultiplied pixels in [0, 1]: 0.5 and 0.5 of a colour, 0 and 1 of alpha if it is `unit`."""
     x = pixels.double() / 255
     if x.shape[1] == 4:
-        x[:, :3] = 0.5 + (x[:, :3] - 0.5) * x[:, 3:]
+        x[:, :3] *= x[:, 3:]
     shift = torch.full((x.shape[1], 1, 1), 0.5, dtype=torch.float64)
     scale = shift.clone()
     if len(shift) == 4 and alpha == "unit":

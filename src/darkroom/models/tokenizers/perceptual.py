@@ -35,12 +35,12 @@ _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of ImageNet'
 def to_rgb(x: Tensor) -> Tensor:
     """Return images (N, C, H, W) in [-1, 1] as RGB, (N, 3, H, W).
 
-    Grey (C = 1) is repeated; premultiplied RGBA (C = 4) is composited on white: x + 1 - a, a from 0 to 1.
+    Grey (C = 1) is repeated; premultiplied RGBA (C = 4) is composited on white: a·v + (1 - a), a from 0 to 1.
     """
     if x.shape[1] == 1:
         return x.expand(-1, 3, -1, -1)
     if x.shape[1] == 4:
-        return x[:, :3] + (1 - x[:, 3:]) / 2
+        return x[:, :3] + 1 - x[:, 3:]
     return x
 
 

@@ -94,8 +94,7 @@ class DarkroomDiTPipeline(DiTPipeline):
             if images.shape[1] == 4:  # premultiplied RGBA, decoded as Darkroom does: `darkroom.data.colours`
                 alpha = images[:, 3:].where(images[:, 3:] > 16.5 / 255, 0.0)
                 alpha = alpha.where(alpha < 238.5 / 255, 1.0)
-                colours = ((images[:, :3] - 0.5) / alpha.clamp(min=1 / 255)).clamp(-0.5, 0.5) + 0.5
-                images = torch.cat([colours.where(alpha > 0, 0.0), alpha], dim=1)
+                images = torch.cat([images[:, :3].minimum(alpha) / alpha.clamp(min=1 / 255), alpha], dim=1)
             if output_type != "pt":
                 images = images.cpu().permute(0, 2, 3, 1).float().numpy()
             if output_type == "pil":
