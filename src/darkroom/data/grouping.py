@@ -32,7 +32,7 @@ def assigned(
     """Return the outcomes of a part, each with its split and its group, and the entry `groups` of the part's manifest.
 
     Groups are known only after the last outcome, so outcomes wait in a temporary file in `folder`, and their
-    descriptors, 6 kB each, in memory. With the `rule` (`ingest.group`) `key` nothing waits, and there is no group.
+    descriptors, 12 kB each, in memory. With the `rule` (`ingest.group`) `key` nothing waits, and there is no group.
 
     Raises:
         DarkroomError: the rule makes no groups; the message says what to set instead.

@@ -82,6 +82,9 @@ def test_images_become_fewer_and_trainings_stay(clone):
     hub = section("ingest", "second").model_copy(update={"parts": {"second": Part(source="hub", every=5, start=120)}})
     assert small(hub, {"second": (120, 50)}, 7).parts["second"].images == 8
     assert small(section("catalog"), PARTS, 7).catalog.max_quarantined == 1
+    named = section("ingest", "second")
+    named = named.model_copy(update={"ingest": named.ingest.model_copy(update={"group": "name"})})
+    assert (small(named, PARTS, 7).ingest.group, small(named, PARTS, 1).ingest.group) == ("auto", "name")
     sampled = section("sample_generator").sample_generator
     for images, fewer in ((1000, 143), (100, 40), (30, 30)):  # never too few for a jackknife
         many = sampled.model_copy(update={"common": sampled.common.model_copy(update={"images": images})})
