@@ -162,11 +162,11 @@ def leakage(train: Looks, held_out: Looks) -> dict[str, float]:
         return measured
     names, own_names = np.array(train.labels), np.array(held_out.labels)
 
-    def right(distances: NDArray[np.float32]) -> float:
+    def right(distances: NDArray[np.float64]) -> float:
         nearest = near[np.arange(len(near)), distances.argmin(1)]
         return round(float((names[nearest] == own_names).mean()), 4)
 
-    other = np.where(train.groups[near] == held_out.groups[:, None], np.inf, far).astype(np.float32)
+    other = np.where(train.groups[near] == held_out.groups[:, None], np.inf, far)
     return measured | {"nearest_label": right(far), "nearest_label_other_group": right(other)}
 
 

@@ -75,7 +75,7 @@ def _histogram(colours: NDArray[np.float32], weights: NDArray[np.float32]) -> ND
     return np.sqrt(counts.ravel() / counts.sum())
 
 
-def distance(some: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:
+def distance(some: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the distance of descriptors, (..., SIZE) each: d = shape^(1/3) colour^(2/3).
 
     shape is 1 - the cosine of the thumbnails, colour 1 - the Bhattacharyya coefficient of the histograms, each the
@@ -84,21 +84,23 @@ def distance(some: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[
     thumbs = some[..., :THUMB]
     mirrored = thumbs.reshape(*thumbs.shape[:-1], _SIDE, _SIDE, 4)[..., ::-1, :].reshape(thumbs.shape)
     pairs = zip((thumbs, mirrored, some[..., _PARTS[1]], some[..., _PARTS[2]]), (_PARTS[0], *_PARTS), strict=True)
-    dots = [np.einsum("...i,...i->...", one, others[..., part]) for one, part in pairs]
+    # In float64, so that other processors find the same neighbours: splits and the catalog follow from these numbers.
+    dots = [np.einsum("...i,...i->...", one, others[..., part], dtype=np.float64) for one, part in pairs]
     shape, colour = (np.clip(1 - np.maximum(*both), 0, None) for both in (dots[:2], dots[2:]))
-    return np.cbrt(shape) * np.cbrt(colour) ** 2
+    result: NDArray[np.float64] = np.cbrt(shape) * np.cbrt(colour) ** 2
+    return result
 
 
 def neighbours(
     looks: NDArray[np.float32], queries: NDArray[np.float32] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Find near descriptors for each of `queries`, or for each of `looks` itself, other than itself.
 
     Candidates are the 20 nearest by the principal components of the thumbnails and of each histogram; then `distance`
     is computed.
 
     Returns:
-        Row numbers in `looks`, int64 (N, 60 or fewer), and their distances, float32; a row may occur twice.
+        Row numbers in `looks`, int64 (N, 60 or fewer), and their distances, float64; a row may occur twice.
     """
     own, queries = queries is None, looks if queries is None else queries
     near = np.concatenate([_nearest(looks[:, part], queries[:, part], _NEIGHBOURS + own) for part in _PARTS], axis=1)
@@ -239,14 +241,14 @@ def _newly_joined(numbers: NDArray[np.int64], finer: NDArray[np.int64], draw: np
     return pairs[finer[pairs[:, 0]] != finer[pairs[:, 1]]][:_RANDOM_PAIRS]
 
 
-def _auc(near: NDArray[np.float32], far: NDArray[np.float32]) -> float:
+def _auc(near: NDArray[np.float64], far: NDArray[np.float64]) -> float:
     """Return the probability that a distance of `near` is below one of `far`, ties counted half."""
     far = np.sort(far)
     below = np.searchsorted(far, near, "left") + np.searchsorted(far, near, "right")
     return float(1 - below.mean() / (2 * len(far)))
 
 
-def by_look(near: NDArray[np.int64], far: NDArray[np.float32]) -> Groups:
+def by_look(near: NDArray[np.int64], far: NDArray[np.float64]) -> Groups:
     """Group similar images, from `neighbours`: connected below the largest threshold at which groups stay sound.
 
     Sound: no group has more than 15 % of the images, and at least 60 % of the paths of two pairs are closed by a third
@@ -261,7 +263,7 @@ def by_look(near: NDArray[np.int64], far: NDArray[np.float32]) -> Groups:
     return best
 
 
-def _pairs(near: NDArray[np.int64], far: NDArray[np.float32], threshold: float) -> NDArray[np.int64]:
+def _pairs(near: NDArray[np.int64], far: NDArray[np.float64], threshold: float) -> NDArray[np.int64]:
     one, place = np.nonzero(far <= threshold)
     return np.unique(np.sort(np.stack([one, near[one, place]], axis=1), axis=1), axis=0)
 
@@ -285,7 +287,7 @@ def grouped(names: Sequence[str | None], looks: NDArray[np.float32], labels: Seq
     return by_look(near, far) if named is None else with_copies(named, near, far)
 
 
-def with_copies(groups: Groups, near: NDArray[np.int64], far: NDArray[np.float32]) -> Groups:
+def with_copies(groups: Groups, near: NDArray[np.int64], far: NDArray[np.float64]) -> Groups:
     """Join groups that hold near copies of one another, from `neighbours`."""
     chain = np.argsort(groups.numbers, kind="stable")
     same = np.stack([chain[:-1], chain[1:]], axis=1)[np.diff(groups.numbers[chain]) == 0]
