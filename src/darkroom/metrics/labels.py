@@ -89,13 +89,14 @@ def label_notes(scores: Mapping[str, float], baselines: Mapping[str, Any]) -> li
 def worst_classes(own: Mapping[str, Mapping[str, float]], real: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Return a card's note on the five classes of lowest label accuracy, if below real images, from `recognition`.
 
-    A class counts if its 95% interval lies below the accuracy on held-out real images.
+    A class counts if its 95% interval lies below that of held-out real images.
     """
     known = sorted((name for name in own if name in real), key=lambda name: own[name]["accuracy"])
     short = [
         f"{name} {own[name]['accuracy']:.2f} of {own[name]['n']:,} (real {real[name]['accuracy']:.2f})"
         for name in known
-        if wilson(own[name]["accuracy"], int(own[name]["n"]))[1] < real[name]["accuracy"]
+        if wilson(own[name]["accuracy"], int(own[name]["n"]))[1]
+        < wilson(real[name]["accuracy"], int(real[name]["n"]))[0]
     ]
     more = f" and {len(short) - 5:,} more" if len(short) > 5 else ""
     return [f"label accuracy lies below that of real images in {', '.join(short[:5])}{more}"] if short else []
