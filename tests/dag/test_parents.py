@@ -33,7 +33,7 @@ CHILD = """
 import json, os, signal, sys, time
 def main():
     if "wait" in sys.argv:
-        signal.signal(signal.SIGTERM, lambda *_: (print("stopped", flush=True), os._exit(7)))
+        signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"stopped\\n"), os._exit(7)))
         print("waits", os.getpid(), os.getppid(), flush=True)
         time.sleep(60)
     if "kill" in sys.argv:

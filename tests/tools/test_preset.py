@@ -144,7 +144,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(clone, capsys):
 WRONG = [
     ("train_generator:\n  dit:\n    model:\n      widht: 4\n", "did you mean `width`?"),
     (
-        "train_generator:\n  dit:\n    model:\n      patch: 3\n",
+        "train_generator:\n  dit:\n    model:\n      heads: 5\n",
         "nothing was written: with the preset `mine`, params.yaml: `train_generator.",
     ),
     ("train_generator:\n  dit:\n    model: 3\n", "nothing was written"),
