@@ -32,7 +32,7 @@ demo-colour: setup
 	@echo 'Draw your own words: .venv/bin/darkroom sample --text "red heart"'
 
 test: setup
-	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
+	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: setup
 	.venv/bin/python -m pytest
