@@ -65,7 +65,7 @@ class Facts:
     left_out: int
     side: tuple[int, int, int]  # 5 %, 50 % and 95 % of the shorter side, pixels
     grey: float  # fraction of images without colour
-    classes: dict[str, int]  # images by class among those read, most frequent first; empty if there are none
+    classes: dict[str, int]  # images by class among those read, most frequent first; may be empty
     unlabelled: float  # fraction without a class, if there are classes
     captioned: float  # fraction with a caption
     captions: float  # different captions per captioned image, estimated for the whole source
