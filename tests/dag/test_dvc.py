@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -116,6 +117,32 @@ def test_a_truncated_rwlock_stops_no_stage(write, dvc, text: str) -> None:
     assert code == 0, output
     assert set(yaml.safe_load(Path("dvc.lock").read_text())["stages"]) == {"one", "two"}
     assert json.loads(Path(".dvc/tmp/rwlock").read_text()) == {"read": {}, "write": {}}
+
+
+def test_ctrl_c_while_rwlock_is_taken_waits_until_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DVC's own code keeps the lock then, and waits for itself forever when it removes its entries."""
+    from dvc.lock import Lock
+
+    from darkroom.dag.dvc import edit_rwlock
+
+    class Interrupted(Lock):
+        def lock(self) -> None:
+            super().lock()
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("darkroom.dag.dvc.make_lock", lambda path, **_: Interrupted(path))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), edit_rwlock(str(tmp_path)) as lock:
+            lock["write"]["out"] = {"pid": 1, "cmd": "a"}
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    monkeypatch.undo()
+    with edit_rwlock(str(tmp_path)) as lock:
+        assert lock["write"] == {"out": {"pid": 1, "cmd": "a"}}
 
 
 @pytest.mark.parametrize("variables", [{}, {"DARKROOM_RUN": "other"}], ids=["engine", "job of an engine"])

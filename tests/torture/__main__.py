@@ -84,6 +84,8 @@ def whole_run(asked: argparse.Namespace, folder: Path) -> Tally:
     alive = [each for each in psutil.wait_procs(tally.orphans, timeout=ORPHANS)[1] if not _is_zombie(each)]
     if alive:
         tally.fault(f"{len(alive)} workers go on {ORPHANS} s after their trainer: {alive}")
+    if tally.counts["kills"] > 50 and not tally.counts["orphans"]:  # few kills may all come while no worker runs
+        tally.fault("no kill came while a trainer had workers")
     return tally
 
 

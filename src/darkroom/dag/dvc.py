@@ -5,7 +5,8 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 
 1. `dvc.lock`, `rwlock` and other YAML files are written to a temporary file and renamed: no signal truncates them.
 2. A stage whose files another process works on waits instead of failing; so does a second `dvc repro` or Snakemake.
-3. In `rwlock`, zombies count as ended, a truncated file counts as empty, and a missing entry is no error.
+3. In `rwlock`, zombies count as ended, a truncated file counts as empty, and a missing entry is no error. Ctrl-C waits
+   until the file is written: DVC, interrupted while it takes the lock of this file, would wait for itself forever.
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
@@ -60,10 +61,34 @@ _turns: list[Any] = []  # the open file of `take_turn`, which must not be closed
 
 
 @contextmanager
+def _delayed_interrupt() -> Iterator[None]:
+    """Raise the KeyboardInterrupt of a SIGINT when the block has ended; a second SIGINT interrupts the block."""
+    if threading.current_thread() is not threading.main_thread():  # Python runs handlers nowhere else
+        yield
+        return
+    interrupted = False
+
+    def note(number: int, frame: Any) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if interrupted:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
 def edit_rwlock(lock_dir: str, fs: Any = None, hardlink: bool = False) -> Iterator[dict[str, Any]]:
     """Yield what `rwlock` holds (path: holder under `write`, a list under `read`); write it when the block ends."""
     path = Path(lock_dir, rwlock.RWLOCK_FILE)
-    with make_lock(str(path.with_name(rwlock.RWLOCK_LOCK)), tmp_dir=lock_dir, hardlink_lock=hardlink, wait=True):
+    lock_file = make_lock(str(path.with_name(rwlock.RWLOCK_LOCK)), tmp_dir=lock_dir, hardlink_lock=hardlink, wait=True)
+    with _delayed_interrupt(), lock_file:
         entries: dict[str, Any] = {}
         with suppress(OSError, ValueError, rwlock.Invalid):
             entries = rwlock.SCHEMA(json.loads(path.read_text(encoding="utf-8")))
