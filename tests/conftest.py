@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -18,6 +19,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # And compute with one thread, where a test does not say otherwise: two share the cores of the machine as it is.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What tests start reacts to Ctrl-C, also where a shell started pytest in the background, which ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every run and machine, and no deadline: a busy machine is not a fault.
 settings.register_profile("darkroom", derandomize=True, deadline=None)

@@ -96,7 +96,8 @@ class Sandbox:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.environment = environment(root.parent)
+        # As in a clone with an environment of its own, `dvc` and `snakemake` run the source of this one.
+        self.environment = environment(root.parent) | {"PYTHONPATH": str(root / "src")}
 
     @classmethod
     def clone(cls, root: Path) -> "Sandbox":

@@ -30,7 +30,7 @@ def test_branches_there_and_back_cost_a_checkout_and_no_run(toy: Sandbox) -> Non
     for branch in ("main", "other"):
         toy.run("git", "checkout", "--quiet", branch)
         toy.dvc("checkout")
-        toy.assert_nothing_to_do()
+        assert toy.stale() == set()
         assert (toy.hashes() == other) == (branch == "other")
 
 
@@ -48,7 +48,7 @@ def test_words_and_layout_run_nothing_and_a_function_what_runs_it(toy: Sandbox) 
     """The new loss is the old one, so the weights are the same bytes, and what reads them is up to date after all."""
     words_and_layout(toy)
     assert toy.ran(*ENGINES["snakemake"]) == []
-    toy.assert_nothing_to_do()
+    assert toy.stale() == set()
     toy.replace(TRAINING, ").digest()", ").digest() + b''")
     why = toy.darkroom("why", "report")
     assert "report is stale" in why and "it waits for train_extractor, which is stale" in why
