@@ -46,7 +46,7 @@ from darkroom.models.generators.data import LabelledLatents  # noqa: E402
 from darkroom.models.generators.dit.network import DiT  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
-from darkroom.params.stage import given, lookup  # noqa: E402
+from darkroom.params.stage import lookup, stage_params  # noqa: E402
 from darkroom.training import loop  # noqa: E402
 from darkroom.training.start import OutputPaths  # noqa: E402
 from darkroom.training.train_state import TrainState  # noqa: E402
@@ -163,7 +163,7 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=12, help="of each loop; the first does not count")
     options.add_argument("--updates", type=int, default=25, help="in a turn")
     chosen = options.parse_args()
-    params = validate(schema("train_generator"), given("train_generator"))
+    params = validate(schema("train_generator"), stage_params("train_generator"))
     settings = params.train_generator  # type: ignore[attr-defined]
     set_up_device(THREADS, "cpu")
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):

@@ -33,7 +33,7 @@ from darkroom.models.generators.dit.config import DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.network import DiT  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
-from darkroom.params.stage import given  # noqa: E402
+from darkroom.params.stage import stage_params  # noqa: E402
 from darkroom.training.loop import remaining_batches  # noqa: E402
 from darkroom.training.start import OutputPaths, open_training  # noqa: E402
 
@@ -50,7 +50,7 @@ class Unlabelled(LatentShards):
 
 def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: int, updates: int) -> tuple[float, float]:
     """Return seconds of an update and seconds that it waited, both means, after two updates."""
-    params = validate(schema("train_generator"), given("train_generator"))
+    params = validate(schema("train_generator"), stage_params("train_generator"))
     settings = params.train_generator  # type: ignore[attr-defined]
     training = settings.training.model_copy(
         update={"batch": batch, "images": batch * (updates + 2), "warmup": batch, "processes": 1, "precision": "fp32"}

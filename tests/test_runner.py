@@ -91,7 +91,9 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner, "_own_checkout", lambda: None)
     monkeypatch.setattr(runner, "check", lambda **_: "")
-    monkeypatch.setattr(runner, "given", lambda stage, item: {"report": {}, "run": {"device": "auto", "cache_gb": 20}})
+    monkeypatch.setattr(
+        runner, "stage_params", lambda stage, item: {"report": {}, "run": {"device": "auto", "cache_gb": 20}}
+    )
     monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=Run()))
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
         monkeypatch.setenv(f"{name}_NUM_THREADS", os.environ.get(f"{name}_NUM_THREADS", "1"))
@@ -174,7 +176,7 @@ def training(project, monkeypatch):
     def give(count, device="cpu", accelerate=None):
         values = {"train_generator": {"training": {"processes": count}}, "run": {"device": device, "cache_gb": 20}}
         run = types.SimpleNamespace(device=device, accelerate=accelerate, cache_gb=20)
-        monkeypatch.setattr(runner, "given", lambda stage, item: values)
+        monkeypatch.setattr(runner, "stage_params", lambda stage, item: values)
         monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))
         monkeypatch.setattr(runner, "launch", lambda *metadata: started.append(metadata))
         body = types.SimpleNamespace(run=lambda params: started.append("here"))
@@ -199,7 +201,7 @@ def test_sampling_runs_in_the_processes_that_params_yaml_names(training, monkeyp
     assert training(1) == ["here"]  # the fixture's patches
     values = {"sample_generator": {"common": {"processes": 3}}, "run": {"device": "cpu", "cache_gb": 20}}
     started = []
-    monkeypatch.setattr(runner, "given", lambda stage, item: values)
+    monkeypatch.setattr(runner, "stage_params", lambda stage, item: values)
     monkeypatch.setattr(runner, "launch", lambda *metadata: started.append(metadata))
     run = types.SimpleNamespace(device="cpu", accelerate="fsdp.yaml", cache_gb=20)
     monkeypatch.setattr(runner, "validate", lambda model, values: types.SimpleNamespace(run=run))

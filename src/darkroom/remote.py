@@ -23,7 +23,7 @@ def require_no_password(url: str, key: str) -> None:
 
 
 @contextmanager
-def telling(action: str) -> Iterator[None]:
+def library_errors(action: str) -> Iterator[None]:
     """Convert any library exception inside the block to a DarkroomError.
 
     File systems and services raise their own exceptions, with no common base class below Exception.

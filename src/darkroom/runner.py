@@ -25,7 +25,7 @@ from darkroom.data.remote import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
-from darkroom.params.stage import address, file_name, given, processes, threads
+from darkroom.params.stage import address, file_name, processes, stage_params, threads
 from darkroom.processes.launch import Rank, launch, rank, reporting_errors, take_device
 from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.terminal.terminal import Tee
@@ -167,7 +167,7 @@ def run_stage(stage: str, item: str | None) -> None:
 def _run(stage: str, item: str | None, place: Rank | None) -> None:
     _own_checkout()
     check(counted=stage not in _BESIDE_CATALOG)
-    values = given(stage, item)
+    values = stage_params(stage, item)
     inputs = Inputs(stage, item, values) if "DVC_STAGE" in os.environ else None
     params: Any = validate(schema(stage), values)
     count = _processes(stage, values.get(stage, {}), params.run.device, place)

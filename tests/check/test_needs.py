@@ -106,7 +106,7 @@ def test_counts_stop_all_but_what_counts_again(clone: Path, monkeypatch, capsys)
     assert main(["check"]) == 1
     assert "the split test, which has 1 (data/catalog)" in capsys.readouterr().err
     monkeypatch.setattr(runner, "_own_checkout", lambda: None)
-    monkeypatch.setattr(runner, "given", lambda *_: pytest.fail("it was begun"))
+    monkeypatch.setattr(runner, "stage_params", lambda *_: pytest.fail("it was begun"))
     with pytest.raises(DarkroomError, match="the split test, which has 1"):
         runner.run_stage("train_extractor", None)
     for stage, item in (("ingest", "first"), ("catalog", None)):

@@ -20,7 +20,7 @@ from darkroom.dag import stages
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.section import Section
-from darkroom.params.stage import address, file_name, given, items, read_yaml, spread_over
+from darkroom.params.stage import address, file_name, items, read_yaml, spread_over, stage_params
 from darkroom.params.training import Training
 from darkroom.tools.doctor import clone as doctor
 from darkroom.tools.plan import plan
@@ -114,12 +114,12 @@ def test_an_item_is_given_its_own_section_and_what_all_share():
     assert items(params, dvc, "train_nets") == ["base", "up64"] and items(params, dvc, "train_generator") == [None]
     assert (address("train_nets", "base"), file_name("train_nets", "base")) == ("train_nets@base", "train_nets-base")
     assert address("train_generator", None) == file_name("train_generator", None) == "train_generator"
-    before = given("train_nets", "base")
+    before = stage_params("train_nets", "base")
     assert set(before) == {"run", "train_nets"} and set(before["train_nets"]["nets"]) == {"base"}
     change("params.yaml", "train_nets", "nets", "up64", "width", value=16)
-    assert given("train_nets", "base") == before
+    assert stage_params("train_nets", "base") == before
     with pytest.raises(DarkroomError, match=r"`train_nets\.nets\.bse` is not in params\.yaml.*Did you mean `base`"):
-        given("train_nets", "bse")
+        stage_params("train_nets", "bse")
 
 
 @pytest.mark.usefixtures("clone")

@@ -23,7 +23,6 @@ from darkroom.params.stage import (
     DVC,
     OUTPUTS,
     address,
-    given,
     items,
     lookup,
     paths,
@@ -32,6 +31,7 @@ from darkroom.params.stage import (
     resolve,
     scope,
     stage_entry,
+    stage_params,
     threads,
 )
 from darkroom.tools.params import keys
@@ -499,17 +499,17 @@ def test_dvc_yaml_that_does_not_fit_is_refused(clone):
 
 
 def test_a_stage_sees_its_own_sections_and_run(clone):
-    values = given("train_generator")
+    values = stage_params("train_generator")
     assert set(values) == {"run", "train_generator"}
-    assert set(given("ingest", "first")) == {"run", "parts", "digits", "ingest"}
-    assert set(given("ingest", "first")["parts"]) == {"first"}
-    assert set(given("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "training", "kl"}
+    assert set(stage_params("ingest", "first")) == {"run", "parts", "digits", "ingest"}
+    assert set(stage_params("ingest", "first")["parts"]) == {"first"}
+    assert set(stage_params("train_tokenizer")["train_tokenizer"]) == {"kind", "teacher", "training", "kl"}
 
 
 def test_every_stage_validates_what_it_is_given(clone):
     for stage in STAGES:
         for item in items(read_yaml(PARAMS), read_yaml(DVC), stage):
-            validate(schema(stage), given(stage, item))
+            validate(schema(stage), stage_params(stage, item))
 
 
 def test_no_stage_depends_on_run():
@@ -577,7 +577,7 @@ def test_no_locale_changes_what_is_read(tmp_path):
 
 
 def test_the_order_of_parts_is_no_input(clone):
-    values = given("catalog")
+    values = stage_params("catalog")
     turned = {**values, "parts": dict(reversed(values["parts"].items()))}
     assert list(turned["parts"]) == ["second", "first"]
     for mapping in (values, turned):
@@ -589,7 +589,7 @@ def test_the_engine_and_the_stage_count_the_same_threads(clone, stage):
     """What is set before NumPy is loaded, and what Snakemake reserves, is what the stage's own section says."""
 
     def own():
-        return getattr(validate(schema(stage), given(stage, item)), stage)
+        return getattr(validate(schema(stage), stage_params(stage, item)), stage)
 
     values = yaml.safe_load(Path("params.yaml").read_text())
     item = items(values, read_yaml(Path("dvc.yaml")), stage)[0]
@@ -598,7 +598,7 @@ def test_the_engine_and_the_stage_count_the_same_threads(clone, stage):
     section = values[stage].setdefault(place, {}) if place else values[stage]
     section["threads"] = 3
     Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-    assert threads(given(stage, item)[stage]) == 3 == getattr(own(), place, own()).threads
+    assert threads(stage_params(stage, item)[stage]) == 3 == getattr(own(), place, own()).threads
 
 
 def test_an_experiment_would_change_one_line(clone):
@@ -697,7 +697,7 @@ def test_every_new_name_is_one_of_the_schema():
 
 def test_a_kind_of_tokenizer_has_its_own_training(clone):
     change("train_tokenizer.kl.training", {"learning_rate": 0.5, "warmup": 32})
-    settings = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
+    settings = validate(schema("train_tokenizer"), stage_params("train_tokenizer")).train_tokenizer
     own, shared = settings.own_training, settings.training
     assert (own.learning_rate, own.warmup) == (0.5, 32)
     assert own.images == shared.images and shared.learning_rate != 0.5
@@ -708,7 +708,7 @@ def test_vq_ar_keeps_adamw_where_the_other_tokenizers_take_muon(clone):
     change("train_tokenizer.training.optimizer", "muon")
     for kind, optimizer in (("kl", "muon"), ("vq_ar", "adamw")):
         change("train_tokenizer.kind", kind)
-        settings = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
+        settings = validate(schema("train_tokenizer"), stage_params("train_tokenizer")).train_tokenizer
         assert settings.own_training.optimizer == optimizer
 
 
@@ -719,9 +719,9 @@ def test_the_narrowest_section_decides_what_a_training_does(clone):
     assert all("weight_decay" not in training for training in kept)
 
     def decays():
-        tokenizer = validate(schema("train_tokenizer"), given("train_tokenizer")).train_tokenizer
-        decoder = validate(schema("train_decoder"), given("train_decoder", "base")).train_decoder
-        clip = validate(schema("train_clip"), given("train_clip")).train_clip.training
+        tokenizer = validate(schema("train_tokenizer"), stage_params("train_tokenizer")).train_tokenizer
+        decoder = validate(schema("train_decoder"), stage_params("train_decoder", "base")).train_decoder
+        clip = validate(schema("train_clip"), stage_params("train_clip")).train_clip.training
         return tokenizer.own_training.weight_decay, decoder.training_of("base").weight_decay, clip.weight_decay
 
     assert decays() == (0.0, 0.0, 0.01)

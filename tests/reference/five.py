@@ -19,7 +19,7 @@ import numpy as np  # noqa: E402
 
 from darkroom.check.check import schema  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
-from darkroom.params.stage import given, read_yaml  # noqa: E402
+from darkroom.params.stage import read_yaml, stage_params  # noqa: E402
 from darkroom.rng import derive, normal  # noqa: E402
 from darkroom.tools import preset  # noqa: E402
 
@@ -57,7 +57,7 @@ def five_updates(name: str, depth: int | None = None) -> Any:
     from darkroom.training.start import OutputPaths
 
     preset.apply(name)
-    params: Any = validate(schema("train_generator"), given("train_generator"))
+    params: Any = validate(schema("train_generator"), stage_params("train_generator"))
     pixels = read_yaml(Path("params.yaml"))["train_tokenizer"]["kind"] == "identity"
     shape = (3, 256, 256) if pixels else (4, 32, 32)  # of images, or of the published autoencoder's latents of them
     settings = params.train_generator.own_training.model_copy(

@@ -93,7 +93,7 @@ def _train_prefix(root: Path, threads: int) -> None:
 
     from darkroom.check.check import schema
     from darkroom.params.section import validate
-    from darkroom.params.stage import given
+    from darkroom.params.stage import stage_params
     from darkroom.training import loop
 
     batches = loop.remaining_batches
@@ -101,7 +101,7 @@ def _train_prefix(root: Path, threads: int) -> None:
     def run(stage: str, part: str | None = None) -> None:
         loop.remaining_batches = lambda state: islice(batches(state), PREFIX.get(stage))  # type: ignore[assignment]
         body = importlib.import_module(f"darkroom.stages.{stage}").run
-        params = validate(schema(stage), given(stage, part))
+        params = validate(schema(stage), stage_params(stage, part))
         body(params, part) if part else body(params)
 
     parts = list(values["parts"])

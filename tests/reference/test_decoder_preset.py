@@ -20,7 +20,7 @@ from darkroom.models.decoder.opening import DecoderData, config_of
 from darkroom.models.decoder.unet_settings import UNet
 from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.stages.train_decoder import build
 from darkroom.tools import preset
 from darkroom.training.loop import train
@@ -49,7 +49,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     bare_bones(tmp_path)
     monkeypatch.chdir(tmp_path)
     preset.apply("original-decoder")
-    return validate(schema("train_decoder"), given("train_decoder", "base"))
+    return validate(schema("train_decoder"), stage_params("train_decoder", "base"))
 
 
 def opened() -> DecoderData:
@@ -81,8 +81,8 @@ def test_it_is_the_configuration_of_the_original(params: Any) -> None:
     assert "fit each other" in check()
     section = params.train_decoder
     unet, training = section.unets["base"], section.training_of("base")
-    assert validate(schema("train_generator"), given("train_generator")).idle == NO_GENERATOR  # type: ignore[attr-defined]
-    assert given("train_decoder", "up")["train_decoder"]["unets"]["up"]["frozen"]
+    assert validate(schema("train_generator"), stage_params("train_generator")).idle == NO_GENERATOR  # type: ignore[attr-defined]
+    assert stage_params("train_decoder", "up")["train_decoder"]["unets"]["up"]["frozen"]
     assert (unet.size, unet.model.channels, unet.model.layers) == (64, [128, 256, 512, 1024], 2)
     assert (unet.model.head_dim, unet.model.norm_groups, unet.model.image_tokens) == (32, 8, 4)
     assert unet.model.image_to_time and not unet.model.text_tokens
@@ -94,7 +94,7 @@ def test_it_is_the_configuration_of_the_original(params: Any) -> None:
     assert (training.betas, training.eps, training.weight_decay) == ((0.9, 0.99), 1e-8, 0.01)
     assert (training.warmup, training.clip_norm, training.ema_decay) == (0, 0.5, 0.99)
     assert (unet.augment.scale, unet.augment.ratio, unet.grids.images) == ((0.75, 1.0), (1.0, 1.0), 6)
-    sampling = validate(schema("sample_decoder"), given("sample_decoder")).sample_decoder
+    sampling = validate(schema("sample_decoder"), stage_params("sample_decoder")).sample_decoder
     how = sampling.sampling("base")
     assert (how.solver, how.steps, how.guidance, how.threshold) == ("ddpm", 1000, 1.0, "clip")
     assert (sampling.images, sampling.pictures.resamples) == (1000, 5)

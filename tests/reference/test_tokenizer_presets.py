@@ -17,7 +17,7 @@ from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.tokenizers.perceptual import untrained
 from darkroom.models.tokenizers.settings import Params
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.stages.train_tokenizer import build
 from darkroom.tools import preset
 from darkroom.training.loop import train
@@ -61,8 +61,8 @@ def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     def apply(name: str) -> Params:
         preset.apply(name)
         assert "fit each other" in check()
-        assert validate(schema("train_generator"), given("train_generator")).idle == NO_GENERATOR  # type: ignore[attr-defined]
-        found = validate(schema("train_tokenizer"), given("train_tokenizer"))
+        assert validate(schema("train_generator"), stage_params("train_generator")).idle == NO_GENERATOR  # type: ignore[attr-defined]
+        found = validate(schema("train_tokenizer"), stage_params("train_tokenizer"))
         assert isinstance(found, Params)
         return found
 
@@ -157,7 +157,7 @@ def test_vq_ar_is_the_script(applied: Callable[[str], Params]) -> None:
     assert (section.commitment_weight, section.ar_commitment_weight) == (1.0, 1.0)
     assert (section.logit_scale, section.logits_codebook, section.grid_images) == (1.0, "after", 8)
     assert (section.sampling.images, section.sampling.min_p, section.sampling.temperature) == (64, 0.25, 1.5)
-    sampling = validate(schema("sample_tokenizer"), given("sample_tokenizer")).sample_tokenizer  # type: ignore[attr-defined]
+    sampling = validate(schema("sample_tokenizer"), stage_params("sample_tokenizer")).sample_tokenizer  # type: ignore[attr-defined]
     assert (sampling.min_p, sampling.temperature) == (0.25, 1.5)
 
 

@@ -17,7 +17,7 @@ from darkroom.data.colours import card_entry
 from darkroom.data.reader import ImageShards
 from darkroom.params.parts import SECTIONS
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from stages.sources_made import COUNT, MAKERS
 from stages.sources_made import part as scenes
 
@@ -36,7 +36,7 @@ BELOW = (
 
 def run(stage: str, part: str | None = None) -> None:
     """Call a stage's body with what params.yaml gives it."""
-    params: Any = validate(schema(stage), given(stage, part))
+    params: Any = validate(schema(stage), stage_params(stage, part))
     body = importlib.import_module(f"darkroom.stages.{stage}").run
     body(params, part) if part else body(params)
 

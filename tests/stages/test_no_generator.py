@@ -14,7 +14,7 @@ from darkroom.cli import main
 from darkroom.dag.fingerprint.stages import fingerprints
 from darkroom.dag.stages import STAGES
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.stages import sample_generator, score_generator, train_generator
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def edit(changes: dict[str, Any], kind: str) -> None:
 def run(*stages: str) -> None:
     """Run bodies of stages with what params.yaml gives them."""
     for stage in stages or STAGES_OF:
-        STAGES_OF[stage].run(validate(schema(stage), given(stage)))  # type: ignore[attr-defined]
+        STAGES_OF[stage].run(validate(schema(stage), stage_params(stage)))  # type: ignore[attr-defined]
 
 
 def files(folder: str) -> list[str]:

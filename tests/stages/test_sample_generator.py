@@ -67,7 +67,7 @@ def test_a_solver_of_another_objective_than_the_trained_one_is_refused(model: Pa
         shards({"solver": "ddim"})
 
 
-def given(dit: dict[str, object] | None = None, **changes: object) -> Params:
+def stage_params(dit: dict[str, object] | None = None, **changes: object) -> Params:
     """Return what the stage is given, and write it to params.yaml."""
     of_kind = {"steps": 2, **(dit or {})}
     values = {key: VALUES[key] for key in ("run", "sample_generator")}
@@ -80,7 +80,7 @@ def given(dit: dict[str, object] | None = None, **changes: object) -> Params:
 
 def shards(dit: dict[str, object] | None = None, **changes: object) -> bytes:
     """Run the stage and return its first shard."""
-    sample_generator.run(given(dit, **changes))
+    sample_generator.run(stage_params(dit, **changes))
     return Path("samples/generator/00000.tar").read_bytes()
 
 
@@ -200,7 +200,7 @@ def test_batches_of_other_code_or_models_are_not_taken(
     interrupted()
     assert len(kept()) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(sampler, "left", lambda folder, name: {"darkroom.rng": {"normal": "changed"}})
+        patch.setattr(sampler, "read_entry", lambda folder, name: {"darkroom.rng": {"normal": "changed"}})
         batches_seen.clear()
         interrupted()
         assert firsts(batches_seen) == [0, 4] and len(kept()) == 2, "those of the code of before are gone"
@@ -228,7 +228,7 @@ set_threads(1)
 choose_device("cpu")
 from darkroom.models.generators.sample_settings import Params
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import sample_generator
 from darkroom.models.generators.sampler import KeptBatches
@@ -240,7 +240,7 @@ def told(self, start, images):
         print(start, file=file)
     keep(self, start, images)
 KeptBatches.keep = told
-sample_generator.run(validate(Params, given("sample_generator")))
+sample_generator.run(validate(Params, stage_params("sample_generator")))
 """
 
 
@@ -250,7 +250,7 @@ def test_two_killed_processes_are_continued_by_one_or_two(model: Path, monkeypat
     alone = shards(images=23), manifest()
     shutil.rmtree("samples")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
-    given(images=23, processes=2)
+    stage_params(images=23, processes=2)
     ranks = [([sys.executable, "-c", RANK], place) for place in environments(2)]
     with pytest.raises((DarkroomError, SystemExit)):
         supervise([(command, {**place, "KILLED_AT": "12"}) for command, place in ranks], 2)
@@ -428,7 +428,7 @@ def test_a_classifier_that_does_not_fit_is_refused(model: Path) -> None:
     with pytest.raises(DarkroomError, match="which was not trained, because of the weather"):
         shards({"classifier_scale": 1.0, "classifier": "models/classifier"})
     with pytest.raises(ValueError, match="classifier_scale is only read with classifier"):
-        given({"classifier_scale": 1.0})
+        stage_params({"classifier_scale": 1.0})
 
 
 def test_bf16_changes_the_network_and_little_of_the_images(model: Path) -> None:

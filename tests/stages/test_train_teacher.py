@@ -15,7 +15,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher import Teacher, open_teacher
 from darkroom.models.tokenizers.settings import TrainTokenizer
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.stages import train_teacher
 from data.making import Noise, make_part
 
@@ -60,7 +60,7 @@ def clone(tmp_path, monkeypatch):
         values["train_teacher"] |= {"model": {"channels": [4], "layers": 1}}
         values["train_teacher"]["training"] |= TRAINING
         Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-        return validate(schema("train_teacher"), given("train_teacher"))
+        return validate(schema("train_teacher"), stage_params("train_teacher"))
 
     return params
 

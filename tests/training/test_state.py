@@ -14,7 +14,7 @@ from dvc.repo import Repo
 from darkroom.dag.fingerprint.following import WHOLE
 from darkroom.dag.fingerprint.stages import roots
 from darkroom.errors import DarkroomError
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.training import state
 from darkroom.training.state import (
     FINISHED,
@@ -71,7 +71,7 @@ def test_work_is_parameters_inputs_and_code_and_not_how_it_runs(project):
 def test_what_changes_while_a_stage_runs_is_named_unless_dvc_ignores_it(project):
     (project / "code/inner").mkdir()
     (project / "code/inner/a.py").write_text("1")
-    inputs = Inputs("train_generator", None, given("train_generator"))
+    inputs = Inputs("train_generator", None, stage_params("train_generator"))
     write_params(project, depth=4, workers=2)
     (project / "code/__pycache__").mkdir()
     (project / "code/__pycache__/model.pyc").write_text("1")

@@ -20,7 +20,7 @@ from vector_quantize_pytorch.vector_quantize_pytorch import Codebook
 from darkroom.check.check import schema
 from darkroom.dag.stages import TRAININGS
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.tools.plan.miniature import Miniature, count_images, enter, scratch
 from darkroom.tools.plan.rehearsal import endless, first_image, rehearse
 from darkroom.training import precision
@@ -138,7 +138,7 @@ def updates(stage, item, on, monkeypatch):
     monkeypatch.setattr(precision.Finite, "settle", lambda self, images: None)  # it reads what is one step old
     monkeypatch.setattr(Codebook, "expire_codes_", lambda self, *_, **__: None)
     enter(on.folder, download=False)
-    params = validate(schema(stage), given(stage, item or None))
+    params = validate(schema(stage), stage_params(stage, item or None))
     body = importlib.import_module(f"darkroom.stages.{stage}").run
     with contextlib.suppress(Enough):
         body(params, *filter(None, [item]), train=loop)

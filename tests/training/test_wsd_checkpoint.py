@@ -10,7 +10,7 @@ import yaml
 
 from darkroom.training import after_step, wsd_checkpoint
 from darkroom.training.loop import train
-from darkroom.training.state import STABLE, identity, left, lengthless_key, open_state
+from darkroom.training.state import STABLE, identity, lengthless_key, open_state, read_entry
 from helpers import run, training
 from training.toy import Toy, curves, places, weights
 
@@ -59,7 +59,7 @@ def test_a_shorter_one_another_schedule_and_other_code_begin_from_nothing(tmp_pa
         recipe = Toy()
         train(recipe, settings(**{"images": 160, **changes}), run(), lay(tmp_path / name))
         assert recipe.seen[0] == 0, name
-    monkeypatch.setattr("darkroom.training.start.left", lambda state, name: {"module": {"f": "1"}})
+    monkeypatch.setattr("darkroom.training.start.read_entry", lambda state, name: {"module": {"f": "1"}})
     recipe = Toy()
     train(recipe, settings(), run(), lay(tmp_path / "code"))
     assert recipe.seen[0] == 0
@@ -117,7 +117,7 @@ def test_the_work_of_any_length_leaves_out_what_says_the_length(tmp_path, monkey
     assert first == key(training={"images": 128, "decay_fraction": 0.1, "final_rate": 0.1})
     assert first != key(training={"batch": 16}) and first != key(evaluate={"images": 5})
     with open_state("train_generator") as folder:
-        said = Path(left(folder, STABLE)["folder"])
+        said = Path(read_entry(folder, STABLE)["folder"])
     assert said.parent.name == "stable" and said.name.startswith("train_generator-")
 
 

@@ -102,11 +102,11 @@ def traces() -> dict[str, list[str]]:
     from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
     from darkroom.models.generators.settings import Params
     from darkroom.params.section import validate
-    from darkroom.params.stage import given
+    from darkroom.params.stage import stage_params
     from darkroom.training.loop import remaining_batches
     from darkroom.training.start import OutputPaths, open_training
 
-    params: Any = validate(Params, given("train_generator"))
+    params: Any = validate(Params, stage_params("train_generator"))
     settings, training = params.train_generator.dit, params.train_generator.own_training
     shape, classes = (4, 4, 4), 10
 

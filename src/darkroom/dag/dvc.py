@@ -49,7 +49,7 @@ from darkroom.dag import parents
 from darkroom.dag.records import TURN, alive, holders
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
-from darkroom.params.stage import given, threads
+from darkroom.params.stage import stage_params, threads
 from darkroom.params.yaml_text import parse_plain
 
 _POLL = 0.5  # seconds between two checks for another process
@@ -226,7 +226,7 @@ def _ask(command: str, environment: Mapping[str, str]) -> int | None:
     if not command.startswith(_BODY) or stage not in STAGES:
         return None
     try:
-        values = given(stage, item or None)
+        values = stage_params(stage, item or None)
         count = threads(values.get(stage, {}))
     except (DarkroomError, KeyError, ValueError, OSError):  # the body says what is wrong
         return None

@@ -22,7 +22,7 @@ _DIGITS = re.compile(r"(\d+)(?:\.[a-z.]+)?$")
 
 
 @dataclass(frozen=True)
-class Found:
+class ImportedRows:
     """Rows for the images of a shard: values (n, ...) as stored, and which of them are present, bool (n,)."""
 
     values: NDArray[Any]
@@ -49,7 +49,7 @@ def _numbered(folder: Path) -> dict[int, Path]:
     return files
 
 
-def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> Found:
+def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> ImportedRows:
     """Return the rows at locations (file, row) of files; None: there is no row. A row of zeros counts as absent."""
     arrays = {number: map_embeddings(files[number]).array for number in {place[0] for place in places if place}}
     some = next(iter(arrays.values())) if arrays else map_embeddings(next(iter(files.values()))).array
@@ -62,7 +62,7 @@ def _rows(files: dict[int, Path], places: Sequence[tuple[int, int] | None]) -> F
                     f"{files[place[0]]} has rows of shape {row.shape}, but other files {values.shape[1:]}."
                 )
             values[at] = row
-    return Found(values, np.asarray(values.reshape(len(values), -1).any(axis=1)))
+    return ImportedRows(values, np.asarray(values.reshape(len(values), -1).any(axis=1)))
 
 
 class Dalle2:
@@ -76,7 +76,7 @@ class Dalle2:
         self._files = {name: _numbered(folder / subfolder) for name, subfolder in subfolders.items()}
         self._width = index_width
 
-    def shard(self, reader: ImageShards, shard: Shard) -> dict[str, Found]:
+    def shard(self, reader: ImageShards, shard: Shard) -> dict[str, ImportedRows]:
         """Return the rows of a shard's images.
 
         Raises:

@@ -19,7 +19,7 @@ from fsspec.core import url_to_fs
 
 from darkroom.artifacts.manifest import ArtifactError, sha256_file
 from darkroom.errors import DarkroomError
-from darkroom.remote import redacted, require_no_password, telling
+from darkroom.remote import library_errors, redacted, require_no_password
 
 GIGABYTES = "DARKROOM_CACHE_GB"  # in the environment: `run.cache_gb`, for this process and those it starts
 _DEFAULT = 20.0
@@ -192,7 +192,7 @@ class RemoteShards:
         """Return the result of `work`, after several attempts where the network fails. Raises DarkroomError."""
         for number in range(_TRIES):
             try:
-                with telling(action):
+                with library_errors(action):
                     return work()
             except DarkroomError as error:
                 reason = error.__cause__

@@ -154,7 +154,7 @@ def cut(stage: str, item: str | None, params: Mapping[str, Any], dvc: Mapping[st
     return sliced if shared is None else {**sliced, stage: with_shared(shared, sliced.get(stage) or {})}
 
 
-def given(stage: str, item: str | None = None) -> dict[str, Any]:
+def stage_params(stage: str, item: str | None = None) -> dict[str, Any]:
     """Return the slice of params.yaml that dvc.yaml gives to a stage, plus `run`, as nested mappings."""
     return cut(stage, item, read_yaml(PARAMS), read_yaml(DVC))
 

@@ -21,7 +21,7 @@ from darkroom.artifacts.manifest import read_manifest, sha256_file
 from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE
 from darkroom.params.training import Init
-from darkroom.remote import require_no_password, telling
+from darkroom.remote import library_errors, require_no_password
 from darkroom.training.state import root
 from darkroom.training.weight_files import PICKLES, Tensors, locate, read_weights, require_safetensors
 
@@ -173,7 +173,7 @@ def _local_path(url: str, sha256: str) -> Path:
 
 def _blocks(url: str) -> Iterator[bytes]:
     """Yield the bytes behind a URL. Only errors of the network are converted here; the runner reports a full disk."""
-    with telling(f"{url} cannot be read"), fsspec.open(url, "rb") as file:
+    with library_errors(f"{url} cannot be read"), fsspec.open(url, "rb") as file:
         while block := file.read(_BLOCK):
             yield block
 

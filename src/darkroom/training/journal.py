@@ -25,7 +25,7 @@ def summary(record: Record) -> str:
     return "  ".join(f"{word} {record[name]:{form}}" for name, (word, form) in SHOWN.items() if name in record)
 
 
-def kept(path: Path, images: int, records: Sequence[Record] | None = None) -> list[Record]:
+def kept_records(path: Path, images: int, records: Sequence[Record] | None = None) -> list[Record]:
     """Return the lines of a journal that a training resumed at `images` images keeps.
 
     Later lines will be written again. Partial lines of a killed training are dropped, and so are, if `records` are
@@ -55,7 +55,7 @@ class Journal:
 
     def __init__(self, path: Path, images: int, total: int, records: Sequence[Record] | None = None) -> None:
         require_writable(path)
-        lines = kept(path, images, records) if images else []
+        lines = kept_records(path, images, records) if images else []
         write_bytes(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
         self._before = float(lines[-1].get("seconds", 0)) if lines else 0.0
         self._file = path.open("a")

@@ -29,7 +29,7 @@ from darkroom.training.recipe import Batch, Recipe
 from darkroom.training.remote import open_place
 from darkroom.training.saver import Saver
 from darkroom.training.start import OutputPaths, open_training
-from darkroom.training.state import PARAMETERS, left
+from darkroom.training.state import PARAMETERS, read_entry
 from darkroom.training.trackers import log_model, log_parameters, start_trackers, stop_trackers
 from darkroom.training.train_state import TrainState
 
@@ -57,7 +57,7 @@ def train(recipe: Recipe, settings: Training, run: Run, places: OutputPaths) -> 
         accelerator, first = state.processes.accelerator, state.processes.first
         stage, work = places.logs.name, work_name(places.state, state.code)
         start_trackers(accelerator, run.trackers, places.logs.parent / "trackers", stage, work, state.images)
-        log_parameters(accelerator, left(places.state, PARAMETERS))
+        log_parameters(accelerator, read_entry(places.state, PARAMETERS))
         if first and recipe.whole_batch and run.micro_batch:
             print("`run.micro_batch` is ignored: a loss needs the whole batch.")
         journal = None

@@ -23,7 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 from darkroom.artifacts.atomic import atomic_folder
 from darkroom.artifacts.manifest import NAME, ArtifactError
 from darkroom.errors import DarkroomError
-from darkroom.remote import require_no_password, telling
+from darkroom.remote import library_errors, require_no_password
 from darkroom.training.checkpoint import verify
 
 _CHECKPOINT = re.compile(r"images-\d+")
@@ -44,7 +44,7 @@ class Place:
         Raises:
             DarkroomError: the store cannot be written; older checkpoints stay. The training can continue.
         """
-        with telling(f"cannot copy {checkpoint.name} to {self._text} (`run.checkpoints_to`)"):
+        with library_errors(f"cannot copy {checkpoint.name} to {self._text} (`run.checkpoints_to`)"):
             self._store.upload(checkpoint)
             for old in self._store.names()[: -self._keep]:
                 self._store.remove(old)
@@ -59,12 +59,12 @@ class Place:
             DarkroomError: the store cannot be read; otherwise the training would silently start from image 0.
         """
         action = f"cannot look for checkpoints in {self._text} (`run.checkpoints_from`; leave it empty to skip this)"
-        with telling(action):
+        with library_errors(action):
             names = self._store.names()
         for name in reversed(names):
             try:
                 with atomic_folder(state / name) as temporary:
-                    with telling(action):
+                    with library_errors(action):
                         self._store.download(name, temporary)
                     _verify(temporary, name)
             except ArtifactError as error:
@@ -96,7 +96,7 @@ def open_place(text: str | None, key: str, keep: int) -> Place | None:
             raise DarkroomError(f"{text!r} is not a project of wandb: write wandb:PROJECT or wandb:ENTITY/PROJECT.")
         return Place(WandbArtifacts(name, key), text, keep)
     require_no_password(text, "run.checkpoints_to` or `run.checkpoints_from")
-    with telling(f"{text} cannot be used for checkpoints"):
+    with library_errors(f"{text} cannot be used for checkpoints"):
         return Place(Files(text, key), text, keep)
 
 

@@ -17,7 +17,7 @@ from darkroom.training.precision import checkpoint_activations, set_memory_forma
 from darkroom.training.processes import Processes
 from darkroom.training.recipe import Recipe
 from darkroom.training.remote import open_place
-from darkroom.training.state import CODE, left
+from darkroom.training.state import CODE, read_entry
 from darkroom.training.train_state import TrainState
 
 
@@ -42,7 +42,7 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: OutputPa
         checkpoint_activations(recipe.blocks)
     if processes.sharded and settings.save_every:
         raise DarkroomError("`save_every` does not work with FSDP, which shards the weights: leave it empty.")
-    code = left(places.state, CODE) if processes.first else {}
+    code = read_entry(places.state, CODE) if processes.first else {}
     folder, changed = processes.collect(_checkpoint(recipe, settings, run, places.state, code, processes.first))[0]
     modules = dict(recipe.modules)
     if folder is None:

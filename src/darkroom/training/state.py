@@ -36,11 +36,11 @@ from darkroom.params.stage import (
     address,
     differences,
     file_name,
-    given,
     paths,
     read_yaml,
     scope,
     stage_entry,
+    stage_params,
 )
 
 FINISHED = "finished.json"
@@ -105,7 +105,7 @@ def identity(stage: str, item: str | None = None, values: Mapping[str, Any] | No
 
     values: its parameters as they were read; None: read now.
     """
-    values = given(stage, item) if values is None else values
+    values = stage_params(stage, item) if values is None else values
     values = {name: value for name, value in values.items() if name != "run"}
     deps = [dep for dep in declared(stage, item, ["deps"]) if not is_code(dep)]
     return {"stage": address(stage, item), "params": values, "deps": {dep: _content(Path(dep)) for dep in deps}}
@@ -149,7 +149,7 @@ def changed_since(stage: str, item: str | None) -> list[str]:
     return changes(merged(json.loads(file.read_text()) for file in files), fingerprint(stage, item))
 
 
-def left(folder: Path, name: str) -> dict[str, Any]:
+def read_entry(folder: Path, name: str) -> dict[str, Any]:
     """Return what `open_state` wrote to a state's folder under CODE, PARAMETERS or STABLE; empty if it is missing."""
     path = folder / name
     return dict(json.loads(path.read_text())) if path.is_file() else {}
@@ -193,7 +193,7 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
                 f"{name} is already being {verb} by another process, which holds {folder / LOCK}: wait or stop it."
             )
         write_json(folder / CODE, fingerprint(stage, item))
-        write_json(folder / PARAMETERS, given(stage, item))
+        write_json(folder / PARAMETERS, stage_params(stage, item))
         write_json(folder / STABLE, {"folder": str(stable_folder(stage, item, work))})
         yield folder
         outs = {out: dvc_md5(Path(out)) for out in declared(stage, item, OUTPUTS) if Path(out).exists()}
@@ -271,7 +271,7 @@ class Inputs:
         Raises:
             DarkroomError: they changed, or params.yaml is no longer valid; names the changes.
         """
-        changes = list(differences("", self._params, _without_run(given(self._stage, self._item))))
+        changes = list(differences("", self._params, _without_run(stage_params(self._stage, self._item))))
         changes += [f"{path} has changed" for path, state in self._files.items() if _content_now(Path(path)) != state]
         changes += changed_since(self._stage, self._item)
         if changes:

@@ -17,7 +17,7 @@ from darkroom.params.training import Training
 from darkroom.training import checkpoint
 from darkroom.training.guards import is_disk_full
 from darkroom.training.recipe import Recipe
-from darkroom.training.state import STABLE, left
+from darkroom.training.state import STABLE, read_entry
 from darkroom.training.train_state import TrainState
 
 _KEPT = 2  # checkpoints per training: for two lengths
@@ -33,7 +33,7 @@ def find(state: Path, recipe: Recipe, settings: Training, code: Any) -> Path | N
 
     It is of the same code, and from before the decay.
     """
-    place = left(state, STABLE)
+    place = read_entry(state, STABLE)
     if not place or not is_independent_of_length(recipe, settings):
         return None
     for folder in reversed(checkpoint.folders(Path(place["folder"]))):
@@ -55,7 +55,7 @@ def leave(state: TrainState, place: Path) -> None:
     if state.images != state.settings.decay_start or not is_independent_of_length(state.recipe, state.settings):
         return
     groups, metadata = state.state_dict()
-    if not state.processes.first or not (stable := left(place, STABLE)):
+    if not state.processes.first or not (stable := read_entry(place, STABLE)):
         return
     folder = Path(stable["folder"])
     stage = folder.name.rpartition("-")[0]

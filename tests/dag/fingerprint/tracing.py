@@ -55,9 +55,9 @@ def run(name: str, out: Path) -> None:
         from darkroom.check.check import schema
         from darkroom.environment import choose_device, set_threads
         from darkroom.params.section import validate
-        from darkroom.params.stage import given, threads
+        from darkroom.params.stage import stage_params, threads
 
-        values = given(stage, item or None)
+        values = stage_params(stage, item or None)
         params = validate(schema(stage), values)
         set_threads(threads(values.get(stage, {})))
         choose_device("cpu")

@@ -11,7 +11,7 @@ from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Part
 from darkroom.params.section import validate
-from darkroom.params.stage import given, items, read_yaml
+from darkroom.params.stage import items, read_yaml, stage_params
 from darkroom.tools.plan.miniature import count_images, scratch, small
 from data.making_tars import picture, tar
 
@@ -75,7 +75,7 @@ def test_a_part_that_is_here_needs_no_source(clone):
 
 def test_images_become_fewer_and_trainings_stay(clone):
     def section(stage, item=None):
-        return validate(schema(stage), given(stage, item))
+        return validate(schema(stage), stage_params(stage, item))
 
     part = small(section("ingest", "second"), PARTS, 7).parts["second"]
     assert (part.start, part.stop, part.every, part.images) == (120, 240, 7, 18)
@@ -100,7 +100,7 @@ def test_every_stage_is_given_fewer_images(clone):
     params, dvc = read_yaml(Path("params.yaml")), read_yaml(Path("dvc.yaml"))
     for stage in STAGES:
         for item in items(params, dvc, stage):
-            whole = validate(schema(stage), given(stage, item))
+            whole = validate(schema(stage), stage_params(stage, item))
             fewer = small(whole, PARTS, 7)
             assert type(fewer) is type(whole) and (stage != "ingest" or fewer != whole)
 

@@ -30,7 +30,7 @@ Fingerprint = dict[str, Definitions]  # by module, or by the path of a data file
 _RUNNER: tuple[Place, ...] = (
     (f"{PACKAGE}.environment", WHOLE),
     (f"{PACKAGE}.params.section", "validate"),
-    *((f"{PACKAGE}.params.stage", name) for name in ("given", "threads", "processes")),
+    *((f"{PACKAGE}.params.stage", name) for name in ("stage_params", "threads", "processes")),
 )
 # What a training continues from is written by a module without effect, which decides when.
 _TRAINING: tuple[Place, ...] = tuple((f"{PACKAGE}.training.checkpoint", name) for name in ("save", "copied"))

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TextIO
 from darkroom.data.damage import Finding, Reason
 from darkroom.data.keys import encoded, shown
 from darkroom.data.sources.captions import LONGEST, answer_of
-from darkroom.data.sources.walk import TABLES, Found, UnreadableSample
+from darkroom.data.sources.walk import TABLES, FolderListing, UnreadableSample
 from darkroom.errors import DarkroomError
 
 FILE_NAME = "file_name"
@@ -172,7 +172,7 @@ def path_in(root: Path, path: str) -> Path:
     return Path(os.fsdecode(os.fsencode(root) + b"/" + encoded(path)))
 
 
-def read_metadata(root: Path, files: Found, requested: Mapping[str, str]) -> Metadata:
+def read_metadata(root: Path, files: FolderListing, requested: Mapping[str, str]) -> Metadata:
     """Return the content of the tables of a folder.
 
     `requested` has the columns of "label", "caption" and "group", each if it is needed.

@@ -48,7 +48,7 @@ class UnreadableSample:
 
 
 @dataclass
-class Found:
+class FolderListing:
     """The files below a folder; paths are relative to it, in no particular order.
 
     images: files with the extension of an image.
@@ -104,7 +104,7 @@ def beside(path: str) -> list[str]:
     return [f"{stem}.{ending}" for stem in (split_ending(path)[0], path) for ending in spelled]
 
 
-def walk(root: bytes, captions: bool, tables: bool) -> Found:
+def walk(root: bytes, captions: bool, tables: bool) -> FolderListing:
     """Return the files below a folder; links to files and folders are followed.
 
     With `captions`, KEY.txt, KEY.caption or KEY.png.txt next to KEY.png is its caption, and no other file; with
@@ -113,7 +113,7 @@ def walk(root: bytes, captions: bool, tables: bool) -> Found:
     Raises:
         OSError: the folder itself cannot be listed.
     """
-    files = Found()
+    files = FolderListing()
     # For each pending folder: its path and the (device, inode) of the folders that contain it.
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
     while waiting:
@@ -139,7 +139,7 @@ def walk(root: bytes, captions: bool, tables: bool) -> Found:
 
 
 def _look(
-    listing: Iterable[os.DirEntry[bytes]], prefix: str, files: Found, captions: bool, tables: bool
+    listing: Iterable[os.DirEntry[bytes]], prefix: str, files: FolderListing, captions: bool, tables: bool
 ) -> list[str] | None:
     """Add the files of one folder; return its subfolders, None where it is empty."""
     folders: list[str] = []
@@ -185,7 +185,7 @@ def _look(
     return None if empty else folders
 
 
-def _pass_over(entry: os.DirEntry[bytes], name: str, files: Found) -> None:
+def _pass_over(entry: os.DirEntry[bytes], name: str, files: FolderListing) -> None:
     """Count a file or folder that is passed over, and all files in it; links are not followed."""
     names = [entry.name]
     if entry.is_dir(follow_symlinks=False):
@@ -207,7 +207,7 @@ def _kind(entry: os.DirEntry[bytes]) -> tuple[bool, bool]:
 
 
 def passed_over(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts that are not 0 of the entry `source` of a part's manifest; see `walk.Found.counts`."""
+    """Return the counts that are not 0 of the entry `source` of a part's manifest; see `walk.FolderListing.counts`."""
     return {key: source[key] for key in ("aside", "aside_images", "ignored", "loops") if source.get(key)}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from darkroom.data.embedding_imports import Dalle2, Found
+from darkroom.data.embedding_imports import Dalle2, ImportedRows
 from darkroom.data.reader import ImageShards, Shard
 from darkroom.device import fill_batch
 from darkroom.errors import DarkroomError
@@ -150,7 +150,7 @@ class Joined:
         """Return the numbers of imported and computed embeddings as text."""
         return f"{self.taken:,} of them by others" + (f", {self.computed:,} computed" if self.computed else "")
 
-    def _like_ours(self, name: str, each: Found, required: NDArray[np.bool_], where: str) -> NDArray[Any]:
+    def _like_ours(self, name: str, each: ImportedRows, required: NDArray[np.bool_], where: str) -> NDArray[Any]:
         """Return imported rows in the form of computed ones: zero for images without one, normalised where required."""
         clip = self.embedder.clip
         row = (clip.context_length, clip.text_width) if name == "encoding" else (clip.embed_dim,)
@@ -182,7 +182,7 @@ class Joined:
             return self.embedder.images(reader, (shard.first + missing).tolist())
         return self.embedder.shard(reader, shard, [name])[name][missing]
 
-    def _look(self, reader: ImageShards, shard: Shard, each: Found) -> None:
+    def _look(self, reader: ImageShards, shard: Shard, each: ImportedRows) -> None:
         """Compare the first imported embeddings with computed ones, once for each part."""
         rows = np.flatnonzero(each.present)[:_LOOKED_AT]
         if self._looked or not len(rows):

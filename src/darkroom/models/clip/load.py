@@ -22,7 +22,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import CLIP, Clip, build_model, convert_weights, load
 from darkroom.models.clip.openclip import OpenClip, read_open_clip
 from darkroom.models.clip.settings import OPEN_CLIP_CONFIG
-from darkroom.remote import telling
+from darkroom.remote import library_errors
 
 PICKLE = "model.pt"  # what `clip.load` opens
 
@@ -89,7 +89,10 @@ def read_pretrained(name: str | None, file: str, downloads: Path) -> CLIP:
         DarkroomError: there is no such file, no internet connection, or no CLIP in the file.
     """
     source = f"OpenAI's CLIP {name}" if name else f"the CLIP in {file}"
-    with telling(f"{source}, which `train_clip.pretrained` names, cannot be read"), torch.random.fork_rng(devices=[]):
+    with (
+        library_errors(f"{source}, which `train_clip.pretrained` names, cannot be read"),
+        torch.random.fork_rng(devices=[]),
+    ):
         network, _ = load(name or file, device="cpu", download_root=str(downloads))
     return network
 
@@ -112,6 +115,6 @@ def open_clip(path: Path, key: str) -> Clip:
         raise DarkroomError(
             f"`{key}` is {path}, which does not exist: set it to models/clip, a file of weights, or data/none."
         )
-    with telling(f"the CLIP in {path}, which `{key}` names, cannot be read"), torch.random.fork_rng(devices=[]):
+    with library_errors(f"the CLIP in {path}, which `{key}` names, cannot be read"), torch.random.fork_rng(devices=[]):
         network, _ = load(str(path), device="cpu")
     return Clip(network, sha256_bytes(save(stored(network))), truncate=True)

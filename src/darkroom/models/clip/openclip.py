@@ -17,7 +17,7 @@ from darkroom.artifacts.manifest import sha256_bytes
 from darkroom.errors import DarkroomError
 from darkroom.models.clip.network import VOCABULARY, Clip, Preprocessing
 from darkroom.models.clip.settings import OPEN_CLIP_CONFIG as CONFIG
-from darkroom.remote import telling
+from darkroom.remote import library_errors
 
 WEIGHTS = "open_clip_model.safetensors"
 _READ = ("size", "mean", "std", "interpolation", "resize_mode")  # keys of open_clip's `preprocess_cfg`
@@ -121,7 +121,7 @@ def read_open_clip(
         name, _, tag = source.partition("/")
         # The weights, not the architecture, determine whether the activation is OpenAI's.
         changes = {"force_quick_gelu": bool(get_pretrained_cfg(name, tag).get("quick_gelu"))}
-    with telling(f"the CLIP {source} of open_clip cannot be read"), torch.random.fork_rng(devices=[]):
+    with library_errors(f"the CLIP {source} of open_clip cannot be read"), torch.random.fork_rng(devices=[]):
         network = open_clip.create_model(
             name,
             pretrained=tag,

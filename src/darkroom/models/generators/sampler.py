@@ -20,7 +20,7 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.artifacts.manifest import sha256_json
 from darkroom.models.generators.conditions import Condition, ConditionSource, asked_classes, balanced
 from darkroom.models.tokenizers.protocol import Tokenizer
-from darkroom.training.state import CODE, left
+from darkroom.training.state import CODE, read_entry
 
 
 class Request(Protocol):
@@ -127,7 +127,7 @@ class KeptBatches:
             state: the state folder of the stage.
             device: the device of the networks, `cpu` or the name of a GPU.
         """
-        folder = state / f"batches-{sha256_json({'code': left(state, CODE), 'device': device})[:16]}"
+        folder = state / f"batches-{sha256_json({'code': read_entry(state, CODE), 'device': device})[:16]}"
         for other in state.glob("batches-*"):
             if other != folder:
                 shutil.rmtree(other)

@@ -14,7 +14,7 @@ from darkroom.dag.hashable import inside, printable, require_hashable
 from darkroom.data.keys import shown
 from darkroom.data.sources import Source, open_source
 from darkroom.data.sources.metadata import FILE_NAME, path_in, read_table
-from darkroom.data.sources.walk import TABLES, Found, beside, walk
+from darkroom.data.sources.walk import TABLES, FolderListing, beside, walk
 from darkroom.data.tar_files import TAR_ENDINGS
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import SECTIONS, Folder, Hub, Part
@@ -183,7 +183,7 @@ def folder_settings(root: Path) -> tuple[Folder, tuple[str, ...]]:
     return Folder.model_validate(settings), (*notes, *_other_tables(root))
 
 
-def _others(listing: Found) -> str:
+def _others(listing: FolderListing) -> str:
     counts = [f"{count:,} {ending or 'without ending'}" for ending, count in listing.ignored.most_common(_NAMED)]
     counts += [f"{listing.aside_images:,} hidden images"] if listing.aside_images else []
     return f", but {', '.join(counts)}" if counts else ""
@@ -229,14 +229,14 @@ def _level(inside: Sequence[Sequence[str]]) -> tuple[str, str]:
     return "none", f"{len(levels['parent']):,} folders for {len(inside):,} images are not classes." if few else ""
 
 
-def _texts_beside(root: Path, listing: Found) -> float:
+def _texts_beside(root: Path, listing: FolderListing) -> float:
     """Estimate the fraction of images with a text file of the same name, from a few of them."""
     images = sorted(listing.images)
     chosen = images[:: max(1, len(images) // _TRIED)]
     return sum(any(path_in(root, text).is_file() for text in beside(path)) for path in chosen) / len(chosen)
 
 
-def _columns(root: Path, listing: Found) -> Chosen:
+def _columns(root: Path, listing: FolderListing) -> Chosen:
     """Return the columns of classes and captions in all tables of a folder.
 
     Tables without `file_name` are skipped, since the source reads no table if no column is chosen.

@@ -18,7 +18,7 @@ from darkroom.data.layout import SHARDS
 from darkroom.errors import DarkroomError
 from darkroom.params.parts import Part, settings_of
 from darkroom.params.section import validate
-from darkroom.params.stage import DVC, given
+from darkroom.params.stage import DVC, stage_params
 from darkroom.params.training import EvaluateGenerator, Training
 from darkroom.tools.places import outputs
 
@@ -86,8 +86,8 @@ def count_images(stale: Set[str]) -> dict[str, tuple[int, int]]:
     from darkroom.data.sources import open_source, slice_of  # imports pyarrow
 
     counts = {}
-    for part in given("catalog")["parts"]:
-        params: Any = validate(schema("ingest"), given("ingest", part))
+    for part in stage_params("catalog")["parts"]:
+        params: Any = validate(schema("ingest"), stage_params("ingest", part))
         chosen = params.parts[part]
         if ingested([part], stale):
             splits = json.loads((SHARDS / part / NAME).read_text())["splits"]

@@ -26,7 +26,7 @@ from darkroom.dag.stages import TRAININGS
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.section import NO_FILE, validate
-from darkroom.params.stage import OUTPUTS, given
+from darkroom.params.stage import OUTPUTS, stage_params
 from darkroom.params.training import Init, Training
 from darkroom.terminal.numbers import bytes_of
 from darkroom.tools.plan.meter import Counter, Meter, clock
@@ -251,7 +251,7 @@ def rehearse(name: str, on: Miniature) -> StagePlan:
     params: Any = None
     with log.open("w") as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
-            params = small(validate(schema(stage), given(stage, item or None)), on.parts, on.scale)
+            params = small(validate(schema(stage), stage_params(stage, item or None)), on.parts, on.scale)
             body = importlib.import_module(f"darkroom.stages.{stage}").run
             loop = {"train": training.train} if stage in TRAININGS else {}
             with meter.watching():

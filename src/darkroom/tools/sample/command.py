@@ -13,7 +13,7 @@ from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.prior.settings import SampleParams
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.tools.places import require_picture
 from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts
 
@@ -111,7 +111,7 @@ def sample(
         raise DarkroomError("no input: give --text 'a red circle', --labels 3,5, or --embedding-of FILE.png.")
     if mask is not None and not files:
         raise DarkroomError("--mask selects what to inpaint in an image: name the image with --embedding-of FILE.png.")
-    values = given("sample_text")
+    values = stage_params("sample_text")
     values["sample_text"] |= {} if seed is None else {"seed": seed}
     params = validate(SampleParams, values)
     try:

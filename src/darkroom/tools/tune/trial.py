@@ -18,7 +18,7 @@ from darkroom.check.check import schema
 from darkroom.errors import DarkroomError
 from darkroom.params.run import Run
 from darkroom.params.section import validate
-from darkroom.params.stage import given
+from darkroom.params.stage import stage_params
 from darkroom.params.training import Training
 from darkroom.tools.editing import put
 from darkroom.tools.plan.miniature import Miniature, enter, small
@@ -94,7 +94,7 @@ def attempt(name: str, on: Miniature, changes: Changes | None, exact: Path) -> R
     enter(on.folder, download=False)
     trial = Trial(None if changes is None else exact)
     try:
-        values = given(stage, item or None)
+        values = stage_params(stage, item or None)
         for key, value in (changes or {}).items():
             put(values, key_of(name, key, values), value)
         params = small(validate(schema(stage), values), on.parts, on.scale)

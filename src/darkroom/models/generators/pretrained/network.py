@@ -14,7 +14,7 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import ours_from_sit
 from darkroom.models.generators.dit.settings import SIZES
 from darkroom.models.generators.pretrained.settings import Pretrained
-from darkroom.remote import telling
+from darkroom.remote import library_errors
 from darkroom.training.initial import fetched
 
 _KEY = "`train_generator.pretrained`"
@@ -106,7 +106,7 @@ def _path(settings: Pretrained) -> Path:
     from huggingface_hub import snapshot_download
 
     patterns = ["model_index.json", "transformer/config.json", "transformer/diffusion_pytorch_model*", NAMES]
-    with telling(
+    with library_errors(
         f"{settings.name}, which {_KEY} names, cannot be read from the Hub or its cache here (offline, name a folder)"
     ):
         return Path(snapshot_download(settings.name, revision=settings.revision, allow_patterns=patterns))

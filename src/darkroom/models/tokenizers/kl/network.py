@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from darkroom.errors import DarkroomError
 from darkroom.models.tokenizers.kl.settings import KL, Pretrained
 from darkroom.models.tokenizers.protocol import fit_size, require_shape, to_images, to_network
-from darkroom.remote import telling
+from darkroom.remote import library_errors
 
 _NEW_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 _OLD_ATTENTION = re.compile(rf"(\.attentions\.\d+)\.({'|'.join(_NEW_ATTENTION)})\.")
@@ -147,11 +147,14 @@ def load_pretrained(settings: Pretrained, image_shape: tuple[int, int, int]) -> 
     """
     source, where = _source(settings)
     offline = "" if settings.name is None else " from the Hub or its local cache (offline, set `folder`)"
-    with telling(f"the autoencoder {source}, which {_KEY} names, cannot be read{offline}"):
+    with library_errors(f"the autoencoder {source}, which {_KEY} names, cannot be read{offline}"):
         config = dict(AutoencoderKL.load_config(source, **where))
     if reason := settings.misfit(config, image_shape):
         raise DarkroomError(f"{_KEY}: {reason}.")
-    with telling(f"the weights of {source}, which {_KEY} names, cannot be read"), torch.random.fork_rng(devices=[]):
+    with (
+        library_errors(f"the weights of {source}, which {_KEY} names, cannot be read"),
+        torch.random.fork_rng(devices=[]),
+    ):
         network = AutoencoderKL.from_pretrained(source, **where, use_safetensors=True, torch_dtype=torch.float32)
     network.register_to_config(sample_size=image_shape[1], _name_or_path="")
     return KLAutoencoder(network).eval()
