@@ -232,7 +232,7 @@ from darkroom.errors import DarkroomError
 values = {"train_generator": {"training": {"processes": 2}}, "run": {"device": "cpu", "cache_gb": 20}}
 params = types.SimpleNamespace(run=types.SimpleNamespace(device="cpu", accelerate=None, cache_gb=20))
 runner._own_checkout, runner.check = lambda: None, lambda **_: None
-runner.given, runner.validate, runner.take_device = lambda *a: values, lambda *a: params, lambda device: None
+runner.stage_params, runner.validate, runner.take_device = lambda *a: values, lambda *a: params, lambda device: None
 def body(params):
     print("hello")
     print("warning", file=sys.stderr)
