@@ -100,6 +100,7 @@ class Layout:
             self.layers[depth[node] if isinstance(node, str) else node[2]].append(node)
         height = {node: float(at) for layer in self.layers for at, node in enumerate(layer)}
         for _ in range(_SWEEPS):
+            before = dict(height)
             for layer in (*self.layers, *reversed(self.layers)):
                 wish = {n: sum(height[m] for m in lines[n] or [n]) / len(lines[n] or [n]) for n in layer}
                 layer.sort(key=wish.__getitem__)
@@ -108,6 +109,8 @@ class Layout:
                 height.update(
                     {node: float(value) + at for at, (node, value) in enumerate(zip(layer, nearest, strict=True))}
                 )
+            if height == before:  # and so after every other sweep
+                break
         # Halves make almost level edges level; floor(2 y + 1/2) keeps the distance of 1.
         top = min(height.values())
         self.height = {node: int(2 * round(value - top, 6) + 0.5) / 2 for node, value in height.items()}

@@ -23,7 +23,7 @@ HISTOGRAM = 2 * _BINS**3  # numbers of a histogram of the colours, and of one wi
 SIZE = THUMB + HISTOGRAM
 _HALF = THUMB + HISTOGRAM // 2
 _PARTS = (slice(THUMB), slice(THUMB, _HALF), slice(_HALF, SIZE))
-_NEIGHBOURS, _COMPONENTS, _CHUNK = 20, 64, 2048
+_NEIGHBOURS, _COMPONENTS, _FEW, _CHUNK = 20, 64, 512, 2048
 _RANDOM_PAIRS = 2000
 TWIN = 0.0025  # images nearer than this belong together, whatever their names say
 THRESHOLDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05)
@@ -112,17 +112,14 @@ def neighbours(
 
 
 def _nearest(known: NDArray[np.float32], sought: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Return the nearest rows of `known` for each row of `sought`, by 64 principal components."""
+    """Return the nearest rows of `known` for each row of `sought`; among many, by 64 principal components."""
     centred, count = known - known.mean(0), min(count, len(known))
-    base = np.linalg.eigh(centred.T @ centred)[1][:, -_COMPONENTS:].astype(np.float32)
-    known, sought = known @ base, sought @ base
+    if len(known) > _FEW:
+        base = np.linalg.eigh(centred.T @ centred)[1][:, -_COMPONENTS:].astype(np.float32)
+        known, sought = known @ base, sought @ base
     squares = (known**2).sum(1)
-    return np.concatenate(
-        [
-            np.argpartition(squares - 2 * sought[first : first + _CHUNK] @ known.T, count - 1, axis=1)[:, :count]
-            for first in range(0, len(sought), _CHUNK)
-        ]
-    )
+    scores = (squares - 2 * sought[first : first + _CHUNK] @ known.T for first in range(0, len(sought), _CHUNK))
+    return np.concatenate([np.argpartition(score, count - 1, axis=1)[:, :count] for score in scores])
 
 
 def components(pairs: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -180,11 +177,9 @@ def rules(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     yield "the file name without its folder", [file.stem for file in files]
     for count in (4, 3, 2, 1):
         first = "the first word" if count == 1 else f"the first {count} words"
-        yield (
-            f"the top folder and {first} of the file name",
-            [f"{top}/{_words(file.stem, count)}" for top, file in zip(tops, files, strict=True)],
-        )
-        yield f"{first} of the file name", [_words(file.stem, count) for file in files]
+        words = [_words(file.stem, count) for file in files]
+        yield f"the top folder and {first} of the file name", [*map("/".join, zip(tops, words, strict=True))]
+        yield f"{first} of the file name", words
     yield "the folder", [str(file.parent) for file in files]
 
 

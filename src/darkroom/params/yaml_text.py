@@ -24,7 +24,7 @@ def conflict(text: str) -> int | None:
     return text.count("\n", 0, marker.start()) + 1 if marker else None
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)  # presets, params.yaml and its versions
 def _pickled(text: str) -> bytes:
     return pickle.dumps(YAML(typ="safe").load(text))
 

@@ -25,12 +25,11 @@ def this_machine(device: str) -> Machine:
     import torch  # takes seconds
 
     gpu = device != "cpu" and torch.cuda.is_available()
-    return Machine(
-        core_count(), gpu, torch.cuda.is_bf16_supported(False) if gpu else _seconds(False) > _PAYS * _seconds(True)
-    )
+    bf16 = torch.cuda.is_bf16_supported(False) if gpu else _seconds(False) > _PAYS * _seconds(True)
+    return Machine(core_count(), gpu, bf16)
 
 
-def _seconds(bf16: bool) -> float:
+def _seconds(bf16: bool, batch: int = 32) -> float:
     """Return the minimum time, in seconds, of a forward and backward pass of a small CNN on one CPU thread.
 
     A CPU without bf16 units emulates it, up to 20 times slower; its reported features do not show this.
@@ -40,7 +39,7 @@ def _seconds(bf16: bool) -> float:
     from torch.utils.benchmark import Timer
 
     network = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.SiLU(), nn.Conv2d(64, 64, 3, padding=1))
-    images = torch.zeros(32, 64, 16, 16)
+    images = torch.zeros(batch, 64, 16, 16)
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):

@@ -69,14 +69,14 @@ def laid_over(text: str, new: Mapping[str, Any]) -> str:
     Raises:
         DarkroomError: the style of the file is not supported, so a value cannot be set.
     """
-    lines = text.split("\n")
+    file = _File(text)
     for key, value in new.items():
         path = tuple(key.split("."))
         if value is DEFAULT_VALUE:
-            _take_out(lines, path)
+            _take_out(file, path)
         else:
-            _set(lines, path, value)
-    text = "\n".join(lines)
+            _set(file, path, value)
+    text = "\n".join(file.lines)
     values = parse_yaml(text, PARAMS)
     for key, value in new.items():
         if value_of(values, key) != value:
@@ -86,14 +86,30 @@ def laid_over(text: str, new: Mapping[str, Any]) -> str:
 
 def commented(text: str, comments: Mapping[str, str]) -> str:
     """Return a text with comments after values, by dotted key."""
-    lines = text.split("\n")
-    spans = _spans(lines)
+    lines = (file := _File(text)).lines
     for key, comment in comments.items():
-        first, end = spans.get(tuple(key.split(".")), (0, 0))
+        first, end = file.spans.get(tuple(key.split(".")), (0, 0))
         if end == first + 1 and not re.search(r": +[\[{]", lines[first]):
             head, _, column = _parts(lines[first])
             lines[first] = _line(head, f"# {comment}", column)
     return "\n".join(lines)
+
+
+class _File:
+    """The lines of a file, with the line of each key and the line after the last one of its value."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.split("\n")
+        self.spans = _spans(self.lines)
+
+    def replace(self, first: int, end: int, new: list[str]) -> None:
+        keys = [[key and key[0] for key in map(_KEY.match, lines)] for lines in (self.lines[first:end], new)]
+        self.lines[first:end] = new
+        if keys[0] != keys[1] or len(new) != 1:  # a new value on the line of its key moves no key
+            self.spans = _spans(self.lines)
+
+    def has_keys(self, path: Path) -> bool:
+        return any(other[: len(path)] == path != other for other in self.spans)
 
 
 def _spans(lines: list[str]) -> dict[Path, tuple[int, int]]:
@@ -143,21 +159,21 @@ def _dumped(name: str, value: Any, indent: int) -> list[str]:
     return [" " * indent + line for line in out.getvalue().rstrip("\n").split("\n")]
 
 
-def _set(lines: list[str], path: Path, value: Any) -> None:
-    spans = _spans(lines)
+def _set(file: _File, path: Path, value: Any) -> None:
+    spans, lines = file.spans, file.lines
     if path in spans:
         first, end = spans[path]
         _, comment, column = _parts(lines[first])
         head, *rest = _dumped(path[-1], value, len(lines[first]) - len(lines[first].lstrip()))
-        lines[first:end] = [_line(head, comment, column), *rest]
+        file.replace(first, end, [_line(head, comment, column), *rest])
         return
     depth = next(depth for depth in range(len(path) - 1, -1, -1) if not depth or path[:depth] in spans)
-    if depth and not _has_keys(lines, path[:depth]):
+    if depth and not file.has_keys(path[:depth]):
         section = value_of(parse_yaml("\n".join(lines), PARAMS), ".".join(path[:depth]))
         if isinstance(section, Mapping) and section:  # in flow style, or an alias: its other keys stay
             merged = deepcopy(dict(section))
             put(merged, ".".join(path[depth:]), value)
-            _set(lines, path[:depth], merged)
+            _set(file, path[:depth], merged)
             return
     for name in reversed(path[depth + 1 :]):
         value = {name: value}
@@ -166,28 +182,24 @@ def _set(lines: list[str], path: Path, value: Any) -> None:
         first, end = spans[path[:depth]]
         head, comment, column = _parts(lines[first])
         indent, at = len(head) - len(head.lstrip()) + 2, first + 1
-        if not _has_keys(lines, path[:depth]):  # `{}`, null, or another value
-            lines[first:end] = [_line(head[: head.index(":") + 1], comment, column)]
-    lines[at:at] = _dumped(path[depth], value, indent)
+        if not file.has_keys(path[:depth]):  # `{}`, null, or another value
+            file.replace(first, end, [_line(head[: head.index(":") + 1], comment, column)])
+    file.replace(at, at, _dumped(path[depth], value, indent))
 
 
-def _has_keys(lines: list[str], path: Path) -> bool:
-    return any(other[: len(path)] == path != other for other in _spans(lines))
-
-
-def _take_out(lines: list[str], path: Path) -> None:
+def _take_out(file: _File, path: Path) -> None:
     """Remove a key, and mappings that become empty, except those that dvc.yaml names."""
-    if path not in (spans := _spans(lines)):
+    if path not in (spans := file.spans):
         return
-    del lines[slice(*spans[path])]
+    file.replace(*spans[path], [])
     above = path[:-1]
-    if not above or _has_keys(lines, above):
+    if not above or file.has_keys(above):
         return
     if len(above) > 1 and not _is_named(".".join(above)):
-        _take_out(lines, above)
+        _take_out(file, above)
     else:
-        head, comment, column = _parts(lines[spans[above][0]])
-        lines[spans[above][0]] = _line(f"{head} {{}}", comment, column)
+        head, comment, column = _parts(file.lines[first := spans[above][0]])
+        file.replace(first, first + 1, [_line(f"{head} {{}}", comment, column)])
 
 
 def _is_named(key: str) -> bool:

@@ -95,9 +95,7 @@ def apply(name: str, fit: bool = False) -> str:
 
 def preset(
     name: Annotated[str | None, Argument(help="a file in presets/, without .yaml; default: list the presets")] = None,
-    fit: Annotated[
-        bool, Option("--fit", help="use fp32 instead of bf16 if this machine is not faster in bf16")
-    ] = False,
+    fit: Annotated[bool, Option("--fit", help="use fp32 instead of bf16 if bf16 is not faster here")] = False,
 ) -> str:
     """Return the list of presets, or the changes by one. Raises the errors of `apply`."""
     return listing() if name is None else apply(name, fit)

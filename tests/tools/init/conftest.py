@@ -59,7 +59,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
 
     monkeypatch.setattr(measuring, "planned", planned)
     monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))  # whose convolutions are not timed
-    monkeypatch.setattr(facts, "LOOKED", 300)  # images of a collection: rendered scenes take a while
+    monkeypatch.setattr(facts, "LOOKED", 120)  # images of a collection: rendered scenes take a while
     return seen
 
 

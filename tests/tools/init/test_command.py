@@ -185,6 +185,7 @@ def test_an_interrupt_while_measuring_leaves_everything(clone, pictures, monkeyp
     root = str(pictures("mine", classes("cat", "dog", each=60)))
     before = Path("params.yaml").read_bytes()
     monkeypatch.setattr(measuring, "planned", interrupted)
+    monkeypatch.setattr(command, "this_machine", lambda device: Machine(2))
     with pytest.raises(KeyboardInterrupt):
         command.init(command.Request(root, 10))
     assert Path("params.yaml").read_bytes() == before

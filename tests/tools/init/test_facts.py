@@ -10,7 +10,7 @@ from PIL import Image
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
-from darkroom.tools.cores import this_machine
+from darkroom.tools.cores import Machine
 from darkroom.tools.init import facts
 from darkroom.tools.init.facts import look
 from darkroom.tools.init.proposal import TIERS, TRAININGS, InitOptions, propose
@@ -261,5 +261,5 @@ def test_the_split_follows_names_looks_or_neither(clone):
     assert alike == "similar" and "40 groups in 160 images" in why_alike
     assert look(opened("others")).group == ("key", "neither names nor looks show groups")
     wish = InitOptions("frames", {"source": "folder", "path": "frames"}, text=False)
-    choices = propose(frames, wish, TIERS[0], this_machine("cpu"), dict.fromkeys(TRAININGS, 6400))
+    choices = propose(frames, wish, TIERS[0], Machine(2), dict.fromkeys(TRAININGS, 6400))
     assert choices["ingest.group"] == (setting, why) == frames.group and choices["ingest.split_seed"].value == 0

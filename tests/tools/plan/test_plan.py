@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import Future
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -163,14 +164,22 @@ def test_stale_stages_only_unless_named(stale, unmeasured):
 def test_what_does_not_fit_is_not_run_and_what_follows_has_no_time(stale, monkeypatch):
     stale("train_extractor", "reference_stats")
     monkeypatch.setattr(rehearsal, "_available", lambda: 1000)
+    measure, measured = plan.in_miniature, []
+
+    def recorded(*given):
+        measured.append(measure(*given))
+        return deepcopy(measured[-1])
+
+    monkeypatch.setattr(plan, "in_miniature", recorded)
     stages, found = planned()
     assert stages["train_extractor"]["source"] == "too large" and stages["train_extractor"]["parameters"] > 0
     assert stages["reference_stats"]["source"] == "not measured"
     assert any(
         "train_extractor: it needs about" in line and "run.micro_batch" in line for line in found["assumed"]
     ) or ("lower `run.micro_batch`" in stages["train_extractor"]["notes"][0])
+    monkeypatch.setattr(plan, "in_miniature", lambda *_: measured.pop(0))  # the same once more, as text
     text = plan.plan()
-    assert "?" in text and "and more" in text
+    assert "?" in text and "and more" in text and not measured
 
 
 def test_a_stage_that_fails_in_miniature_says_why(stale):

@@ -236,17 +236,15 @@ def is_pixel_art(image: Image.Image, grey: bool) -> bool:
     """Return whether an image has few colours and hard edges in its middle."""
     left, top = ((length - min(length, _WINDOW)) // 2 for length in image.size)
     middle = image.crop((left, top, left + min(image.width, _WINDOW), top + min(image.height, _WINDOW)))
-    pixels = np.asarray(eight_bits(middle).convert("RGBA")).astype(int)
-    solid = pixels[..., 3] > 127
-    colours = len(np.unique(pixels[solid], axis=0))
-    pairs = [
-        (pixels[1:], pixels[:-1], solid[1:] & solid[:-1]),
-        (pixels[:, 1:], pixels[:, :-1], solid[:, 1:] & solid[:, :-1]),
-    ]
-    steps = np.concatenate([np.abs(one - other).max(axis=-1)[both] for one, other, both in pairs])
-    if not 2 < colours <= (_GREYS if grey else _COLOURS) or not steps.any():
+    rgba = np.asarray(eight_bits(middle).convert("RGBA"))
+    solid = rgba[..., 3] > 127
+    if not 2 < len(np.unique(rgba.view(np.uint32)[..., 0][solid])) <= (_GREYS if grey else _COLOURS):
         return False
-    return bool(_EQUAL[0] <= (steps == 0).mean() <= _EQUAL[1] and (steps[steps > 0] < _STEP).mean() <= _SOFT)
+    pixels = np.where(solid[..., None], rgba, np.float32(np.nan))
+    steps = np.concatenate([np.abs(np.diff(pixels, axis=axis)).max(axis=-1).ravel() for axis in (0, 1)])
+    steps = steps[steps >= 0]  # of two solid pixels
+    equal = (steps == 0).sum() / max(1, len(steps))
+    return bool(_EQUAL[0] <= equal <= _EQUAL[1] and (steps[steps > 0] < _STEP).mean() <= _SOFT)
 
 
 def _facts(total: int, looked: int, usable: Sequence[_ImageFacts], excused: int, seconds: float) -> Facts:
@@ -312,9 +310,7 @@ def _sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
         return _of_hub(source, count)
     stop = part.stop if part.stop is not None else source.size()
     if stop is None:
-        raise DarkroomError(
-            f"{subject.name}: the source does not report its number of images, and the part has no stop."
-        )
+        raise DarkroomError(f"{subject.name}: the source does not report its number of images: set its `stop`.")
     rows = drawn(stop - part.start, count)
     chosen = set(rows)
     entries = {row: entry for row, entry in enumerate(_marked(source.entries(part.start, stop))) if row in chosen}
