@@ -150,7 +150,7 @@ def carried(flow, solver, steps, noise, **keys):
 
 @cache
 def limit(path):
-    """Return noise, and where it ends after steps without number: the error of Heun's is below 1e-6 of the others'."""
+    """Return noise, and where 4096 steps of Heun take it, as good as exact beside fewer steps."""
     noise = torch.linspace(-1.5, 1.5, 40, dtype=torch.float64)[:, None]
     return noise, carried(Flow(path=path), "heun", 4096, noise)
 

@@ -98,7 +98,7 @@ def _train_prefix(root: Path, threads: int) -> None:
     from darkroom.params.stage import given
     from darkroom.training import loop
 
-    # Neither changes a loss: three parsings of the source, and distances between all images, a quarter of the time.
+    # Neither changes a loss: parsing the source once for each training, and the distances between all images.
     sources = code.Sources(code.SOURCE)
     code.Sources = lambda folder: sources  # type: ignore[assignment, misc]
     catalog_writer.measure_leakage = lambda parts, root: None  # type: ignore[assignment]
