@@ -28,6 +28,18 @@ settings.register_profile("darkroom", derandomize=True, deadline=None)
 settings.load_profile("darkroom")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_reading_of_the_source():
+    """Parse the modules of this checkout once a process: every stage that runs here fingerprints its code, in 2 s."""
+    from darkroom.dag.fingerprint import stages
+
+    unshared = stages.Sources
+    shared = unshared(stages.SOURCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "Sources", lambda folder: shared if folder == stages.SOURCE else unshared(folder))
+        yield
+
+
 @pytest.fixture
 def one_thread():
     """Of several, each multiplies some rows of a batch, and a row's place may change its last bit."""

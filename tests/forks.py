@@ -16,8 +16,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 _CONTEXT = multiprocessing.get_context("forkserver")
 # One server for all tests of a run, and what the loop imports when it needs it, so that no fork has to.
 _PRELOADED = [
-    "recipes.adversaries",
-    "recipes.codebooks",
+    "models.tokenizers.adversaries",
+    "models.tokenizers.codebooks",
+    "models.clip.clips",
     "training.together",
     "accelerate",
     "dvclive",

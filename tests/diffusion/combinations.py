@@ -182,6 +182,23 @@ class Search:
                     self.apart.add(frozenset({(key, value)}))
                     values.remove(value)
 
+    def valuewise(self) -> list[Row]:
+        """Return accepted rows: every value that any accepted row has is in one of them."""
+        self.bar()
+        rows = []
+        left = {(key, value): None for key, values in self.axes.items() for value in values}
+        while left:
+            first = next(iter(left))
+            near = {key: [value for value in values if (key, value) in left] for key, values in self.axes.items()}
+            row = {key: (values or self.axes[key])[0] for key, values in near.items()} | dict([first])
+            fixed = self.only | {first[0]}
+            accepted = self.mended(row, fixed, 200) or self.mended({**self.base, first[0]: first[1]}, fixed)
+            assert accepted is not None  # `bar` has found one
+            rows.append(accepted)
+            for value in accepted.items():
+                left.pop(value, None)
+        return rows
+
     def pairwise(self) -> list[Row]:
         """Return accepted rows: every pair of values that any accepted row has is in one of them."""
         self.bar()

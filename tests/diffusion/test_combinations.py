@@ -1,8 +1,8 @@
 """Every objective with every network and sampler: what `darkroom check` accepts trains and samples, and what it refuses
 it refuses by the names of the keys that do not fit each other.
 
-The keys and their values are those of the settings; of all combinations every pair of two keys' values, and, slowly,
-random ones of all keys.
+The keys and their values are those of the settings; of all combinations each value of each key, and, slowly, every pair
+of two keys' values, and random ones of all keys.
 """
 
 from functools import cache
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = {"dit": tiny_networks.dit, "unet": tiny_networks.unet, "prior": tiny_networks.prior}
 GRIDS = ("solver", "guidance")  # of the samples while training
 SPACES = [(network, objective) for network in NETWORKS for objective in SOLVERS]
+COVERED = ["values", pytest.param("pairs", marks=pytest.mark.slow)]
 CHOICES = {"solver", "path", "flow_target", "flow_weight", "target", "loss", "variance", "spacing", "condition"}
 # What a prior cannot have, whatever else is set: one key is at fault.
 NEVER = {
@@ -89,9 +90,10 @@ def searched(params):
         return None
 
     @cache
-    def search(network, objective, seed=0):
+    def search(network, objective, covered, seed=0):
         made = Search(axes(network, objective), refusal, seed)
-        return made, made.pairwise() if seed == 0 else []
+        rows = {"values": made.valuewise, "pairs": made.pairwise, "nothing": list}
+        return made, rows[covered]()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "whole", cache(check.whole))  # the same schema a thousand times
@@ -106,19 +108,21 @@ def runs(network, params, row):
         assert found.shape == shape and found.isfinite().all() and found.std() > 0, row
 
 
+@pytest.mark.parametrize("covered", COVERED)
 @pytest.mark.parametrize(("network", "objective"), SPACES)
-def test_what_is_accepted_trains_and_samples(network, objective, searched, params):
-    """All pairs of values."""
-    search, rows = searched(network, objective)
+def test_what_is_accepted_trains_and_samples(network, objective, covered, searched, params):
+    """All values, or all pairs of values."""
+    search, rows = searched(network, objective, covered)
     assert len(rows) >= max(len(values) for values in search.axes.values())
     for row in rows:
         runs(network, params, row)
 
 
+@pytest.mark.parametrize("covered", COVERED)
 @pytest.mark.parametrize(("network", "objective"), SPACES)
-def test_what_is_refused_names_the_keys_that_do_not_fit(network, objective, searched):
+def test_what_is_refused_names_the_keys_that_do_not_fit(network, objective, covered, searched):
     """Two at least, and another value of one of them helps."""
-    search, _ = searched(network, objective)
+    search, _ = searched(network, objective, covered)
     assert search.refusals
     for sentence, row in search.refusals.items():
         keys = named(sentence, row)
@@ -136,7 +140,7 @@ def test_each_solver_is_sampled_with_its_objective_alone(network, searched):
     """The search is not so strict that it leaves out what is there."""
     section = {"dit": "sample_generator.dit", "unet": "sample_decoder.common", "prior": "sample_text.prior"}[network]
     for objective, solvers in SOLVERS.items():
-        _, rows = searched(network, objective)
+        _, rows = searched(network, objective, "values")
         assert {row[f"{section}.solver"] for row in rows} == set(solvers)
 
 
@@ -144,7 +148,7 @@ def test_each_solver_is_sampled_with_its_objective_alone(network, searched):
 @pytest.mark.parametrize(("network", "objective"), SPACES)
 def test_every_combination_trains_and_samples(network, objective, searched, params):
     """Of path, target, loss, variance, solver, spacing and condition all; of the other keys any."""
-    search, _ = searched(network, objective, seed=1)
+    search, _ = searched(network, objective, "nothing", seed=1)
     grids = ("train_generator.dit.sampling.", "train_decoder.unets.base.grids.", "train_prior.evaluate.")
     keys = [key for key in search.axes if key.rpartition(".")[2] in CHOICES and not key.startswith(grids)]
     for row in search.product(keys):

@@ -1,6 +1,7 @@
 """Paths, what can be predicted of them, and the solvers of flows: by formulas in float64, and on known densities."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -147,13 +148,19 @@ def carried(flow, solver, steps, noise, **keys):
     return sample(best(flow), noise, flow, Sampling(solver=solver, steps=steps, **keys))
 
 
+@cache
+def limit(path):
+    """Return noise, and where 4096 steps of Heun take it, as good as exact beside fewer steps."""
+    noise = torch.linspace(-1.5, 1.5, 40, dtype=torch.float64)[:, None]
+    return noise, carried(Flow(path=path), "heun", 4096, noise)
+
+
 @pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("heun", 2), ("dpm", 2)])
 @pytest.mark.parametrize("path", ["linear", "gvp"])
 def test_solvers_converge_at_their_order(path, solver, order):
     """Twice the steps, an error 2^order smaller; of DPM-Solver++, whose ends are long in log(α / σ), with many."""
     flow = Flow(path=path)
-    noise = torch.linspace(-1.5, 1.5, 40, dtype=torch.float64)[:, None]
-    truth = carried(flow, "heun", 4096, noise)
+    noise, truth = limit(path)
     steps = np.array([256, 512, 1024] if solver == "dpm" else [32, 64, 128, 256])
     errors = [float((carried(flow, solver, int(n), noise) - truth).abs().mean()) for n in steps]
     slope = -np.polyfit(np.log(steps), np.log(errors), 1)[0]
@@ -172,7 +179,7 @@ def test_equal_steps_of_the_logarithm_show_the_whole_order_of_dpm(path):
         times = invert(torch.linspace(first, last, steps + 1, dtype=torch.float64))
         return follow(multistep(times[:-1], *flow.levels(times)), best(flow), noise)
 
-    truth, steps = carried(4096), np.array([16, 32, 64, 128])
+    truth, steps = carried(2048), np.array([16, 32, 64, 128])
     errors = [float((carried(int(n)) - truth).abs().mean()) for n in steps]
     assert -np.polyfit(np.log(steps), np.log(errors), 1)[0] == pytest.approx(2.0, abs=0.1), errors
 
@@ -186,12 +193,12 @@ def test_equal_steps_of_the_logarithm_show_the_whole_order_of_dpm(path):
     ],
 )
 def test_the_sde_has_the_distribution_of_the_flow(course):
-    flow, noise = Flow(), torch.randn(2000, 1, generator=torch.Generator().manual_seed(0))
+    flow, noise = Flow(), torch.randn(1000, 1, generator=torch.Generator().manual_seed(0))
     generators = [torch.Generator().manual_seed(number) for number in range(len(noise))]
     # A constant one outweighs the width of the data's noise, t, near the data: less of it.
     how = Sampling(
         solver="euler_maruyama",
-        steps=200,
+        steps=150,
         diffusion_coefficient=course,
         diffusion_scale=0.1 if course == "constant" else 1.0,
     )
@@ -202,7 +209,7 @@ def test_the_sde_has_the_distribution_of_the_flow(course):
     for part, centre in ((low, CENTRES[0]), (high, CENTRES[1])):
         assert float(part.mean()) == pytest.approx(centre, abs=0.04)
         assert float(part.std()) == pytest.approx(WIDTH, rel=0.15)
-    assert not torch.allclose(found, carried(flow, "euler", 200, noise), atol=0.05)  # noise was added on the way
+    assert not torch.allclose(found, carried(flow, "euler", 150, noise), atol=0.05)  # noise was added on the way
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])

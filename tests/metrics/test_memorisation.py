@@ -14,7 +14,7 @@ from darkroom.metrics.sample_scores import SPACES
 from darkroom.metrics.score import wilson
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-COUNT = 150
+TRAINED, COUNT = 250, 100  # training images, and as many generated as held-out ones
 
 
 def more_than(panel: Panel, space: str) -> bool:
@@ -27,8 +27,8 @@ def more_than(panel: Panel, space: str) -> bool:
 def test_copiers_are_told_from_an_honest_model(data, monkeypatch, one_thread):
     monkeypatch.syspath_prepend(BENCHMARKS)
     copiers = importlib.import_module("copiers")
-    images, labels = getattr(copiers, data)(400 + 2 * COUNT)
-    panels = dict(copiers.panels(images, labels, 400, COUNT, 3))
+    images, labels = getattr(copiers, data)(TRAINED + 2 * COUNT)
+    panels = dict(copiers.panels(images, labels, TRAINED, COUNT, 3))
     honest = panels.pop("an honest model")
     assert not any(more_than(honest, space) for space in SPACES)
     assert all(abs(honest.scores[f"ct_{space}"]) < 3.5 and abs(honest.floor[f"ct_{space}"]) < 3.5 for space in SPACES)

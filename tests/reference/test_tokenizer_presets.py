@@ -69,9 +69,10 @@ def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return apply
 
 
-def updated(params: Params, name: str, **changes: Any) -> Any:
-    """Train a few updates at batch 2, as the preset says but for `changes` of the kind's section."""
-    section, shape = params.train_tokenizer, SHAPES[name]
+def updated(params: Params, name: str, size: int | None = None, **changes: Any) -> Any:
+    """Train a few updates at batch 2, as the preset says but for images of `size` and `changes` of its section."""
+    section, (channels, side, _) = params.train_tokenizer, SHAPES[name]
+    shape = (channels, size or side, size or side)
     how = {"batch": BATCH, "images": UPDATES * BATCH, "log_every": BATCH, "validate_every": UPDATES * BATCH}
     chosen = section.chosen.model_copy(update={**changes, "training": section.chosen.training | how})
     section = section.model_copy(update={section.kind: chosen})
@@ -161,9 +162,16 @@ def test_vq_ar_is_the_script(applied: Callable[[str], Params]) -> None:
     assert (sampling.min_p, sampling.temperature) == (0.25, 1.5)
 
 
-@pytest.mark.parametrize("name", ["original-dvae", "original-vq-ar"])
-def test_a_few_updates_run(applied: Callable[[str], Params], name: str) -> None:
-    updated(applied(name), name)
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("original-dvae", 32),
+        pytest.param("original-dvae", None, marks=pytest.mark.slow),
+        ("original-vq-ar", None),
+    ],
+)
+def test_a_few_updates_run(applied: Callable[[str], Params], name: str, size: int | None) -> None:
+    updated(applied(name), name, size)
 
 
 def narrow(params: Params) -> dict[str, Any]:
@@ -180,7 +188,7 @@ def narrow(params: Params) -> dict[str, Any]:
 def test_a_few_updates_of_a_narrow_vqgan_run(applied: Callable[[str], Params]) -> None:
     """Whole it has hundreds of millions of parameters, and takes minutes."""
     params = applied("original-vqgan")
-    trainer = updated(params, "original-vqgan", **narrow(params))
+    trainer = updated(params, "original-vqgan", 64, **narrow(params))
     assert trainer.records[0]["train/adversarial_weight"] > 0
 
 

@@ -69,7 +69,7 @@ def test_losses_and_weights_are_those_of_one_process_to_rounding(one, two):
     assert numbers(shared) == pytest.approx(numbers(alone), rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_signal_to_one_process_stops_all_at_the_same_update_and_they_continue_bit_for_bit(two, tmp_path, rank):
     """Position 42 lies in the share of rank 0, 46 in that of rank 1; the window of logged losses is half full."""
     assert together(tmp_path, 2, stop_at=42 + 4 * rank) == [143, 143]

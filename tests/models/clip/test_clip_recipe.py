@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+from itertools import product
 
 import numpy as np
 import pytest
@@ -82,7 +83,16 @@ def test_pieces_have_the_gradient_of_the_whole(alone, micro):
 
 
 @pytest.mark.parametrize(
-    "micro", [4, pytest.param(None, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+    ("alone", "micro"),
+    [
+        ("positives", 4),
+        *(
+            pytest.param(equal, micro, marks=pytest.mark.slow)
+            for equal, micro in product(["positives", "negatives"], [4, None, 2])
+            if (equal, micro) != ("positives", 4)
+        ),
+    ],
+    indirect=["alone"],
 )
 def test_processes_have_the_gradient_of_the_whole(alone, tmp_path, micro):
     """Also where each has its share in pieces: of 4 and 2 images."""

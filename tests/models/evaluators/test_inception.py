@@ -31,6 +31,14 @@ def network(weights: Path) -> Inception:
     return network
 
 
+@pytest.fixture(scope="module")
+def theirs(weights: Path) -> Any:
+    """torch-fidelity's network of the same file."""
+    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+
+    return FeatureExtractorInceptionV3("x", ["2048", "logits_unbiased"], feature_extractor_weights_path=str(weights))
+
+
 def images(n: int, channels: int = 3, side: int = 32) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (n, channels, side, side), dtype=torch.uint8, generator=generator)
@@ -52,9 +60,7 @@ def resize_tf1(image: np.ndarray, side: int) -> np.ndarray:
     return out
 
 
-def test_features_and_the_resize_of_tensorflow_1(network: Inception, weights: Path) -> None:
-    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
-
+def test_features_and_the_resize_of_tensorflow_1(network: Inception, theirs: Any) -> None:
     seen: list[Tensor] = []
     hook = network.network.Conv2d_1a_3x3.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     batch = images(2)
@@ -67,21 +73,17 @@ def test_features_and_the_resize_of_tensorflow_1(network: Inception, weights: Pa
         expected = (resize_tf1(batch[1, channel].numpy().astype(np.float64), 299) - 128) / 128
         np.testing.assert_allclose(seen[0][1, channel], expected, atol=1e-4)  # float32 of 255
     # The weights are really those of the file: torch-fidelity's own reading gives the same bits.
-    theirs = FeatureExtractorInceptionV3("theirs", ["2048"], feature_extractor_weights_path=str(weights))
     with torch.inference_mode():
         assert torch.equal(theirs(batch)[0], features)
 
 
-def test_logits_and_places(network: Inception, weights: Path) -> None:
-    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
-
+def test_logits_and_places(network: Inception, theirs: Any) -> None:
     batch = images(2)
     seen: list[Tensor] = []
     hook = network.network.Mixed_6d.branch1x1.register_forward_hook(lambda _, __, out: seen.append(out.clone()))
     with torch.inference_mode():
         pool, spatial, logits = network.outputs(batch).split(network.widths, dim=1)
     hook.remove()
-    theirs = FeatureExtractorInceptionV3("x", ["2048", "logits_unbiased"], feature_extractor_weights_path=str(weights))
     with torch.inference_mode():
         expected = theirs(batch)
     assert torch.equal(pool, expected[0])
@@ -91,8 +93,8 @@ def test_logits_and_places(network: Inception, weights: Path) -> None:
     assert spatial.min() == 0 and spatial.std() > 0
 
 
-def test_the_resize_of_clean_fid(weights: Path) -> None:
-    network, found = open_inception(weights, None, resize=pillow)
+def test_the_resize_of_clean_fid(network: Inception, weights: Path) -> None:
+    cubic, found = open_inception(weights, None, resize=pillow)
     assert found == sha256_file(weights)
     batch = images(2, side=400)
     wide = pillow(batch)
@@ -103,8 +105,8 @@ def test_the_resize_of_clean_fid(weights: Path) -> None:
     assert (wide % 1).std() > 0.1  # not rounded
     whole = images(2, side=299)  # of 299 pixels nothing is resized, and both conventions are one
     with torch.inference_mode():
-        torch.testing.assert_close(network.features(whole), open_inception(weights, None)[0].features(whole))
-        assert not torch.allclose(network.features(batch), open_inception(weights, None)[0].features(batch))
+        torch.testing.assert_close(cubic.features(whole), network.features(whole))
+        assert not torch.allclose(cubic.features(batch), network.features(batch))
 
 
 def test_without_a_download_one_sentence_names_file_hash_and_place(

@@ -19,7 +19,7 @@ def alone(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("alone") / "one", 1)
 
 
-@pytest.mark.parametrize("micro", [None, 2])
+@pytest.mark.parametrize("micro", [2, pytest.param(None, marks=pytest.mark.slow)])
 def test_two_processes_train_what_one_does(tmp_path, alone, micro):
     """To a thousandth of the way that each weight went, and what is logged to 2e-4.
 
