@@ -4,6 +4,8 @@ import json
 import re
 import time
 
+import pytest
+
 from dag.sandbox import Sandbox
 
 
@@ -16,6 +18,7 @@ def test_an_experiment_runs_what_depends_on_it_and_the_difference_shows(toy: San
     assert changed["metrics/generator.json"]["fd"]["diff"] != 0
 
 
+@pytest.mark.slow
 def test_the_queue_runs_the_code_that_was_queued_and_shows_each_value(toy: Sandbox) -> None:
     body = "src/darkroom/stages/report.py"
     toy.replace(body, 'hold("report")', 'hold("report")  # a comment')

@@ -86,7 +86,7 @@ def working(mess: Mess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         yield folder
 
 
-def test_760_are_stored_and_40_are_listed_each_with_its_reason(mess: Mess, working: Path) -> None:
+def test_most_are_stored_and_the_damaged_are_listed_each_with_its_reason(mess: Mess, working: Path) -> None:
     assert len({reason for _, reason, _ in mess.wrong}) >= 15
     assert listed() == sorted((*each, "quarantine") for each in mess.wrong)
     found = stored()
