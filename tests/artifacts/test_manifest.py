@@ -52,7 +52,7 @@ def test_a_missing_and_a_damaged_manifest_are_named(artifact):
     with pytest.raises(ArtifactError, match=r"manifest\.json is damaged.*dvc checkout"):
         read_manifest(artifact, "model")
     path.unlink()
-    with pytest.raises(ArtifactError, match=r"manifest\.json is missing: run the stage"):
+    with pytest.raises(ArtifactError, match=r"manifest\.json is missing: run `dvc repro`"):
         read_manifest(artifact, "model")
 
 

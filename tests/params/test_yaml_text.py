@@ -37,7 +37,7 @@ BAD = [
     ("a: 1\nb: {c: 2024-13-45}\n", r"f\.yaml is not valid YAML: month must be in 1\.\.12"),
     ("a: *nobody\n", r"f\.yaml is not valid YAML: line 1, column 4: .*undefined alias"),
     ("a: !python/name:os.system 1\n", r"f\.yaml is not valid YAML: line 1, column 4: "),
-    ("a: 1\n<<<<<<< ours\nb: 1\n=======\nb: 2\n>>>>>>> theirs\n", r"f\.yaml, line 2: this is a merge conflict marker"),
+    ("a: 1\n<<<<<<< ours\nb: 1\n=======\nb: 2\n>>>>>>> theirs\n", r"f\.yaml, line 2: this is a Git merge conflict"),
 ]
 
 

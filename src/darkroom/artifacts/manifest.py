@@ -37,7 +37,7 @@ def check_seal(folder: Path) -> None:
     """
     path = folder / NAME
     if not path.is_file():
-        raise ArtifactError(f"{path} is missing: run the stage that writes {folder} (`dvc repro`).")
+        raise ArtifactError(f"{path} is missing: run `dvc repro`, or `dvc pull` where others have run it.")
     data = path.read_bytes()
     try:
         content = json.loads(data)
@@ -59,14 +59,14 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path} is missing: run the stage that writes {folder} (`dvc repro`).") from error
+        raise ArtifactError(f"{path} is missing: run `dvc repro`, or `dvc pull` where others have run it.") from error
     except ValueError as error:
         raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {folder}`.") from error
     actual = manifest.get("kind"), manifest.get("format")
     if actual != (kind, FORMAT):
         raise ArtifactError(
             f"{path} describes {actual[0]!r} in format {actual[1]!r}, but {kind!r} in format {FORMAT} is needed: "
-            "run the stage that writes it again (`dvc repro`)."
+            "run `dvc repro`."
         )
     return manifest
 

@@ -33,7 +33,7 @@ class Scaler:
         return (values.float() - to_device(self.mean, values.device)) / to_device(self.std, values.device)
 
     def invert(self, values: Tensor) -> Tensor:
-        """Return scaled values (N, ...) in their original scale."""
+        """Undo the scaling of values (N, ...)."""
         return values * to_device(self.std, values.device) + to_device(self.mean, values.device)
 
 

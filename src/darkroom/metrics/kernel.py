@@ -2,12 +2,12 @@
 
 MMD² = Σ_{i≠j} k(xᵢ, xⱼ) / m(m-1) + Σ_{i≠j} k(yᵢ, yⱼ) / n(n-1) - 2 Σ_{ij} k(xᵢ, yⱼ) / mn,   k(x, y) = (x·y / D + 1)³
 
-Source: Bińkowski et al., "Demystifying MMD GANs", 2018 (KID); Gretton et al., "A kernel two-sample test", 2012. Usual
+Source: Bińkowski et al., "Demystifying MMD GANs", 2018 (KID); Gretton et al., "A kernel two-sample test", 2012. Other
 programs average it over random subsets: slower, and their "±" follows from the subset size. Here every pair counts
 once, nothing is drawn, and the sums over pairs of blocks give the jackknife without a second pass.
 
-The two sets must hold different images: a reconstruction compared with its own original is more alike than chance, and
-the value falls below 0.
+The two sets must hold different images: a reconstruction compared with its own original is more similar than two
+independent images, and the value falls below 0.
 """
 
 from collections.abc import Callable, Iterator

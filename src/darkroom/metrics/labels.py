@@ -27,20 +27,20 @@ class ClassMetric:
             "label_accuracy",
             "Fraction of generated images that the in-domain extractor takes for the requested class. Higher is "
             "better.",
-            formula="share of samples whose most likely class in the in-domain extractor is the class asked for",
+            formula="fraction of samples whose most likely class in the in-domain extractor is the requested class",
             title="label accuracy",
         ),
         _label(
             "confident",
             "Fraction of generated images with a most likely class of probability 0.9 or more. Higher is better.",
-            formula="share of samples whose most likely class in the in-domain extractor has a probability of 0.9 "
+            formula="fraction of samples whose most likely class in the in-domain extractor has a probability of 0.9 "
             "or more",
             title="confident fraction",
         ),
         _label(
             "rarest_class",
             "Fraction of generated images taken for the rarest class: near 0 where a class is never made.",
-            formula="share of samples that the in-domain extractor takes for the class it takes the fewest for",
+            formula="fraction of samples that the in-domain extractor takes for the class it takes the fewest for",
             title="rarest class",
         ),
     )

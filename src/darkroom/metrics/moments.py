@@ -52,7 +52,7 @@ def moments(count: int, total: Tensor, outer: Tensor) -> Moments:
 
 
 class BlockSums:
-    """The sums of B blocks: count (B,), total (B, D) and outer (B, D, D), float64."""
+    """Sums over B blocks of samples: count (B,), total of x (B, D) and outer of x xᵀ (B, D, D), float64."""
 
     def __init__(self, count: Tensor, total: Tensor, outer: Tensor) -> None:
         self.count, self.total, self.outer = count, total, outer

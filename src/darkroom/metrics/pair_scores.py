@@ -64,7 +64,7 @@ IMAGES = (
     _decoded(
         "transparent_kept",
         "Fraction of the fully transparent pixels that the reconstruction leaves fully transparent. Higher is better.",
-        formula="mean over images of the share of pixels of alpha 0 that are decoded with alpha 0",
+        formula="mean over images of the fraction of pixels of alpha 0 that are decoded with alpha 0",
         title="transparent pixels kept",
         higher_is_better=True,
     ),
@@ -106,14 +106,14 @@ PAIRS = (
     _scene(
         "colour",
         "Fraction of images in which the scene reader sees the colours of the caption, and no other. Higher is better.",
-        formula="share of images in which the scene reader sees the colours that the caption names, and no other",
+        formula="fraction of images in which the scene reader sees the colours that the caption names, and no other",
         error="as psnr_se, an image 1 or 0",
     ),
     *(_scene(name, f"The same for {name}s.", formula=f"as colour, of {name}s") for name in ("form", "size")),
     _scene(
         "position",
         "Fraction of images whose things are where, as many, or so to each other, as the caption says.",
-        formula="share of images whose thing is where, or whose things are as many or so to each other, as captioned",
+        formula="fraction of images in which position, number or relation of the shapes is as captioned",
     ),
     _scene(
         "colour_and_form",
@@ -124,7 +124,7 @@ PAIRS = (
     _scene(
         "as_described",
         "The fraction of images of which the caption is true in all that it says.",
-        formula="share of images of which the caption, in its canonical form, is what the scene reader sees",
+        formula="fraction of images of which the caption, in its canonical form, is what the scene reader sees",
         title="as described",
     ),
 )
@@ -156,14 +156,14 @@ RETRIEVAL = (
     _clip(
         "zero_shot_accuracy",
         "Fraction of images whose class CLIP finds among all, from captions or prompts. Higher is better.",
-        formula="share of images whose class's prompts, mean of unit embeddings, have the largest cosine",
+        formula="fraction of images whose class's prompts, mean of unit embeddings, have the largest cosine",
         title="zero-shot accuracy",
     ),
     _clip(
         "image_to_text_r1",
         "Fraction of images that CLIP finds nearest to their own caption. Higher is better, and harder with more "
         "captions.",
-        formula="share of images with no other caption whose cosine is as large as that of their own",
+        formula="fraction of images with no other caption whose cosine is as large as that of their own",
         title="caption of an image, R@1",
     ),
     _clip(
@@ -175,7 +175,7 @@ RETRIEVAL = (
     _clip(
         "text_to_image_r1",
         "The fraction of captions to which no image of another caption is as near as one of their own.",
-        formula="share of captions of one of whose images no image of another caption has as large a cosine",
+        formula="fraction of captions of one of whose images no image of another caption has as large a cosine",
         title="image of a caption, R@1",
     ),
     _clip(
@@ -192,7 +192,7 @@ _CODES = (
     _code(
         "codebook_usage",
         "Fraction of the codes of the codebook that occur at least once. Higher is better.",
-        formula="share of the K codes that occur in the train split",
+        formula="fraction of the K codes that occur in the train split",
         title="codebook usage",
         higher_is_better=True,
     ),

@@ -108,13 +108,13 @@ MANIFOLD = (
     _manifold(
         "precision",
         "Fraction of generated images that lie among the real ones. Higher is better; copies and few modes raise it.",
-        formula="share of samples within the distance of a real image to its 3rd nearest real image",
+        formula="fraction of samples within the distance of a real image to its 3rd nearest real image",
         error="standard deviation over samples / sqrt(their number), the real images fixed",
     ),
     _manifold(
         "recall",
         "Fraction of real images that lie among the generated ones. Higher is better; lost modes lower it.",
-        formula="share of real images within the distance of a sample to its 3rd nearest sample",
+        formula="fraction of real images within the distance of a sample to its 3rd nearest sample",
         error="standard deviation over real images / sqrt(their number), the samples fixed",
     ),
     _manifold(
@@ -127,7 +127,7 @@ MANIFOLD = (
     _manifold(
         "coverage",
         "Fraction of real images with a generated image nearby. Higher is better; lost modes lower it.",
-        formula="share of real images with a sample nearer than their 5th nearest real image",
+        formula="fraction of real images with a sample nearer than their 5th nearest real image",
         error="standard deviation over real images / sqrt(their number), the samples fixed",
     ),
 )
@@ -217,7 +217,7 @@ MEMORISATION = (
     _copies(
         "copies_pixels",
         "Fraction of generated images with one training image far nearer than all others, in pixels. Lower is better.",
-        formula="share of samples with d1 / d2 < 1/3, d1 and d2 the Euclidean distances, of the sample or its mirror "
+        formula="fraction of samples with d1 / d2 < 1/3, d1 and d2 Euclidean distances, of the sample or its mirror "
         "image, to the nearest training image and to the nearest one that is no near duplicate of it; at most 32 px",
         title="copies, in pixels",
     ),

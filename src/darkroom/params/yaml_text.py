@@ -49,7 +49,7 @@ def parse_yaml(text: str, file: object) -> Any:
     except (YAMLError, *_UNREADABLE) as error:
         if line := conflict(text):
             raise DarkroomError(
-                f"{file}, line {line}: this is a merge conflict marker of git: keep one of the two versions below it."
+                f"{file}, line {line}: this is a Git merge conflict marker: keep one of the two versions below it."
             ) from None
         place, parts = "", [str(error)]
         if isinstance(error, MarkedYAMLError):

@@ -101,7 +101,7 @@ def read_curve(folder: Path, name: str) -> Curve:
         ArtifactError: the folder is missing, or the table has other values than numbers; names file and line.
     """
     if not folder.is_dir():
-        raise ArtifactError(f"{folder} is missing: run the stage that makes it (`dvc repro`).")
+        raise ArtifactError(f"{folder} is missing: run `dvc repro`.")
     path = folder / TABLES / f"{name}.tsv"
     if not path.exists():  # DVCLive makes the file with its first point
         return Curve()

@@ -179,7 +179,7 @@ def typed(kind: type[Kind], value: Any, path: Path) -> Kind:
     except ValidationError as error:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"])) or "the file"
-        raise ArtifactError(f"{path}: `{key}`: {fault['msg']}; run the stage that writes it again.") from error
+        raise ArtifactError(f"{path}: `{key}`: {fault['msg']}; rerun the stage that writes this file.") from error
 
 
 def read_json(path: Path) -> Any:
@@ -191,6 +191,6 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path} is missing: run the stage that writes it (`dvc repro`).") from error
+        raise ArtifactError(f"{path} is missing: run `dvc repro`.") from error
     except ValueError as error:
         raise ArtifactError(f"{path} is damaged ({error}): restore it with `dvc checkout {path}`.") from error

@@ -58,7 +58,7 @@ def read_png(path: Path) -> Picture:
             image.load()
             width, height = image.size
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path} is missing: run the stage that makes it (`dvc repro`).") from error
+        raise ArtifactError(f"{path} is missing: run `dvc repro`.") from error
     except (OSError, SyntaxError, ValueError) as error:
         raise ArtifactError(f"{path} is not a complete PNG: restore it with `dvc checkout {path.parent}`.") from error
     return Picture(f"data:image/png;base64,{base64.b64encode(data).decode()}", width, height)

@@ -52,7 +52,7 @@ def _embed(params: EmbedParams, part: str, splits: Mapping[str, ImageShards]) ->
         nonlocal done
         arrays = (joined or embedder).shard(reader, shard, names)
         if (done + shard.images) // EVERY > done // EVERY:
-            print(f"{done + shard.images:,} of {total:,} images")
+            print(f"embedded {done + shard.images:,} of {total:,} images")
         done += shard.images
         return arrays
 

@@ -48,7 +48,7 @@ class Pairs:
     device: torch.device
 
     def generated(self, work: str) -> Iterator[NDArray[np.uint8]]:
-        """Yield the samples, uint8 (n, C, H, W); `work`: for the progress line."""
+        """Yield the samples, uint8 (n, C, H, W); `work` is the label of the progress line."""
         return with_progress(self.samples.batches(self.batch), len(self.samples), work)
 
     def real(self, work: str) -> Iterator[NDArray[np.uint8]]:

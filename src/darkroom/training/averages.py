@@ -1,4 +1,4 @@
-"""The averaged weights of a training, and the weights that it keeps while it runs."""
+"""Averaged weights, and weights saved every `save_every` images."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

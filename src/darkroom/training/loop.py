@@ -131,7 +131,7 @@ def _run_steps(
             if first:
                 saver.close()
                 folder = checkpoint.folders(places.state)[-1]
-                print(f"stopped at image {state.images:,}; {folder} is kept. The same command continues from it.")
+                print(f"stopped at image {state.images:,}, saved in {folder}. Run the same command to continue.")
             state.processes.collect(None)  # torchrun ends the others soon after the first exits
             raise SystemExit(128 + stop)
     if saved != state.images:

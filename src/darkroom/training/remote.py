@@ -176,7 +176,7 @@ class Files:
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 self._fs.get_file(f"{self._root}/{name}/{file}", str(folder / file))
         except FileNotFoundError as error:
-            raise ArtifactError(f"one of its files is missing ({error})") from error
+            raise ArtifactError(f"a checkpoint file is missing ({error})") from error
 
     def remove(self, name: str) -> None:
         """Remove the manifest, then the other files."""

@@ -65,9 +65,10 @@ def open_training(recipe: Recipe, settings: Training, run: Run, places: OutputPa
 def _checkpoint(
     recipe: Recipe, settings: Training, run: Run, state: Path, code: dict[str, dict[str, str]], first: bool
 ) -> tuple[Path | None, bool]:
-    """Return the checkpoint to start from, and whether other code wrote it; only for the first process.
+    """Return the checkpoint to start from, and whether other code wrote it.
 
-    It is the newest here, of `run.checkpoints_from`, or of a shorter training.
+    It is the newest in the state folder, else in `run.checkpoints_from`, else of a shorter training. Processes other
+    than the first get None.
     """
     if not first:
         return None, False

@@ -190,7 +190,8 @@ def open_state(stage: str, item: str | None = None) -> Iterator[Path]:
         if not _take(lock):
             verb = "trained" if stage.startswith("train_") else "run"
             raise DarkroomError(
-                f"{name} is already being {verb} by another process, which holds {folder / LOCK}: wait or stop it."
+                f"{name} is already being {verb} by another process, which holds {folder / LOCK}: wait for it "
+                "to end, or stop it."
             )
         write_json(folder / CODE, fingerprint(stage, item))
         write_json(folder / PARAMETERS, stage_params(stage, item))

@@ -191,9 +191,9 @@ def test_a_file_that_is_gone_is_listed(tmp_path: Path) -> None:
         ({"split": "val"}, "has no split `val`, only `train`"),
         ({"configuration": "large"}, "`hub.configuration` large, cannot be read as a data set: .*default"),
         ({"image": "img"}, "no column `img`, set by `hub.image`, only `image`, `label`, `caption`, `score`"),
-        ({"image": "score"}, "column `score`, set by `hub.image`, is .*float32.*: no images"),
-        ({"label": "caption"}, "column `caption`, set by `hub.label`, is .*: no labels"),
-        ({"caption": "score"}, "column `score`, set by `hub.caption`, is .*: no captions"),
+        ({"image": "score"}, "column `score`, set by `hub.image`, is .*float32.*, which holds no images"),
+        ({"label": "caption"}, "column `caption`, set by `hub.label`, is .*, which holds no labels"),
+        ({"caption": "score"}, "column `score`, set by `hub.caption`, is .*, which holds no captions"),
     ],
 )
 def test_what_the_data_set_lacks_is_named_beside_what_it_has(tmp_path: Path, changes: dict, message: str) -> None:

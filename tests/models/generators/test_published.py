@@ -225,8 +225,8 @@ def test_what_is_no_dit_says_so(here, content):
         ({"depth": 3}, r"do not fit the model:\n  missing: dit/blocks\.2"),
         ({"width": 32}, r"do not fit the model:\n  shape: dit/blocks"),
         ({"learned": False}, r"fit the model:\n  shape: dit/head\.linear\.bias is \[8\] here and \[16\] in the file"),
-        ({"norm": "rms"}, r"`train_generator.dit.model.norm` is rms, which it was not trained with: set it to layer"),
-        ({"rope": True}, r"`train_generator.dit.model.rope` is True, .*: set it to False"),
+        ({"norm": "rms"}, r"trained with norm layer: set `train_generator.dit.model.norm` to that, not rms"),
+        ({"rope": True}, r"trained with rope False: set `train_generator.dit.model.rope` to that, not True"),
         ({"classes": 5}, r"do not fit the model:\n  shape: dit/labels"),
     ],
 )

@@ -66,7 +66,7 @@ def test_pixel_art_keeps_its_size_if_the_time_allows_and_is_padded(
         "nearest",
     )
     assert f"Stored as squares of {size} pixels (longer sides are 72 to 72, median 72: " in said
-    assert "whole, with a margin; a crop would cut more than 5 % of 10.0% of the images." in said
+    assert "whole, with a margin; a crop would remove more than 5 % of each image in 10.0% of them." in said
     assert "100.0% are pixel art (few colours, hard edges): resized by `nearest`." in said
     smaller, larger = (64, 96) if size == 72 else (32, 48)
     assert f"Estimates for other sizes: `--size {smaller}`: " in said and f"; `--size {larger}`: " in said
@@ -82,5 +82,5 @@ def test_photographs_are_cropped_and_what_that_cuts_is_said(
     assert main(["init", root, "--minutes", "10", "--size", "70"]) == 0
     assert {"fit", "pad_colour", "resample"}.isdisjoint(read_yaml(Path("params.yaml"))["ingest"])
     said = capsys.readouterr().out
-    assert "cropped to the middle, which cuts more than 5 % of 50.0% of the images." in said
+    assert "cropped to the middle, which removes more than 5 % of each image in 50.0% of them." in said
     assert "Stored as squares of 70 pixels" in said and "as asked" in said

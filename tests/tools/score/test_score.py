@@ -473,7 +473,7 @@ def test_notes_and_copies_are_printed(capsys: pytest.CaptureFixture[str]) -> Non
     assert "note: 21 samples are fewer than twice the 12 features" in shown
     for line in (
         "scores of 21 samples",
-        "scores of real images, and of the same number of samples: about ",
+        "computing the noise floor from real images: about ",
         "the nearest of 40 reference images",
     ):
         assert line in shown

@@ -176,7 +176,7 @@ def _flip(path):
     ("damage", "sentence"),
     [
         (lambda p: _flip(p / "modules.safetensors"), "modules.safetensors is corrupted"),
-        (lambda p: (p / "shards" / "0.safetensors").unlink(), "one of its files is missing"),
+        (lambda p: (p / "shards" / "0.safetensors").unlink(), "a checkpoint file is missing"),
         (lambda p: (p / "manifest.json").write_text('{"kind": "chec'), "lists no files"),
         (lambda p: (p / "manifest.json").write_text("[]"), "lists no files"),
         (lambda p: write_manifest(p, "dit", images=16, files={}), "'checkpoint' in format 2 is needed"),

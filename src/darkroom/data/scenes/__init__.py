@@ -1,1 +1,1 @@
-"""Render scenes of coloured forms with exactly true captions."""
+"""Render scenes of coloured shapes with captions that describe them exactly."""

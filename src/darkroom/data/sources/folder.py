@@ -167,7 +167,7 @@ class Folder:
 
 def _content(path: Path, limit: int) -> bytes:
     if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "not a regular file")
     with path.open("rb") as file:
         if (size := os.fstat(file.fileno()).st_size) > limit:
             raise DamageError(Reason.BOMB, f"a {path.suffix[1:].lower()} of {size:,} bytes")

@@ -293,7 +293,9 @@ def _check(settings: Settings, features: Any, name: str) -> None:
         if column not in features:
             raise DarkroomError(f"{name} has no column `{column}`, set by `hub.{key}`, only {_named(features)}.")
         if not fits(features[column]):
-            raise DarkroomError(f"{name}: the column `{column}`, set by `hub.{key}`, is {features[column]}: no {key}s.")
+            raise DarkroomError(
+                f"{name}: column `{column}`, set by `hub.{key}`, is {features[column]}, which holds no {key}s."
+            )
 
 
 def _dtype(feature: Any) -> str:

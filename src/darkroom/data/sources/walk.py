@@ -141,7 +141,7 @@ def walk(root: bytes, captions: bool, tables: bool) -> FolderListing:
 def _look(
     listing: Iterable[os.DirEntry[bytes]], prefix: str, files: FolderListing, captions: bool, tables: bool
 ) -> list[str] | None:
-    """Add the files of one folder; return its subfolders, None where it is empty."""
+    """Add the files of a folder and return its subfolders; None if it is empty."""
     folders: list[str] = []
     stems: set[str] = set()  # of images
     texts: set[tuple[str, str]] = set()  # of their captions: the path without its ending, of an image or its stem

@@ -1,4 +1,4 @@
-"""Captions that the transformer embeds itself, as OpenAI's byte pairs; and texts without images, as conditions."""
+"""Conditions from captions, as byte-pair tokens that the transformer embeds, and from texts without images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ def read(texts: Sequence[str | None], length: int) -> dict[str, Tensor]:
 
 
 def asked_captions(images: ImageShards, classes: Sequence[str], length: int) -> ConditionSource:
-    """Return conditions from the captions of a split, image i with that of the row drawn i-th: see `asked_stored`."""
+    """Use the captions of a split as conditions: image i gets the caption of the i-th drawn row, see `asked_stored`."""
     texts = images.captions
 
     def of(rows: Any) -> Captioned:

@@ -102,7 +102,7 @@ class ClassifierModel(Section):
 
 
 class ClassifierTraining(Training):
-    """The training of the classifier."""
+    """Training settings of the classifier."""
 
     images: Positive = 38_400
     learning_rate: Rate = 0.002

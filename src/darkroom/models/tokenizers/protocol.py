@@ -112,7 +112,7 @@ class DiscreteNetwork(SavedNetwork):
     prefix: ClassVar[str] = ""
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Return the images decoded from the codes of the images, uint8 (N, C, H, W)."""
+        """Encode images to codes and decode them, uint8 (N, C, H, W)."""
         codes = cast(Codes, self)
         return codes.decode_codes(codes.encode_codes(images))
 

@@ -17,7 +17,7 @@ _MOST_CODES = 2**20
 
 def _countable(codes: int) -> int:
     if codes > _MOST_CODES:
-        raise ValueError(f"a codebook has at most {_MOST_CODES:,} codes, because each latent is compared with all")
+        raise ValueError(f"a codebook has at most {_MOST_CODES:,} codes: each latent is compared with every code")
     return codes
 
 

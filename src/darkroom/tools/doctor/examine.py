@@ -7,7 +7,7 @@ from darkroom.tools.doctor.packages import Finding, ok, problem
 
 
 def lines(findings: Iterable[Finding]) -> str:
-    """Return the findings as aligned lines, one each."""
+    """Format the findings as aligned lines."""
     rows = list(findings)
     width = max((len(row.subject) for row in rows), default=0)
     return "\n".join(f"{row.level:<5}  {row.subject:<{width}}  {' '.join(row.text.split())}" for row in rows)

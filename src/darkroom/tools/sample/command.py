@@ -12,8 +12,8 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.kind_settings import READ
 from darkroom.models.prior.settings import SampleParams
-from darkroom.params.section import validate
-from darkroom.params.stage import stage_params
+from darkroom.params.section import PARAMS, validate
+from darkroom.params.stage import lookup, read_yaml, stage_params
 from darkroom.tools.places import require_picture
 from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts
 
@@ -116,9 +116,11 @@ def sample(
     params = validate(SampleParams, values)
     try:
         require_models(["clip", "decoder", *(["prior"] if texts else [])])
-    except DarkroomError as error:
+    except DarkroomError:
         if not texts or condition() != "class":
             raise
+        if lookup(read_yaml(PARAMS), "train_clip.source") == "none":
+            error = DarkroomError("no model here reads texts (`train_clip.source` is none).")
         raise DarkroomError(f"{error} models/generator samples classes: use --labels.") from None
     target = grid_path(texts, files, params.sample_text.seed, out)
     set_threads(params.sample_text.threads)

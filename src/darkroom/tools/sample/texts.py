@@ -49,7 +49,7 @@ def unknown_words(text: str, words: set[str]) -> list[str]:
 
 
 def _words_of(manifest: Mapping[str, Any]) -> set[str]:
-    """Return the words of the training captions in lower case; none where the images are not in this clone."""
+    """Return the words of the training captions in lower case; the empty set if the images are not in this clone."""
     try:
         captions = ImageShards.open_parts(manifest["parts"], "train").caption_column.unique().to_pylist()
     except (ArtifactError, KeyError):  # an older generator does not name its parts

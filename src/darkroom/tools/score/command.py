@@ -41,7 +41,7 @@ from darkroom.tools.score.options import Request
 from darkroom.tools.score.sides import Side, fitting, open_side
 
 _NAMED = ("inception", "dinov2", "clip")
-_KEYS = Keys("`--weights`", "its hash", "use `--extractor` with a folder models/extractor")
+_KEYS = Keys("`--weights`", "its hash", "add `--download`, or `--extractor` with a folder models/extractor")
 
 
 def score(request: Request) -> str:
@@ -75,7 +75,7 @@ def score(request: Request) -> str:
     columns, floor, copied, near = [("samples", f"{len(samples):,}", against, scores)], None, None, ""
     if reference is not None and real.images is not None:
         seconds = 2 * (time.monotonic() - began)
-        print(f"scores of real images, and of the same number of samples: about {seconds:,.0f} s", flush=True)
+        print(f"computing the noise floor from real images: about {seconds:,.0f} s", flush=True)
         if floor := noise_floor(name, samples, reference, metrics):
             for title, of in (("samples", floor["samples"]), ("real images", floor["real"])):
                 columns.append((title, f"{of['n']:,}", f"{of['n_reference']:,}", of))

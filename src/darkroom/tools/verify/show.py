@@ -218,7 +218,7 @@ def _leakage(parts: Parts) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    """Return a text on one line, without its middle where it is long."""
+    """Return a text on one line, shortened in the middle if it is long."""
     line = printable(" ".join(text.split()))
     half = (_WIDEST - 3) // 2
     return line if len(line) <= _WIDEST else f"{line[:half]} … {line[-half:]}"

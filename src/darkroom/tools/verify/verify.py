@@ -80,8 +80,9 @@ def _check_outputs(outputs: Sequence[Output]) -> int:
         stages = ", ".join(dict.fromkeys(output.stage for output in unfinished))
         print(f"  not checked, because a running stage writes them: {stages}.")
     if missing:
-        stages = ", ".join(dict.fromkeys(output.stage for output in missing))
-        print(f"  not made here, so not checked: {stages}; `dvc repro` makes them, or `dvc pull` fetches them.")
+        stages = list(dict.fromkeys(output.stage for output in missing))
+        listed = ", ".join(stages) if len(stages) < 6 else counted(len(stages), "stage")
+        print(f"  not in this clone, so not checked: {listed}. Run `dvc repro` or `dvc pull`.")
     return faults
 
 

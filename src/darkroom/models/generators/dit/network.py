@@ -234,8 +234,8 @@ class DiT(SavedNetwork):
         if switch := switch_of(self.config):
             name, value = switch
             raise DarkroomError(
-                f"{path} holds a published DiT, but `train_generator.dit.model.{name}` is {value}, which it was not "
-                f"trained with: set it to {SWITCHES[name]}."
+                f"{path} is a published DiT trained with {name} {SWITCHES[name]}: set "
+                f"`train_generator.dit.model.{name}` to that, not {value}."
             )
         if published.heads is not None and published.heads != self.config.heads:
             raise DarkroomError(

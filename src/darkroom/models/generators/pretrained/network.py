@@ -124,7 +124,7 @@ def _heads(settings: Pretrained, stated: int | None, width: int, path: Path) -> 
 
 
 def _names(path: Path, count: int, catalog: list[str]) -> list[str]:
-    """Return names of classes: the catalog's, those stored with the weights, or numbers."""
+    """Return class names: the catalog's if their number fits, else those stored with the weights, else numbers."""
     if len(catalog) == count:
         return catalog
     folder = path if path.is_dir() else path.parent

@@ -51,7 +51,7 @@ class DVAERecipe(TokenizerRecipe):
         return self.temperature(self.training.images // self.training.batch - 1)
 
     def kl_weight(self, update: int) -> float:
-        """Return the weight of the KL in an update: it rises from 0 in `kl_warmup` images."""
+        """Return the weight of the KL divergence, which increases from 0 over the first `kl_warmup` images."""
         warmup = self.settings.kl_warmup
         return self.settings.kl_weight * (min(1.0, update * self.training.batch / warmup) if warmup else 1.0)
 

@@ -114,7 +114,7 @@ def read(path: Path, config: VQGANConfig) -> dict[str, Tensor]:
 
 
 def _state(content: Any) -> dict[str, Tensor]:
-    """Return the tensors of `VQGanVAE.state_dict()` in the content of a file; those of the averages if it has both."""
+    """Return the `VQGanVAE` weights in a file; the averaged ones if it has both."""
     whole: dict[Any, Any] = content if isinstance(content, dict) else {}
     whole = whole["model"] if isinstance(whole.get("model"), dict) else whole
     tensors = {str(name): value for name, value in whole.items() if isinstance(value, Tensor)}
