@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # And compute with one thread, where a test does not say otherwise: two share the cores of the machine as it is.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What tests start reacts to Ctrl-C, also where a shell started pytest in the background, which ignores it.
+# Programs that tests start react to Ctrl-C, even if pytest runs in the background, where shells ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every run and machine, and no deadline: a busy machine is not a fault.
@@ -30,7 +30,7 @@ settings.load_profile("darkroom")
 
 @pytest.fixture(scope="session", autouse=True)
 def one_reading_of_the_source():
-    """Parse the modules of this checkout once a process: every stage that runs here fingerprints its code, in 2 s."""
+    """Parse the modules of this checkout once per process: every stage that runs here fingerprints its code, in 2 s."""
     from darkroom.dag.fingerprint import stages
 
     unshared = stages.Sources

@@ -109,7 +109,7 @@ class Layout:
                 height.update(
                     {node: float(value) + at for at, (node, value) in enumerate(zip(layer, nearest, strict=True))}
                 )
-            if height == before:  # and so after every other sweep
+            if height == before:  # later sweeps change nothing either
                 break
         # Halves make almost level edges level; floor(2 y + 1/2) keeps the distance of 1.
         top = min(height.values())

@@ -21,7 +21,7 @@ TINY = Path(__file__).with_name("tiny.yaml")
 TOY = Path(__file__).with_name("toy")
 NOTHING = "Nothing to be done"
 ENGINES = {"dvc": ("dvc", "repro"), "snakemake": ("snakemake", "--cores", "2")}
-DARKROOM = ("env", "PYTHONPATH=src", "python", "-m", "darkroom")
+DARKROOM = ("python", "-m", "darkroom")
 RESULTS = ("cards/", "metrics/", "dvc.lock")  # what a run leaves for git
 ENGINE_FILES = (".dvc", ".git", "Snakefile", "data/none", "profiles/", "src/darkroom/", "workflow/")
 # The stages of the toy; their bodies and `dag.yaml`, its dvc.yaml, lie in the folder `toy`.

@@ -32,6 +32,7 @@ def test_branches_there_and_back_cost_a_checkout_and_no_run(toy: Sandbox) -> Non
         toy.dvc("checkout")
         assert toy.stale() == set()
         assert (toy.hashes() == other) == (branch == "other")
+    assert NOTHING in toy.snakemake("--dry-run")
 
 
 def words_and_layout(sandbox: Sandbox) -> None:

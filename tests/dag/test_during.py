@@ -15,7 +15,6 @@ NOT_YET = ("has no metrics", "no images exist yet", "no finished stage")  # befo
 @pytest.mark.slow
 def test_every_command_answers_while_the_dag_runs(tmp_path: Path) -> None:
     sandbox = Sandbox.clone(tmp_path / "clone")
-    here = sandbox.environment | {"PYTHONPATH": str(sandbox.root / "src")}
     rounds = 0
     with sandbox.start("snakemake", "--cores", "2") as run:
         while run.poll() is None:
@@ -23,7 +22,7 @@ def test_every_command_answers_while_the_dag_runs(tmp_path: Path) -> None:
                 done = subprocess.run(
                     [sys.executable, "-m", "darkroom", *command.split()],
                     cwd=sandbox.root,
-                    env=here,
+                    env=sandbox.environment,
                     capture_output=True,
                     text=True,
                 )

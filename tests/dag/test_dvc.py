@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -119,8 +120,10 @@ def test_a_truncated_rwlock_stops_no_stage(write, dvc, text: str) -> None:
     assert json.loads(Path(".dvc/tmp/rwlock").read_text()) == {"read": {}, "write": {}}
 
 
+@pytest.mark.parametrize(("signals", "written"), [(0, True), (1, True), (2, False)])
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
 def test_ctrl_c_while_rwlock_is_taken_waits_until_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Any, signals: int, written: bool
 ) -> None:
     """DVC's own code keeps the lock then, and waits for itself forever when it removes its entries."""
     from dvc.lock import Lock
@@ -130,19 +133,25 @@ def test_ctrl_c_while_rwlock_is_taken_waits_until_it_is_written(
     class Interrupted(Lock):
         def lock(self) -> None:
             super().lock()
-            signal.raise_signal(signal.SIGINT)
+            for _ in range(signals):
+                signal.raise_signal(signal.SIGINT)
+
+    def write() -> None:
+        with edit_rwlock(str(tmp_path)) as lock:
+            lock["write"]["out"] = {"pid": 1, "cmd": "a"}
 
     monkeypatch.setattr("darkroom.dag.dvc.make_lock", lambda path, **_: Interrupted(path))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, handler)
     try:
-        with pytest.raises(KeyboardInterrupt), edit_rwlock(str(tmp_path)) as lock:
-            lock["write"]["out"] = {"pid": 1, "cmd": "a"}
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if signals and handler is signal.default_int_handler:
+            with pytest.raises(KeyboardInterrupt):
+                write()
+        else:
+            written = not write()
+        assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
-    monkeypatch.undo()
-    with edit_rwlock(str(tmp_path)) as lock:
-        assert lock["write"] == {"out": {"pid": 1, "cmd": "a"}}
+    assert (tmp_path / "rwlock").exists() == written
 
 
 @pytest.mark.parametrize("variables", [{}, {"DARKROOM_RUN": "other"}], ids=["engine", "job of an engine"])

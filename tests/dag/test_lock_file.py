@@ -116,7 +116,7 @@ def test_a_merge_is_for_the_person(clone, capsys, monkeypatch) -> None:
     LOCK.write_text(merged)
     monkeypatch.setattr("darkroom.tools.check.check_params", lambda *options: "valid")
     assert main(["check"]) == 1
-    assert "dvc.lock, line 7: this is a merge conflict marker" in capsys.readouterr().err
+    assert "dvc.lock, line 7: this is a Git merge conflict marker" in capsys.readouterr().err
     with pytest.raises(DarkroomError, match=r"dvc\.lock, line 7"):
         mend()
     assert LOCK.read_text() == merged

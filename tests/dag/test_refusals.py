@@ -52,7 +52,7 @@ def test_a_tokenizer_that_does_not_fit_the_latents_is_refused(fresh: Sandbox, co
     path.write_text(json.dumps(other))
     both = "from darkroom.cli import main; print(main(['train_generator']), main(['sample_generator']))"
     printed = fresh.run("python", "-c", both)
-    assert "was encoded by another tokenizer" in printed
+    assert "was encoded by another tokenizer" in printed and "Traceback" not in printed
     assert "was trained with another tokenizer than models/tokenizer" in printed and printed.endswith("1 1\n")
     unchanged = ("train_generator", "sample_generator")
     assert fresh.hashes(*unchanged) == committed.hashes(*unchanged)

@@ -33,5 +33,5 @@ def test_a_source_runs_through_the_whole_dag(tmp_path: Path, source: str, monkey
     assert NOTHING in sandbox.snakemake("--dry-run")
     manifest = json.loads((sandbox.root / "data/shards/only/manifest.json").read_text())
     assert sum(split["images"] for split in manifest["splits"].values()) == COUNT
-    shown = sandbox.run("env", "PYTHONPATH=src", "python", "-m", "darkroom", "data")
+    shown = sandbox.darkroom("data")
     assert "only" in shown and source in shown

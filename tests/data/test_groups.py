@@ -210,7 +210,10 @@ def test_hidden_colours_mirroring_and_an_empty_border_do_not_matter(pixels: np.n
     assert distance(look, turned) <= 0.001 and abs(distance(look, turned) - distance(turned, look)) < 1e-6
 
 
-def test_the_distance_is_small_for_frames_and_large_for_other_units() -> None:
+@pytest.mark.parametrize("few", [0, 512])
+def test_the_distance_is_small_for_frames_and_large_for_other_units(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also among candidates by principal components, as in larger parts."""
+    monkeypatch.setattr("darkroom.data.groups._FEW", few)
     looks = np.stack([descriptor(unit_image(unit, frame)) for unit in range(40) for frame in range(3)])
     units = np.repeat(np.arange(40), 3)
     near, far = neighbours(looks)

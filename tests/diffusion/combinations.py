@@ -1,4 +1,4 @@
-"""Combinations of keys, every pair of values in one of them, and what `darkroom check` says of them.
+"""Combinations of keys: each value, or each pair of values, in one of them; and what `darkroom check` says of them.
 
 A key that the settings gain becomes an axis by itself where its values are named in its type; a number needs a line in
 `NUMBERS`.

@@ -219,7 +219,7 @@ def test_a_class_without_real_images_is_named() -> None:
     assert shares_of("balanced", NAMES, reference.counts).tolist() == [0.5, 0.5, 0]
     assert noise_floor(reference, reference, "balanced", labels, 5) == {}
     notes = notes_on_classes(reference, "balanced", 40, {}, "test")
-    assert "no image of c" in notes[0] and "the split test has too few" in notes[1]
+    assert "no images of the requested classes c" in notes[0] and "the split test has too few" in notes[1]
     with pytest.raises(DarkroomError, match="has no images of the classes requested from the samples"):
         reference.matched({"c": 3})
     assert class_numbers(["c", None, "x", "a"], NAMES).tolist() == [2, -1, -1, 0]

@@ -14,7 +14,7 @@ from darkroom.metrics.sample_scores import SPACES
 from darkroom.metrics.score import wilson
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-TRAINED, COUNT = 250, 100  # training images, and as many generated as held-out ones
+TRAINED, COUNT = 250, 100  # number of training images; of generated and of held-out images
 
 
 def more_than(panel: Panel, space: str) -> bool:

@@ -98,7 +98,7 @@ def _train_prefix(root: Path, threads: int) -> None:
     from darkroom.params.stage import stage_params
     from darkroom.training import loop
 
-    # Neither changes a loss: parsing the source once for each training, and the distances between all images.
+    # These change no loss: share one parse of the source between trainings, and skip the distances between images.
     sources = code.Sources(code.SOURCE)
     code.Sources = lambda folder: sources  # type: ignore[assignment, misc]
     catalog_writer.measure_leakage = lambda parts, root: None  # type: ignore[assignment]

@@ -67,8 +67,8 @@ def test_a_solver_of_another_objective_than_the_trained_one_is_refused(model: Pa
         shards({"solver": "ddim"})
 
 
-def stage_params(dit: dict[str, object] | None = None, **changes: object) -> Params:
-    """Return what the stage is given, and write it to params.yaml."""
+def write_params(dit: dict[str, object] | None = None, **changes: object) -> Params:
+    """Write params.yaml, and return the parameters of the stage."""
     of_kind = {"steps": 2, **(dit or {})}
     values = {key: VALUES[key] for key in ("run", "sample_generator")}
     own = {"common": TINY | changes, "dit": of_kind}
@@ -80,7 +80,7 @@ def stage_params(dit: dict[str, object] | None = None, **changes: object) -> Par
 
 def shards(dit: dict[str, object] | None = None, **changes: object) -> bytes:
     """Run the stage and return its first shard."""
-    sample_generator.run(stage_params(dit, **changes))
+    sample_generator.run(write_params(dit, **changes))
     return Path("samples/generator/00000.tar").read_bytes()
 
 
@@ -250,7 +250,7 @@ def test_two_killed_processes_are_continued_by_one_or_two(model: Path, monkeypat
     alone = shards(images=23), manifest()
     shutil.rmtree("samples")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
-    stage_params(images=23, processes=2)
+    write_params(images=23, processes=2)
     ranks = [([sys.executable, "-c", RANK], place) for place in environments(2)]
     with pytest.raises((DarkroomError, SystemExit)):
         supervise([(command, {**place, "KILLED_AT": "12"}) for command, place in ranks], 2)
@@ -428,7 +428,7 @@ def test_a_classifier_that_does_not_fit_is_refused(model: Path) -> None:
     with pytest.raises(DarkroomError, match="which was not trained, because of the weather"):
         shards({"classifier_scale": 1.0, "classifier": "models/classifier"})
     with pytest.raises(ValueError, match="classifier_scale is only read with classifier"):
-        stage_params({"classifier_scale": 1.0})
+        write_params({"classifier_scale": 1.0})
 
 
 def test_bf16_changes_the_network_and_little_of_the_images(model: Path) -> None:

@@ -100,7 +100,7 @@ class Pictures(Recipe):
 
 
 def require_equal_training(plain, other, recipe, settings, folder):
-    """Require the numbers and names of a training of `settings` in `folder` to be plain ones, and that it resumes."""
+    """Require that a training in `folder` gives the numbers and names of `plain`, and that it resumes."""
     mine, theirs = plain.modules["net"].state_dict(), other.modules["net"].state_dict()
     assert mine.keys() == theirs.keys()
     for name in mine:  # another order of float32 sums, over 8 updates

@@ -62,8 +62,9 @@ _turns: list[Any] = []  # the open file of `take_turn`, which must not be closed
 
 @contextmanager
 def _delayed_interrupt() -> Iterator[None]:
-    """Raise the KeyboardInterrupt of a SIGINT when the block has ended; a second SIGINT interrupts the block."""
-    if threading.current_thread() is not threading.main_thread():  # Python runs handlers nowhere else
+    """Handle a SIGINT when the block has ended; a second one interrupts the block, and may leave its lock held."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):  # ignored, or the default
         yield
         return
     interrupted = False
@@ -71,14 +72,14 @@ def _delayed_interrupt() -> Iterator[None]:
     def note(number: int, frame: Any) -> None:
         nonlocal interrupted
         if interrupted:
-            raise KeyboardInterrupt
+            handler(number, frame)
         interrupted = True
 
-    before = signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)
         if interrupted:
             signal.raise_signal(signal.SIGINT)
 

@@ -36,7 +36,7 @@ def entries(text: str) -> dict[str, Any]:
     """
     if line := conflict(text):
         raise DarkroomError(
-            f"{LOCK}, line {line}: this is a merge conflict marker of git: take one whole side (`git checkout "
+            f"{LOCK}, line {line}: this is a Git merge conflict marker: take one whole side (`git checkout "
             f"--ours {LOCK}` or `--theirs`), then `dvc checkout`. Other results come from DVC's run cache."
         )
     if not text:

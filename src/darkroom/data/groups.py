@@ -96,8 +96,7 @@ def neighbours(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Find near descriptors for each of `queries`, or for each of `looks` itself, other than itself.
 
-    Candidates are the 20 nearest by the principal components of the thumbnails and of each histogram; then `distance`
-    is computed.
+    Candidates are the 20 nearest by the thumbnails and by each histogram, see `_nearest`; then `distance` is computed.
 
     Returns:
         Row numbers in `looks`, int64 (N, 60 or fewer), and their distances, float64; a row may occur twice.
@@ -112,9 +111,10 @@ def neighbours(
 
 
 def _nearest(known: NDArray[np.float32], sought: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Return the nearest rows of `known` for each row of `sought`; among many, by 64 principal components."""
-    centred, count = known - known.mean(0), min(count, len(known))
+    """Return the nearest rows of `known` for each of `sought`, by 64 principal components if it has over 512 rows."""
+    count = min(count, len(known))
     if len(known) > _FEW:
+        centred = known - known.mean(0)
         base = np.linalg.eigh(centred.T @ centred)[1][:, -_COMPONENTS:].astype(np.float32)
         known, sought = known @ base, sought @ base
     squares = (known**2).sum(1)

@@ -55,18 +55,18 @@ def notes_on_classes(
     notes, extractor = [], reference.extractor
     if distribution != FREQUENCY:
         if lacking := missing(distribution, reference.classes, reference.counts):
-            notes.append(f"the reference has no image of {', '.join(lacking)}, which the samples were asked to show")
+            notes.append(f"the reference has no images of the requested classes {', '.join(lacking)}")
         if not isinstance(distribution, str) and len(reference.kid_features) < reference.n:
             stored = len(reference.kid_features)
             notes.append(f"{extractor}: the reference is weighted from {stored:,} of {reference.n:,} images")
     if not floor:
-        return [*notes, f"no noise floor: the split {split} has too few images of the classes of the samples"]
+        return [*notes, f"no noise floor: the split {split} has too few images of the requested classes"]
     debiased, plain = score_names(extractor, {"fd_debiased": 0.0, "fd": 0.0})
     if floor["n"] < samples:
         notes.append(
-            f"{extractor}: the noise floor is that of {floor['n']:,.0f} real images, fewer than the samples, "
-            f"for the split has no more of their classes: compare {debiased} with it, and not {plain}"
-            + ("; recall and coverage have none" if extractor == "in_domain" else "")
+            f"{extractor}: the noise floor uses only {floor['n']:,.0f} real images, because the split has no more of "
+            f"the requested classes: compare {debiased} with it, not {plain}"
+            + ("; recall and coverage have no floor" if extractor == "in_domain" else "")
         )
     return notes
 

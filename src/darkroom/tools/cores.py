@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 
+_BATCH = 32  # images of the timed step
 _PAYS = 1.2  # speed-up from which bf16 is used
 
 
@@ -29,7 +30,7 @@ def this_machine(device: str) -> Machine:
     return Machine(core_count(), gpu, bf16)
 
 
-def _seconds(bf16: bool, batch: int = 32) -> float:
+def _seconds(bf16: bool) -> float:
     """Return the minimum time, in seconds, of a forward and backward pass of a small CNN on one CPU thread.
 
     A CPU without bf16 units emulates it, up to 20 times slower; its reported features do not show this.
@@ -39,7 +40,7 @@ def _seconds(bf16: bool, batch: int = 32) -> float:
     from torch.utils.benchmark import Timer
 
     network = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.SiLU(), nn.Conv2d(64, 64, 3, padding=1))
-    images = torch.zeros(batch, 64, 16, 16)
+    images = torch.zeros(_BATCH, 64, 16, 16)
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):

@@ -75,7 +75,7 @@ def untraced(sandbox: Sandbox, names: list[str], out: Path) -> dict[str, list[st
     done = subprocess.run(
         [sys.executable, TRACING, out, *names],
         cwd=sandbox.root,
-        env=sandbox.environment | {"PYTHONPATH": "src"},
+        env=sandbox.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

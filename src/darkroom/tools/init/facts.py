@@ -310,7 +310,7 @@ def _sampled(subject: Subject, count: int) -> tuple[int, list[Entry]]:
         return _of_hub(source, count)
     stop = part.stop if part.stop is not None else source.size()
     if stop is None:
-        raise DarkroomError(f"{subject.name}: the source does not report its number of images: set its `stop`.")
+        raise DarkroomError(f"the source does not report its number of images: set `parts.{subject.name}.stop`.")
     rows = drawn(stop - part.start, count)
     chosen = set(rows)
     entries = {row: entry for row, entry in enumerate(_marked(source.entries(part.start, stop))) if row in chosen}

@@ -80,8 +80,8 @@ def _check_outputs(outputs: Sequence[Output]) -> int:
         stages = ", ".join(dict.fromkeys(output.stage for output in unfinished))
         print(f"  not checked, because a running stage writes them: {stages}.")
     if missing:
-        stages = list(dict.fromkeys(output.stage for output in missing))
-        listed = ", ".join(stages) if len(stages) < 6 else counted(len(stages), "stage")
+        lacking = list(dict.fromkeys(output.stage for output in missing))
+        listed = ", ".join(lacking) if len(lacking) < 6 else counted(len(lacking), "stage")
         print(f"  not in this clone, so not checked: {listed}. Run `dvc repro` or `dvc pull`.")
     return faults
 
