@@ -44,7 +44,7 @@ def training(name, judged, train=LOSSES["train"], val=LOSSES["val"]):
         ({"copies_moved": 0.1}, 5.0, {}, "data", "10.0% of the images are copies of training images, of held-out"),
         ({"diversity": 1.5}, 0.1, {"generator": FALLING}, "guidance", "`sample_generator.dit.guidance`"),
         ({"diversity": 1.5, "precision": 0.7}, 0.1, {"generator": FALLING}, "length", "Double the `images`"),
-        ({"fd_debiased": 1.3}, 5.0, {"generator": FALLING}, "nothing", "is noise"),
+        ({"fd_debiased": 1.3}, 5.0, {"generator": FALLING}, "nothing", "by noise only"),
         ({}, 0.1, {}, "unknown", "no curve of the generator"),
         ({}, 0.1, {"generator": FLAT}, "size", "`train_generator.dit.model.width`"),
         ({}, 0.1, {"generator": RISING}, "size", "no longer falls"),
@@ -65,7 +65,9 @@ def test_a_generator_that_knows_its_own_images_better_needs_more_of_them():
 def test_without_guidance_or_a_card_or_images_nothing_is_invented():
     few, plain = GOOD | {"diversity": 1.5}, CARD | {"treatment": {"sampler": {"guidance": 1.0}}}
     assert limit(few, plain, {}, {}).name == "unknown"
-    assert limit(few, {}, {}, {}).text.startswith("Unknown: no curve of the generator says if the distance (3.00)")
+    assert limit(few, {}, {}, {}).text.startswith(
+        "Unknown: no curve of the generator shows whether the distance (3.00)"
+    )
     assert limit({}, CARD, {"rfd": 1.0}, {}) is None
 
 
@@ -78,6 +80,7 @@ def test_a_distance_from_held_out_images_has_a_floor_of_its_own():
 def test_the_page_and_the_log_say_the_same(made, capsys):
     html = render("Digits", read_inputs())
     print_limit()
-    said = "Unknown: no curve of the generator says if the distance (4.110, of held-out real images 1.4) still fell."
-    assert f"<strong>What limits the result.</strong> {said}" in html
-    assert capsys.readouterr().out == f"what limits the result: {said}\n"
+    distance = "the distance (4.110, of held-out real images 1.4) was still falling."
+    sentence = f"Unknown: no curve of the generator shows whether {distance}"
+    assert f"<strong>What limits the result.</strong> {sentence}" in html
+    assert capsys.readouterr().out == f"what limits the result: {sentence}\n"

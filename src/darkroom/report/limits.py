@@ -68,9 +68,11 @@ def limit(
     if text := _guidance(scores, card):
         return Limit("guidance", text)
     if is_noise:
-        return Limit("nothing", f"Nothing that these scores show: the difference of the distance ({beside}) is noise.")
+        return Limit("nothing", f"Nothing that these scores show: the distance ({beside}) differs by noise only.")
     if (generator := ends.get("generator")) is None:
-        return Limit("unknown", f"Unknown: no curve of the generator says if the distance ({beside}) still fell.")
+        return Limit(
+            "unknown", f"Unknown: no curve of the generator shows whether the distance ({beside}) was still falling."
+        )
     judge = f"{TITLES[generator.judge][0].lower()}{TITLES[generator.judge][1:]}"
     if generator.falling:
         fell = f"{judge} still fell, to {generator.last:.3g} from {generator.half:.3g} at half of the images"
@@ -103,11 +105,11 @@ def _guidance(scores: Scores, card: Mapping[str, Any]) -> str:
     if scale <= 1 or not low or not quality or _above_real(scores, real, quality, -1):
         return ""
     good, few_text = (
-        f"{title(name)} {number(run).text}, of real images {number(unseen).text}"
+        f"{title(name)} {number(run).text}; real images {number(unseen).text}"
         for name, run, unseen in ((quality[0], scores[quality[0]], real[quality[0]]), low)
     )
-    text = f"Guidance {scale:g}: images lie among real ones ({good}), and are less varied ({few_text})."
-    return f"{text} Lower `sample_generator.dit.guidance`: only sampling and scoring run again."
+    text = f"Guidance {scale:g} makes images realistic ({good}) but less varied ({few_text})."
+    return f"{text} Lower `sample_generator.dit.guidance`: only sampling and scoring will run again."
 
 
 def read_trainings() -> dict[str, Training]:
