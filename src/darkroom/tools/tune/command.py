@@ -49,10 +49,11 @@ def tune(
     if engine_runs():
         yield "Stages are running in this checkout and would distort the measurements: try again when they finish."
         return
-    if os.getloadavg()[0] > _BUSY:
-        yield "Other processes use this machine, which may favour some settings: try again when it is idle."
+    is_busy = os.getloadavg()[0] > _BUSY
     results: list[Tuned] = []
     with _trials(stages or ()) as (chosen, lacks, tries):
+        if is_busy:
+            yield "Other processes use this machine, which may favour some settings: try again when it is idle."
         for stage in chosen:
             if lacking := lacks.get(stage):
                 yield f"{stage}: not tried: {lacking} cannot run here; `darkroom plan {lacking}` shows why."
