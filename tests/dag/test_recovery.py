@@ -71,6 +71,7 @@ def stopped(sandbox: Sandbox, *command: str) -> list[str]:
     return ran
 
 
+@pytest.mark.slow
 def test_snakemake_stops_where_the_disk_is_full_and_begins_there_again(toy: Sandbox) -> None:
     """A training keeps its state until its weights are in the cache; where it has one, Snakemake tries it again."""
     assert set(stopped(toy, *ENGINES["snakemake"])) == {"train_extractor"}

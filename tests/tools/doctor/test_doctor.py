@@ -168,7 +168,7 @@ def test_a_lock_that_was_cut_short_is_a_fault(empty):
     assert found.level == "fault" and "truncated (it is empty): `darkroom check` restores" in found.text
     lock.write_text("schema: '2.0'\n<<<<<<< HEAD\n")
     (found,) = clone.lock_file()
-    assert found.level == "fault" and "dvc.lock, line 2: this is a merge conflict" in found.text
+    assert found.level == "fault" and "dvc.lock, line 2: this is a Git merge conflict" in found.text
     assert lock.read_text().endswith("<<<<<<< HEAD\n")  # the doctor looks, and mends nothing
 
 

@@ -116,12 +116,12 @@ def sample(
     params = validate(SampleParams, values)
     try:
         require_models(["clip", "decoder", *(["prior"] if texts else [])])
-    except DarkroomError:
+    except DarkroomError as error:
         if not texts or condition() != "class":
             raise
-        if lookup(read_yaml(PARAMS), "train_clip.source") == "none":
-            error = DarkroomError("no model here reads texts (`train_clip.source` is none).")
-        raise DarkroomError(f"{error} models/generator samples classes: use --labels.") from None
+        without_clip = lookup(read_yaml(PARAMS), "train_clip.source") == "none"
+        reason = "no model here reads texts (`train_clip.source` is none)." if without_clip else str(error)
+        raise DarkroomError(f"{reason} models/generator samples classes: use --labels.") from None
     target = grid_path(texts, files, params.sample_text.seed, out)
     set_threads(params.sample_text.threads)
     choose_device(params.run.device)
