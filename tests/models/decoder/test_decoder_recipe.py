@@ -20,6 +20,8 @@ from helpers import run, training
 from models.decoder.small_decoder import IMAGES, MEAN, STD, STEPS, Rows, recipe, section, told_to, up_sampler
 from training.toy import curves, places, weights
 
+FEW = {"steps": 3}  # of the grids, where their number is not the subject
+
 
 def batch(positions: list[int]) -> Batch:
     data = Rows().__getitems__([position % IMAGES for position in positions])
@@ -172,7 +174,7 @@ def test_an_image_meets_the_same_noise_in_any_batch() -> None:
 
 
 def test_the_preview_is_of_originals_and_what_is_made_of_them() -> None:
-    for settings, side in ((section(), 8), (up_sampler({"noise": 0.5}), 16)):
+    for settings, side in ((section(grids=FEW), 8), (up_sampler({"noise": 0.5}, grids=FEW), 16)):
         made = recipe(settings)
         shown = made.preview()
         assert shown.shape == (40, 1, side, side) and shown.dtype == np.uint8
@@ -181,7 +183,7 @@ def test_the_preview_is_of_originals_and_what_is_made_of_them() -> None:
 
 def test_the_preview_shows_validation_images_then_training_images() -> None:
     """Twelve of each: rows of ten, originals above what is made of them, the last rows filled with white."""
-    made = recipe(up_sampler(grids={"images": 12}))
+    made = recipe(up_sampler(grids={**FEW, "images": 12}))
     made.val = Rows()
     made.val.all = {name: values[::-1] for name, values in made.val.all.items()}
     shown = made.preview().reshape(2, 2, 2, 10, 16, 16)  # split, row of ten, original or made
@@ -196,7 +198,7 @@ def test_the_preview_shows_validation_images_then_training_images() -> None:
 
 def test_the_sample_evolution_is_the_first_row_of_the_preview() -> None:
     for count in (3, 12):
-        made = recipe(section(grids={"images": count}))
+        made = recipe(section(grids={**FEW, "images": count}))
         shown, row = made.preview(), min(count, 10)
         rows = shown.reshape(-1, 10, *shown.shape[1:])
         assert np.array_equal(made.originals(), rows[0, :row])
@@ -216,7 +218,7 @@ def test_the_preview_is_sampled_as_asked() -> None:
     ("dropouts", "guided"), [((0.1, 0.5), True), ((0.0, 0.5), False), ((0.1, 0.0), False), ((0.0, 0.0), False)]
 )
 def test_the_preview_is_guided_where_all_conditions_were_dropped(dropouts: tuple[float, float], guided: bool) -> None:
-    made = recipe(section(diffusion=dict(zip(("image_dropout", "text_dropout"), dropouts, strict=True))))
+    made = recipe(section(grids=FEW, diffusion=dict(zip(("image_dropout", "text_dropout"), dropouts, strict=True))))
     calls = told_to(made)
     made.preview()
     assert {len(call["x"]) for call in calls} == {20 if guided else 10}
