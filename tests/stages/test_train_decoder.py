@@ -143,7 +143,7 @@ def params(
     **unet: Any,
 ) -> Params:
     how = training(images=16, validate_every=16, learning_rate=0.001)
-    changes = {"size": 8, **unet}
+    changes = {"size": 8, "grids": {"steps": 2}, **unet}
     values = section(changes.pop("model", None), changes.pop("diffusion", None), changes.pop("low", None), **changes)
     told = values.model_dump() | {"weights": weights}
     return Params(
