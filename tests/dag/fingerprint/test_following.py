@@ -130,16 +130,17 @@ def test_loading_a_module_reaches_what_it_and_its_imports_run(tmp_path: Path) ->
             "room/__init__": "from darkroom.four import run\nrun(1)",
             "room/one": "from darkroom.quiet import x\nONE = 1",
             "four": "def run(x): pass\ndef other(): pass",
-            "quiet": "# No effect on any weight: prints\nimport darkroom.never",
-            "never": "print()",
+            "quiet": "# No effect on any weight: prints\nimport darkroom.noisy\nprint(1)",
+            "noisy": "import darkroom.quiet\nimport darkroom.four\nprint(darkroom.four.other())\nONE = 1",
         },
     )
-    assert reached(sources) == {"start:f", "four:run"}
+    assert reached(sources) == {"start:f", "four:run"}, "what a module without effect loads is hashed, not followed"
     found = sources.hashes(sources.closure([("darkroom.start", "f")]).places)
     assert {module: set(names) for module, names in found.items()} == {
         "darkroom.start": {"f"},
         "darkroom.room": {""},
         "darkroom.four": {"run"},
+        "darkroom.noisy": {""},
     }
 
 

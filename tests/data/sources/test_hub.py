@@ -340,6 +340,8 @@ def test_a_data_set_is_streamed_from_the_hub_at_its_commit(tmp_path: Path, endpo
     environment = {
         **os.environ,
         "HF_ENDPOINT": endpoint,
+        "HF_HUB_ETAG_TIMEOUT": "60",  # seconds; 10 are too few on a busy machine
+        "HF_HUB_DOWNLOAD_TIMEOUT": "60",
         "HF_HOME": str(tmp_path / "home"),
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT / "src")]),
     }

@@ -74,7 +74,7 @@ class Sources:
         Raises:
             DarkroomError: one of `roots` does not exist, or what it reaches cannot be followed.
         """
-        waiting, reached, cut = list[Place](), set[Place](), set[str]()
+        waiting, reached, cut, loads = list[Place](), set[Place](), set[str](), set[str]()
         for module, name in roots:
             source, places = self.module(module), [(module, name)]
             if source is not None and name not in (LOADED, WHOLE):  # it may be imported there
@@ -90,8 +90,17 @@ class Sources:
             if source.effect:
                 reached.add(place)
                 waiting += self._node(place).reached
-            elif place[1] != LOADED or any(each.words for each in source.definitions(LOADED).values()):
+                continue
+            loads |= source.loads
+            if place[1] != LOADED or any(each.words for each in source.definitions(LOADED).values()):
                 cut.add(source.name)
+        # What modules without effect load may change other modules when it is loaded: `torch.Tensor.square = …`.
+        waiting, visited = list(self._loaded(loads)), set(reached)
+        while waiting:
+            if (place := waiting.pop()) not in visited and (source := self._modules[place[0]]) is not None:
+                visited.add(place)
+                waiting += self._loaded(source.loads)
+                reached |= {place} if source.effect and self._node(place).hashes else set()
         tables: list[tuple[str, Table]] = []
         for place in sorted(reached):
             tables += [table for table in self._nodes[place].tables if table not in tables]
