@@ -39,7 +39,7 @@ test-all: setup
 
 # 180 SIGKILLs (60 on a GAN, 40 on a DiT, 20 on each tokenizer), crashes inside the save, flipped bits and a full disk, then
 # every byte compared with trainings that were left alone: 5 to 10 minutes before the tokenizers were added, more now.
-# `make test` does a twentieth. Writes to a temporary folder alone.
+# `make test` does 7 of the kills. Writes to a temporary folder alone.
 torture: setup
 	PYTHONPATH=src:tests .venv/bin/python -m torture
 
