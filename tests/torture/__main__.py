@@ -112,7 +112,7 @@ def kill(start: Start, whole: Arguments, asked: argparse.Namespace, tally: Tally
     while died < wanted:
         story = _story(start, whole, asked, tally, f"killed-{number}")
         died += story.kills(min(asked.kills, wanted - died))
-        # An interpreter of its own imports for seconds: `make torture` shows by GAN and DiT that it makes no difference.
+        # A new interpreter imports for seconds: GAN and DiT show in `make torture` that it makes no difference.
         story.finish(Fresh if number % 3 == 2 and whole.model not in TOKENIZERS else None)
         number += 1
     tally.add(**{f"kills_{whole.model}": died})
