@@ -3,30 +3,35 @@
 import io
 import json
 import re
+import shutil
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from darkroom.artifacts.manifest import read_manifest
-from darkroom.data.catalog import leakage_warnings
+from darkroom.data.catalog import leakage_warnings, load_catalog
 from darkroom.data.catalog_writer import write_catalog
+from darkroom.data.embeddings import EmbeddingShards
 from darkroom.data.grouping import Looks, leakage, split_by_group
 from darkroom.data.groups import SIZE, Groups, by_look, by_name, descriptor, distance, in_order, neighbours
-from darkroom.data.index import GROUPED, IMAGES, NAME
-from darkroom.data.layout import KIND, SHARDS
+from darkroom.data.index import IMAGES, LATENTS, NAME
+from darkroom.data.latents import LatentShards
+from darkroom.data.layout import CATALOG, KIND, SHARDS
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.errors import DarkroomError
 from darkroom.params.ingest import Params
 from darkroom.stages import ingest
+from data.embeddings_made import make_embeddings
 from data.frames import name_of, unit_image, write_frames
-from data.making import contents
+from data.making import contents, make_latents
 from data.making_tars import tar
 
 FRACTIONS = {"train": 0.7, "val": 0.1, "test": 0.2}
@@ -52,10 +57,9 @@ def splits_of_units(part: str = "units") -> dict[str, set[str]]:
     return splits
 
 
-def measured(*parts: str) -> dict[str, Any]:
-    folder = Path("catalog")
-    folder.mkdir(exist_ok=True)
-    return write_catalog(folder, parts)["leakage"]
+def measured(*parts: str, quarantine: bool = False) -> dict[str, Any]:
+    CATALOG.mkdir(exist_ok=True)
+    return write_catalog(CATALOG, parts, quarantine=quarantine)["leakage"]
 
 
 @pytest.fixture
@@ -95,13 +99,45 @@ def test_no_unit_lies_in_two_splits_by_name_and_by_look(frames, capsys) -> None:
     assert both["near"] > 0.5 and both["images"] == keyed["images"] + unit["images"]
 
 
-def test_parts_by_key_stay_as_they_were_and_are_read_with_others(frames) -> None:
-    import pyarrow.parquet as pq
+def test_twins_in_other_parts_can_be_left_out_of_scores(frames) -> None:
+    """A second part has every third frame of the first, and its own splits."""
+    for number, path in enumerate(sorted(Path("frames").rglob("*.png"))):
+        if number % 3 == 0 and path.stem[0] in "abc":
+            Path("keyed").mkdir(exist_ok=True)
+            shutil.copy(path, f"keyed/{path.name}")
+    ingested({**frames, "path": "keyed"}, "key", "keyed")
+    ingested(frames, "name")
+    leaky = measured("keyed", "units")
+    assert "twins" not in leaky and "set `catalog.twins: quarantine`" in leakage_warnings({**leaky, "setting": None})[0]
+    leakage = measured("keyed", "units", quarantine=True)
+    assert {name: value for name, value in leakage.items() if name != "twins"} == leaky
+    assert not leakage_warnings(leakage)
+    catalog = load_catalog()
+    images = {split: ImageShards.open_parts(["keyed", "units"], split) for split in SPLITS}
+    trained = set(images["train"].keys)
+    for split, rows in leakage["twins"].items():
+        whole, scored = images[split], ImageShards.open_held_out(catalog, split)
+        kept = [row for row in range(len(whole)) if row not in rows]
+        assert rows and kept and not trained & set(scored.keys)  # the same frame in the other part is a twin
+        assert scored.keys == whole.keys_of(kept) and scored.labels == [whole.labels[row] for row in kept]
+        assert (scored.__getitems__(range(len(scored))) == whole.__getitems__(kept)).all()
+        assert [scored.file_of(at) for at in range(len(kept))] == [whole.file_of(row) for row in kept]
+        assert [row["key"] for shard in scored.shards for row in scored.texts(shard)] == scored.keys
+    assert len(ImageShards.open_held_out(catalog, "train")) == len(images["train"])
 
+
+def test_twins_that_cannot_be_looked_for_are_refused(frames, monkeypatch) -> None:
+    ingested(frames, "name")
+    monkeypatch.setattr("darkroom.data.grouping._LEAST", 10_000)
+    with pytest.raises(DarkroomError, match=r"`catalog[.]twins` is quarantine, but twins are only looked for in"):
+        measured("units", quarantine=True)
+
+
+def test_parts_by_key_stay_as_they_were_and_are_read_with_others(frames) -> None:
     ingested(frames, "key", "keyed")
     ingested(frames, "name")
     schemas = [pq.read_schema(SHARDS / part / "train" / NAME) for part in ("keyed", "units")]
-    assert schemas == [IMAGES, GROUPED]
+    assert [schema.names for schema in schemas] == [IMAGES.names, [*IMAGES.names, "group"]]
     for split in SPLITS:
         keys = ImageShards.open_parts(["keyed"], split).keys
         assert keys and all(split_of(key, FRACTIONS, 0) == split for key in keys)
@@ -115,6 +151,22 @@ def test_parts_by_key_stay_as_they_were_and_are_read_with_others(frames) -> None
         path.split("/")[0] for path in contents(SHARDS / "units") if "outcomes" in path or path.startswith("tmp")
     }
     assert not metadata  # nothing that waited is left
+
+
+def test_latents_and_embeddings_keep_the_groups_of_their_images(frames) -> None:
+    ingested(frames, "key", "keyed")
+    ingested(frames, "name")
+    parts, folder = ["keyed", "units"], Path("made")
+    for part in parts:
+        make_latents(SHARDS, folder / "latents", part, shape=(2, 8, 8))
+        make_embeddings(SHARDS, folder / "embeddings", part)
+    images = ImageShards.open_parts(parts, "train")
+    alone = len(ImageShards.open_parts(["keyed"], "train"))
+    assert (np.bincount(images.groups) == 1).sum() >= alone and np.bincount(images.groups).max() > 2
+    for stored in (LatentShards, EmbeddingShards):
+        assert stored.open_parts(parts, "train", folder / stored.plural).groups.tolist() == images.groups.tolist()
+    columns = pq.read_schema(folder / "latents/keyed/train" / NAME).names
+    assert columns == LATENTS.names
 
 
 def test_worker_processes_make_the_same_part(frames) -> None:

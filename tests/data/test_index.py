@@ -60,7 +60,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
 
 
 def test_columns_are_those_that_were_written_folder_after_folder(folders: dict[Path, dict[str, Any]]) -> None:
-    index = Index(folders, IMAGES)
+    index = Index(folders)
     assert index.texts("key") == [each["key"] for each in ROWS]
     assert index.texts("label") == [each["label"] for each in ROWS]
     assert index.numbers("offset").tolist() == [each["offset"] for each in ROWS]
@@ -72,7 +72,7 @@ def test_columns_are_those_that_were_written_folder_after_folder(folders: dict[P
 def test_opening_reads_no_column_and_a_column_is_read_once(
     folders: dict[Path, dict[str, Any]], read: list[list[str]]
 ) -> None:
-    index = Index(folders, IMAGES)
+    index = Index(folders)
     assert not read
     index.column("label")
     assert read == [["label"]] * 3
@@ -85,13 +85,13 @@ def test_opening_reads_no_column_and_a_column_is_read_once(
 
 
 def test_what_the_caller_keeps_is_not_kept_twice(folders: dict[Path, dict[str, Any]]) -> None:
-    index = Index(folders, IMAGES)
+    index = Index(folders)
     index.numbers("offset"), index.digests("sha256")
     assert not index._columns
 
 
 def test_a_pickled_index_reads_anew(folders: dict[Path, dict[str, Any]], read: list[list[str]]) -> None:
-    index = Index(folders, IMAGES)
+    index = Index(folders)
     index.column("key")
     copy = pickle.loads(pickle.dumps(index))
     assert not copy._columns and len(read) == 3
@@ -99,7 +99,7 @@ def test_a_pickled_index_reads_anew(folders: dict[Path, dict[str, Any]], read: l
 
 
 def test_no_row_is_an_index_too(tmp_path: Path) -> None:
-    index = Index({tmp_path / "none": write(tmp_path / "none", "none")}, IMAGES)
+    index = Index({tmp_path / "none": write(tmp_path / "none", "none")})
     assert index.texts("key") == [] and index.digests("sha256").shape == (0, 32)
     assert index.numbers("offset").dtype == np.int64
 
@@ -108,7 +108,7 @@ def test_hashes_may_be_missing(tmp_path: Path) -> None:
     """Latents without mirror images have none of those."""
     writer = IndexWriter(tmp_path, LATENTS)
     writer.add([{"key": "a", "sha256": b"x" * 32}, {"key": "b", "sha256": b"y" * 32}])
-    index = Index({tmp_path: {"shards": [{"images": 2}], "index_sha256": writer.close()}}, LATENTS)
+    index = Index({tmp_path: {"shards": [{"images": 2}], "index_sha256": writer.close()}})
     assert index.digests("sha256")[1].tobytes() == b"y" * 32
     assert index.digests("sha256_mirror").shape == (2, 32)
 
@@ -127,10 +127,10 @@ def test_a_shard_is_a_row_group(folders: dict[Path, dict[str, Any]]) -> None:
 def test_another_file_or_count_is_refused_by_name(folders: dict[Path, dict[str, Any]]) -> None:
     first, metadata = next(iter(folders.items()))
     with pytest.raises(ArtifactError, match=rf"{first / NAME} has 5 rows in 2 shards, but the manifest says 6 in 2"):
-        Index({first: {**metadata, "shards": [{"images": 3}, {"images": 3}]}}, IMAGES)
+        Index({first: {**metadata, "shards": [{"images": 3}, {"images": 3}]}})
     (first / NAME).write_bytes((first / NAME).read_bytes()[:-1] + b"?")
     with pytest.raises(ArtifactError, match=rf"{first / NAME} is corrupted"):
-        Index(folders, IMAGES)
+        Index(folders)
     (first / NAME).unlink()
     with pytest.raises(ArtifactError, match=rf"{first / NAME} is missing"):
-        Index(folders, IMAGES)
+        Index(folders)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash
-from darkroom.data.catalog import load_selection, write_selection
+from darkroom.data.catalog import load_selection
+from darkroom.data.catalog_writer import write_selection
 from data.making import make_part
 
 

@@ -101,7 +101,7 @@ def _train_prefix(root: Path, threads: int) -> None:
     # These change no loss: share one parse of the source between trainings, and skip the distances between images.
     sources = code.Sources(code.SOURCE)
     code.Sources = lambda folder: sources  # type: ignore[assignment, misc]
-    catalog_writer.measure_leakage = lambda parts, root: None  # type: ignore[assignment]
+    catalog_writer.measure_leakage = lambda *_: None  # type: ignore[assignment]
 
     batches = loop.remaining_batches
 

@@ -10,7 +10,7 @@ import yaml
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.check.check import read_params, schema
-from darkroom.data.catalog import write_selection
+from darkroom.data.catalog_writer import write_selection
 from darkroom.errors import DarkroomError
 from darkroom.models.evaluators.teacher import Teacher, open_teacher
 from darkroom.models.tokenizers.settings import TrainTokenizer

@@ -9,7 +9,8 @@ import torch
 from pydantic import ValidationError
 
 from darkroom.check.check import read_params
-from darkroom.data.catalog import load_selection, write_selection
+from darkroom.data.catalog import load_selection
+from darkroom.data.catalog_writer import write_selection
 from darkroom.data.reader import ImageShards
 from darkroom.errors import DarkroomError
 from darkroom.models.kinds import TOKENIZERS

@@ -31,7 +31,8 @@ from darkroom.training.data import (
 from data.making import make_latents, make_part
 
 NAMES = tuple(str(number) for number in range(12))
-CATALOG = Catalog(NAMES, {}, ImageSpec(6, "RGB", "png"), {}, {}, "", None, {name: at for at, name in enumerate(NAMES)})
+NUMBERS = {name: at for at, name in enumerate(NAMES)}
+CATALOG = Catalog(NAMES, {}, ImageSpec(6, "RGB", "png"), {}, {}, "", None, {}, NUMBERS)
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ import signal
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from darkroom.data.streaming import StreamingOrder
 from darkroom.rng import order
-from darkroom.training.loader import rows_at, training_batches, validation_batches
+from darkroom.training.loader import GroupOrder, row_order, training_batches, validation_batches
 from darkroom.training.loop import train
 from helpers import run, training
 from training.toy import Numbers, Toy, curves, places, weights
@@ -56,7 +58,7 @@ def test_each_row_is_told_its_position_whoever_reads_it(made, workers):
     rows = made()
     positions, data = joined(training_batches(rows, SEED, 8, 56, 8, workers, CPU))
     assert positions.tolist() == data["position"].tolist() == list(range(8, 56))
-    assert data["row"].tolist() == rows_at(rows, SEED, positions).tolist()
+    assert data["row"].tolist() == row_order(rows, SEED)(positions).tolist()
     assert data["half"].dtype == torch.bfloat16
 
 
@@ -70,7 +72,7 @@ def test_processes_share_each_batch_and_together_read_what_one_reads(made):
 
 
 def test_a_data_set_without_an_order_is_permuted_as_a_whole():
-    assert rows_at(Told(), SEED, np.arange(30)).tolist() == order(SEED, 20, np.arange(30)).tolist()
+    assert row_order(Told(), SEED)(np.arange(30)).tolist() == order(SEED, 20, np.arange(30)).tolist()
 
 
 def test_an_order_of_its_own_is_followed_in_training():
@@ -154,3 +156,28 @@ def test_a_training_without_a_shuffle_reads_and_names_the_rows_in_their_order(tm
     trainer = train(toy, training(images=32, shuffle=False), run(), places(tmp_path))
     assert read == [position % len(toy.train) for position in range(32)]
     assert trainer._keys(8) == toy.train.keys([position % len(toy.train) for position in range(8, 16)])
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(0, 9))
+def test_by_groups_each_group_and_each_of_its_images_is_equally_frequent(drawn, seed):
+    groups = np.unique(drawn, return_inverse=True)[1]
+    sizes = np.bincount(groups)
+    epochs = int(np.lcm.reduce(sizes))
+    rows = GroupOrder(seed, groups)(np.arange(len(sizes) * epochs)).reshape(epochs, len(sizes))
+    assert (np.sort(groups[rows], axis=1) == np.arange(len(sizes))).all()
+    assert (np.bincount(rows.reshape(-1)) == epochs // sizes[groups]).all()
+    some = np.array([len(sizes) * epochs - 1, 0])
+    assert (GroupOrder(seed, groups)(some) == rows.reshape(-1)[some]).all()  # a position alone decides
+
+
+class Grouped(Streamed):
+    """Rows 0 to 14 are one group; 15 to 19 are each their own."""
+
+    groups = np.array([0] * 15 + [1, 2, 3, 4, 5])
+
+
+def test_a_training_by_groups_reads_each_group_once_in_an_epoch_and_fetches_no_window():
+    rows = Grouped()
+    read = joined(training_batches(rows, SEED, 0, 24, 6, 0, CPU, shuffle="groups"))[1]["row"].reshape(4, 6)
+    assert (np.sort(Grouped.groups[read], axis=1) == np.arange(6)).all()
+    assert len(set(read[read < 15].tolist())) == 4 and rows.fetched == ["read"] * 4

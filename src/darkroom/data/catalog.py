@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest, write_manifest
+from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
 from darkroom.data.images import ImageSpec
 from darkroom.data.layout import CATALOG, CATALOG_KIND, SHARDS
 from darkroom.data.layout import KIND as SHARDS_KIND
@@ -27,6 +27,7 @@ class Catalog:
     counts: for each split, the number of images of each class.
     fingerprint: the SHA-256 of the manifest of the catalog, its fingerprint.
     leakage: see `grouping.measure_leakage`.
+    twins: for each held-out split the rows that are left out of scores, see `ImageShards.open_held_out`.
     """
 
     classes: tuple[str, ...]
@@ -36,6 +37,7 @@ class Catalog:
     counts: dict[str, dict[str, int]]
     fingerprint: str
     leakage: Mapping[str, Any] | None
+    twins: Mapping[str, Sequence[int]]
     _numbers: dict[str, int] = field(repr=False, compare=False)
 
     @property
@@ -91,7 +93,7 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
         ArtifactError: missing or damaged, or a part has changed since; the message names the file or the part.
     """
     manifest = read_manifest(folder, CATALOG_KIND)
-    classes = tuple(manifest["classes"])
+    classes, leakage = tuple(manifest["classes"]), manifest.get("leakage")
     catalog = Catalog(
         classes=classes,
         parts={part["name"]: part["sha256"] for part in manifest["parts"]},
@@ -99,7 +101,8 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
         images=manifest["images"],
         counts=manifest["counts"],
         fingerprint=manifest_hash(folder),
-        leakage=manifest.get("leakage"),
+        leakage=leakage,
+        twins=(leakage or {}).get("twins", {}),
         _numbers={name: number for number, name in enumerate(classes)},
     )
     if shards is not None:
@@ -125,20 +128,6 @@ class Selection:
     fingerprint: str
 
 
-def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> None:
-    """Write manifest.json into `folder`: kind "selection", image, and name and SHA-256 of each part.
-
-    Raises:
-        ArtifactError: a part is missing or damaged, or its images differ from the others; the message names it.
-    """
-    manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in sorted(parts)}
-    from darkroom.data.reader import same_spec  # `darkroom check` loads this module, and needs no pyarrow
-
-    spec = same_spec(manifests)
-    chosen = [{"name": part, "sha256": manifest_hash(root / part)} for part in manifests]
-    write_manifest(folder, SELECTION_KIND, image=spec.metadata(), parts=chosen)
-
-
 def load_selection(folder: Path = SELECTION, root: Path = SHARDS) -> Selection:
     """Return the selection in `folder`, after checking that the parts in `root` have not changed since.
 
@@ -159,12 +148,12 @@ def leakage_warnings(leakage: Mapping[str, Any] | None) -> list[str]:
 
     Many: twice as many as by chance, and three standard errors more, counted in groups, whose images are alike.
     """
-    if leakage is None:
+    if leakage is None or "twins" in leakage:
         return []
     error = (CHANCE * (1 - CHANCE) / leakage["groups"]) ** 0.5
     if leakage["near"] <= max(2 * CHANCE, CHANCE + 3 * error):
         return []
-    remedy = "some lie in other parts, or in groups that are too large to be held out"
+    remedy = "some lie in other parts, or in groups too large to be held out: set `catalog.twins: quarantine`"
     if leakage["setting"] is not None:
         remedy = f"set `ingest.group: {leakage['setting']}`"
     return [

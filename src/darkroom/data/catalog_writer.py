@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from darkroom.artifacts.manifest import file_hashes, manifest_hash, read_manifest, write_manifest
+from darkroom.data.catalog import SELECTION_KIND
 from darkroom.data.grid import contact_sheet, evenly_spaced, save_png
 from darkroom.data.grouping import measure_leakage
-from darkroom.data.index import IMAGES, Index
+from darkroom.data.index import Index
 from darkroom.data.layout import CATALOG_KIND, SHARDS
 from darkroom.data.layout import KIND as SHARDS_KIND
 from darkroom.data.reader import ImageShards, same_spec
@@ -82,7 +83,7 @@ def _repeated(manifests: Mapping[str, Mapping[str, Any]], root: Path, column: st
 def _indexes(manifests: Mapping[str, Mapping[str, Any]], root: Path) -> Iterator[tuple[str, str, Index]]:
     for part, manifest in manifests.items():
         for split in SPLITS:
-            yield part, split, Index({root / part / split: manifest["splits"][split]}, IMAGES)
+            yield part, split, Index({root / part / split: manifest["splits"][split]})
 
 
 def _prefixes(index: Index, column: str) -> NDArray[np.uint64]:
@@ -134,7 +135,7 @@ def catalog_facts(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
     captions: Counter[str] = Counter(dict.fromkeys(SPLITS, 0))
     described, wrong = [], {action: Counter[str]() for action in _ACTIONS}
     for part, manifest in manifests.items():
-        indexes = {split: Index({root / part / split: manifest["splits"][split]}, IMAGES) for split in SPLITS}
+        indexes = {split: Index({root / part / split: manifest["splits"][split]}) for split in SPLITS}
         for split, index in indexes.items():
             counts[split].update(manifest["splits"][split]["labels"])
             captions[split] += len(index.column("caption")) - index.column("caption").null_count
@@ -187,10 +188,10 @@ def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> di
     }
 
 
-def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
+def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS, quarantine: bool = False) -> dict[str, Any]:
     """Write manifest.json into `folder`, from the parts; return it: kind "catalog", and what `catalog_facts` returns.
 
-    It also holds `leakage`, see `measure_leakage`.
+    It also holds `leakage`, see `measure_leakage`, to which `quarantine` goes.
 
     Raises:
         ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
@@ -202,8 +203,20 @@ def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> di
             f"none of the parts {', '.join(parts)} has an image in its train split: add images, or raise "
             "`ingest.splits.train`."
         )
-    write_manifest(folder, CATALOG_KIND, **metadata, leakage=measure_leakage(parts, root))
+    write_manifest(folder, CATALOG_KIND, **metadata, leakage=measure_leakage(parts, root, quarantine))
     return read_manifest(folder, CATALOG_KIND)
+
+
+def write_selection(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> None:
+    """Write manifest.json into `folder`: kind "selection", image, and name and SHA-256 of each part.
+
+    Raises:
+        ArtifactError: a part is missing or damaged, or its images differ from the others; the message names it.
+    """
+    manifests = {part: read_manifest(root / part, SHARDS_KIND) for part in sorted(parts)}
+    spec = same_spec(manifests)
+    chosen = [{"name": part, "sha256": manifest_hash(root / part)} for part in manifests]
+    write_manifest(folder, SELECTION_KIND, image=spec.metadata(), parts=chosen)
 
 
 def write_picture(folder: Path, catalog: Path, images: int, root: Path = SHARDS) -> None:

@@ -18,7 +18,6 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, read_manifest
-from darkroom.data.index import EMBEDDINGS
 from darkroom.data.latents import LatentShards
 from darkroom.data.reader import ImageShards
 from darkroom.data.rows import Rows, StoredRows, StoredShard, mapped
@@ -100,7 +99,7 @@ class EmbeddingShards(StoredRows):
     names: the kinds that every part has: image, text, encoding.
     """
 
-    kind, plural, stage, folder, schema = KIND, "embeddings", "embed_clip", EMBEDDING_PARTS, EMBEDDINGS
+    kind, plural, stage, folder = KIND, "embeddings", "embed_clip", EMBEDDING_PARTS
 
     def __init__(self, manifests: Mapping[str, Mapping[str, Any]], split: str, root: Path) -> None:
         """Open shards from the parts' manifests, after `open_parts` has checked that they fit together."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from darkroom.data.catalog import CHANCE
 from darkroom.data.draw import drawn
-from darkroom.data.groups import Groups, by_look, by_name, descriptor, grouped, in_order, neighbours, with_copies
+from darkroom.data.groups import SIZE, Groups, by_look, by_name, descriptor, grouped, in_order, neighbours, with_copies
 from darkroom.data.images import to_pil
 from darkroom.data.layout import SHARDS
 from darkroom.data.pipeline import Outcome
@@ -173,27 +173,36 @@ def leakage(train: Looks, held_out: Looks) -> dict[str, float]:
 _TRAIN, _HELD_OUT, _LEAST = 20_000, 2_000, 50  # images that are compared, and that are needed on each side
 
 
-def measure_leakage(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any] | None:
+def measure_leakage(parts: Sequence[str], root: Path = SHARDS, quarantine: bool = False) -> dict[str, Any] | None:
     """Measure the `leakage` of the test split of some parts, or the val split where that has too few images.
 
     At most 20,000 training and 2,000 held-out images are compared, drawn at random. Groups are those of the parts;
     where one has none, they are found by the keys and looks of these images.
 
     Returns:
-        What `leakage` returns; split; train and images: the numbers of images compared; and setting: the value of
-        `ingest.group` that would split groups that were found, null where the parts are split by group. None: a split
-        has less than 50 images, or a part is remote.
+        What `leakage` returns; split; train and images: the numbers of images compared; setting: the value of
+        `ingest.group` that would split groups that were found, null where the parts are split by group; and with
+        `quarantine` twins: for val and test the rows no farther than tau from any training image. None: a split has
+        less than 50 images, or a part is remote.
+
+    Raises:
+        DarkroomError: `quarantine` is true, but nothing can be measured.
     """
     shards = {split: ImageShards.open_parts(parts, split, root) for split in SPLITS}
     split = next((name for name in ("test", "val") if len(shards[name]) >= _LEAST), None)
     if split is None or len(shards["train"]) < _LEAST or any(each.remote for each in shards.values()):
+        if quarantine:
+            raise DarkroomError(
+                f"`catalog.twins` is quarantine, but twins are only looked for in local parts with {_LEAST} training "
+                f"and {_LEAST} held-out images: set it to keep."
+            )
         return None
     rows = {name: drawn(len(shards[name]), most) for name, most in (("train", _TRAIN), (split, _HELD_OUT))}
     keys, labels, names = (
         [value for each in rows for value in shards[each].some(column, rows[each])]
         for column in ("key", "label", "group")
     )
-    looks = np.stack([descriptor(to_pil(shards[each][row])) for each in rows for row in rows[each]])
+    looks = np.concatenate([_looks(shards[each], rows[each]) for each in rows])
     groups = grouped(keys, looks, labels) if None in names else Groups(in_order(names), "")
     count = len(rows["train"])
     train, held_out = (
@@ -201,4 +210,21 @@ def measure_leakage(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]
     )
     measured = leakage(train, held_out)
     setting = groups.setting if None in names else None
-    return {"split": split, "train": count, "images": len(keys) - count, **measured, "setting": setting}
+    facts: dict[str, Any] = {
+        "split": split,
+        "train": count,
+        "images": len(keys) - count,
+        **measured,
+        "setting": setting,
+    }
+    if quarantine:
+        known, *others = (_looks(each, range(len(each))) for each in shards.values())
+        near = [neighbours(known, each)[1].min(1) <= measured["tau"] if len(each) else [] for each in others]
+        facts["twins"] = {name: np.flatnonzero(each).tolist() for name, each in zip(SPLITS[1:], near, strict=True)}
+    return facts
+
+
+def _looks(shards: ImageShards, rows: Sequence[int]) -> NDArray[np.float32]:
+    """Return the descriptors of some rows."""
+    empty = np.empty((0, SIZE), np.float32)
+    return np.stack([descriptor(to_pil(shards[row])) for row in rows]) if len(rows) else empty

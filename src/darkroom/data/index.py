@@ -34,8 +34,6 @@ def _schema(names: str) -> pa.Schema:
 # height: of the stored or prepared image; original_width, original_height: of the image in the source; label, caption:
 # may be null.
 IMAGES = _schema("key offset size sha256 width height original_width original_height label caption")
-# Of a part that is split by group, where `group` is PART/NUMBER; in the index of others it is null.
-GROUPED = _schema("key offset size sha256 width height original_width original_height label caption group")
 # The index of latents. It holds keys and labels, so that a training on latents needs no images. sha256: the hash of the
 # bytes of mean, then of logvar, of the row; sha256_mirror: the same of the mirror image; null where it is not stored.
 LATENTS = _schema("key label sha256 sha256_mirror")
@@ -45,22 +43,32 @@ EMBEDDINGS = _schema("key label caption sha256 sha256_text sha256_encoding")
 
 
 class IndexWriter:
-    """Write `folder/index.parquet` shard by shard; equal rows give equal bytes."""
+    """Write `folder/index.parquet` shard by shard; equal rows give equal bytes.
+
+    The rows of a part that is split by group also have a column `group`: PART/NUMBER.
+    """
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._path, self._schema = folder / NAME, schema
-        # Keys and captions are all different, so a dictionary of them only costs time.
-        self._writer = pq.ParquetWriter(self._path, schema, compression="zstd", use_dictionary=["label"])
+        self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append the rows of the next shard, at least one; values that the schema does not name are ignored."""
+        if self._writer is None and rows[0].get("group") is not None:
+            self._schema = self._schema.append(pa.field("group", _TYPES["group"]))
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
-        self._writer.write_table(table, row_group_size=len(rows))
+        self._open().write_table(table, row_group_size=len(rows))
 
     def close(self) -> str:
         """Finish the file and return its sha256."""
-        self._writer.close()
+        self._open().close()
         return sha256_file(self._path)
+
+    def _open(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            # Keys and captions are all different, so a dictionary of them only costs time.
+            self._writer = pq.ParquetWriter(self._path, self._schema, compression="zstd", use_dictionary=["label"])
+        return self._writer
 
 
 class Index:
@@ -69,15 +77,15 @@ class Index:
     Safe to use in forked processes, and to pickle: a copy reads its columns again.
     """
 
-    def __init__(self, folders: Mapping[Path, Mapping[str, Any]], schema: pa.Schema) -> None:
+    def __init__(self, folders: Mapping[Path, Mapping[str, Any]]) -> None:
         """Check the indexes of `folders` against `shards` and `index_sha256` of their manifests.
 
         Raises:
             ArtifactError: missing, damaged, or with other counts than the manifest; the message names the file.
         """
         self._folders = [(folder, metadata["index_sha256"], _images(metadata)) for folder, metadata in folders.items()]
-        self._schema = schema
         self._columns: dict[str, pa.ChunkedArray] = {}
+        self._kept: NDArray[np.bool_] | None = None
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(lambda each: _check(*each), self._folders))
 
@@ -87,9 +95,15 @@ class Index:
             with ThreadPoolExecutor(_THREADS) as pool:
                 tables = list(pool.map(lambda each: _read(each[0] / NAME, missing), self._folders))
             # Not `schema.empty_table()`, which imports pandas.
-            empty = pa.Table.from_batches([], pa.schema([self._schema.field(name) for name in missing]))
+            empty = pa.Table.from_batches([], pa.schema([(name, _TYPES[name]) for name in missing]))
             table = pa.concat_tables([empty, *tables], promote_options="default")
+            if self._kept is not None:
+                table = table.filter(pa.array(self._kept))
             self._columns |= {name: table[name] for name in missing}
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Drop all rows but those that `kept`, bool (N,), marks, from all columns."""
+        self._kept, self._columns = kept, {}
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of all rows."""
@@ -101,7 +115,7 @@ class Index:
         self.load(name)
         # Not `to_numpy()` of the column, which imports pandas.
         chunks = [np.from_dlpack(chunk) for chunk in self._columns.pop(name).chunks]
-        return np.concatenate([np.empty(0, self._schema.field(name).type.to_pandas_dtype()), *chunks])
+        return np.concatenate([np.empty(0, _TYPES[name].to_pandas_dtype()), *chunks])
 
     def digests(self, name: str) -> NDArray[np.uint8]:
         """Return a column of hashes, uint8 (N, 32). The array belongs to the caller."""
@@ -149,6 +163,15 @@ class Indexed:
     def label_column(self) -> pa.ChunkedArray:
         """`labels` as an Arrow column: a million labels as a Python list take 70 MB."""
         return self._index.column("label")
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of the group of each row, (N,), from 0 on; an image of a part without groups is its own group."""
+        column = self._index.column("group").combine_chunks().dictionary_encode()
+        numbers = np.array(column.indices.fill_null(-1), dtype=np.int64)
+        alone = numbers < 0
+        numbers[alone] = len(column.dictionary) + np.arange(alone.sum())
+        return numbers
 
     def keys_of(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows."""

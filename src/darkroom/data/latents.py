@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError
-from darkroom.data.index import LATENTS
 from darkroom.data.latent_file import (
     DTYPES,
     FORMS,
@@ -44,7 +43,7 @@ class LatentShards(StoredRows):
     statistics: `LatentStatistics`, merged over the parts in float64.
     """
 
-    kind, plural, stage, folder, schema = KIND, "latents", "encode_latents", LATENT_PARTS, LATENTS
+    kind, plural, stage, folder = KIND, "latents", "encode_latents", LATENT_PARTS
 
     def __init__(self, manifests: Mapping[str, Mapping[str, Any]], split: str, root: Path) -> None:
         """Open shards from the parts' manifests, after `open_parts` has checked that they fit together."""

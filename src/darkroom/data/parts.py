@@ -8,12 +8,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from darkroom.artifacts.manifest import read_manifest, sha256_file, write_manifest
 from darkroom.data.damage import EXCUSED, Action, Finding, Listed, Reason, action_of, require_some, write_quarantine
 from darkroom.data.grouping import assigned
-from darkroom.data.index import GROUPED, IMAGES, IndexWriter
+from darkroom.data.index import IMAGES, IndexWriter
 from darkroom.data.layout import KIND
 from darkroom.data.pipeline import Outcome
 from darkroom.data.preparing import Preparation
@@ -138,13 +136,12 @@ def write_part(
         DarkroomError: no sample can be stored (the message names the reasons and the list), or a tar was removed.
     """
     writers: dict[str, ShardWriter | _Pointers]
-    schema = IMAGES if policy.group == "key" else GROUPED
     if tars is None:
-        writers = {split: ShardWriter(folder / split, shard_size, preparation.spec.format, schema) for split in SPLITS}
+        writers = {split: ShardWriter(folder / split, shard_size, preparation.spec.format) for split in SPLITS}
     else:
         preparation = replace(preparation, spec=replace(preparation.spec, format=FORMAT))
         entry = cache(partial(_tar_entry, tars))  # each tar is read once, although it may belong to three splits
-        writers = {split: _Pointers(folder / split, entry, schema) for split in SPLITS}
+        writers = {split: _Pointers(folder / split, entry) for split in SPLITS}
     size = preparation.spec.size, preparation.spec.size
     labels: dict[str, Counter[str | None]] = {split: Counter() for split in SPLITS}
     transparent = 0
@@ -203,9 +200,9 @@ def _tar_entry(tars: TarFiles, number: int) -> dict[str, Any]:
 class _Pointers:
     """The index of one split: a row group for each tar that has images in it."""
 
-    def __init__(self, folder: Path, entry: Callable[[int], dict[str, Any]], schema: pa.Schema) -> None:
+    def __init__(self, folder: Path, entry: Callable[[int], dict[str, Any]]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._index, self._entry = IndexWriter(folder, schema), entry
+        self._index, self._entry = IndexWriter(folder, IMAGES), entry
         self._number = -1
         self._rows: list[dict[str, Any]] = []
         self._entries: list[dict[str, Any]] = []

@@ -12,10 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
+from darkroom.data.catalog import Catalog
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.images import MODES, ImageSpec, decode, to_array
-from darkroom.data.index import GROUPED, Index, Indexed
+from darkroom.data.index import Index, Indexed
 from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.preparing import Preparation, prepare
 from darkroom.data.tar_files import OpenFiles, TarFiles
@@ -83,17 +84,20 @@ class ImageShards(Indexed):
                 _check_size(shard, entry["bytes"])
                 self.shards.append(shard)
                 first += entry["images"]
-        self._rows = first
         self.mirrors = np.zeros(first, dtype=bool)
-        self._index = Index(folders, GROUPED)
-        self._index.load("offset", "size", "sha256")
-        self._offset, self._size = self._index.numbers("offset"), self._index.numbers("size")
-        self._sha256 = self._index.digests("sha256")
-        self._firsts = np.array([shard.first for shard in self.shards], dtype=np.int64)
+        self._index = Index(folders)
+        self._load_index()
         self._tars = TarFiles(
             [shard.tar for shard in self.shards], {shard.tar: shard.sha256 for shard in self.shards if _remote(shard)}
         )
         self._files = OpenFiles(self._tars, _OPEN if any(map(_remote, self.shards)) else None)
+
+    def _load_index(self) -> None:
+        self._rows = sum(shard.images for shard in self.shards)
+        self._index.load("offset", "size", "sha256")
+        self._offset, self._size = self._index.numbers("offset"), self._index.numbers("size")
+        self._sha256 = self._index.digests("sha256")
+        self._firsts = np.array([shard.first for shard in self.shards], dtype=np.int64)
 
     @classmethod
     def open_parts(cls, parts: Sequence[str], split: str, root: Path = SHARDS) -> "ImageShards":
@@ -111,6 +115,25 @@ class ImageShards(Indexed):
         reader.sources = {part: manifest_hash(root / part) for part in manifests}
         images = [manifest["splits"][split]["images"] for manifest in manifests.values()]
         reader.mirrors = np.repeat([bool(manifest["mirror"]) for manifest in manifests.values()], images)
+        return reader
+
+    @classmethod
+    def open_held_out(cls, catalog: Catalog, split: str) -> "ImageShards":
+        """Open a split of all parts as the scores read it: without the rows that the catalog quarantines.
+
+        Raises as `open_parts`.
+        """
+        reader = cls.open_parts(list(catalog.parts), split)
+        kept = np.ones(len(reader), dtype=bool)
+        kept[list(catalog.twins.get(split, ()))] = False
+        if not kept.all():
+            counts = [int(kept[each.first : each.first + each.images].sum()) for each in reader.shards]
+            firsts = np.cumsum([0, *counts]).tolist()
+            shards = zip(reader.shards, firsts, counts, strict=False)
+            reader.shards = [replace(each, first=first, images=images) for each, first, images in shards]
+            reader.mirrors = reader.mirrors[kept]
+            reader._index.keep(kept)
+            reader._load_index()
         return reader
 
     @classmethod
@@ -199,8 +222,8 @@ class ImageShards(Indexed):
         return next(shard.tar for shard in reversed(self.shards) if shard.first <= row)
 
     def texts(self, shard: Shard) -> list[dict[str, Any]]:
-        """Return `key`, `label` and `caption` of each row of a shard."""
-        return self._index.rows(["key", "label", "caption"], shard.first, shard.images)
+        """Return `key`, `label`, `caption` and `group` of each row of a shard."""
+        return self._index.rows(["key", "label", "caption", "group"], shard.first, shard.images)
 
     def prefetch(self, shards: Iterable[Shard]) -> None:
         """Download the remote shards among `shards` in the background, in this order."""

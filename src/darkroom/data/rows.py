@@ -51,12 +51,11 @@ class StoredRows(Indexed):
     sources: for each part, the SHA-256 of the manifest of its image shards.
     """
 
-    # The kind in the manifests, its plural in messages, the stage that makes it, its folder, and the index's columns.
+    # The kind in the manifests, its plural in messages, the stage that makes it, and its folder.
     kind: ClassVar[str]
     plural: ClassVar[str]
     stage: ClassVar[str]
     folder: ClassVar[Path]
-    schema: ClassVar[pa.Schema]
 
     def __init__(self, manifests: Mapping[str, Mapping[str, Any]], split: str, root: Path) -> None:
         """Open the index from the parts' manifests, after `open_parts` has checked that they fit together."""
@@ -68,7 +67,7 @@ class StoredRows(Indexed):
         ]
         self._firsts = np.concatenate([[0], np.cumsum([shard.images for shard in self._shards], dtype=np.int64)])
         folders = {root / part / split: manifest["splits"][split] for part, manifest in manifests.items()}
-        self._index = Index(folders, self.schema)
+        self._index = Index(folders)
 
     @staticmethod
     def _alike(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from darkroom.artifacts.atomic import write_json
 from darkroom.artifacts.manifest import sha256_bytes, sha256_file
 from darkroom.data.images import EXTENSION, encode
@@ -40,10 +38,10 @@ class ShardWriter:
     Call `append` for each sample, then `close`. The caller ensures that keys are unique.
     """
 
-    def __init__(self, folder: Path, shard_size: int, format: str, schema: pa.Schema = IMAGES) -> None:
+    def __init__(self, folder: Path, shard_size: int, format: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._shard_size, self._format = folder, shard_size, format
-        self._index = IndexWriter(folder, schema)
+        self._index = IndexWriter(folder, IMAGES)
         self._entries: list[dict[str, Any]] = []
         self._tar: tarfile.TarFile | None = None
         self._rows: list[dict[str, Any]] = []

@@ -64,8 +64,8 @@ class Training(Section):
     """The memory layout that is fastest for convolutions on GPUs."""
     images: Positive
     """Length of the training, in images seen."""
-    shuffle: bool = True
-    """Shuffle the images differently in each epoch; false: always in the order of the shards."""
+    shuffle: bool | Literal["groups"] = True
+    """true: another order in each epoch; groups: each group equally often; false: the order of the shards."""
     batch: Positive = 64
     """Images per optimizer step, over all processes."""
     learning_rate: Rate

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
-from darkroom.data.catalog import SELECTION, class_warnings, leakage_warnings, write_selection
-from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture
+from darkroom.data.catalog import SELECTION, class_warnings, leakage_warnings
+from darkroom.data.catalog_writer import PICTURES, write_catalog, write_picture, write_selection
 from darkroom.data.damage import require_few
 from darkroom.data.layout import CATALOG, SHARDS
 from darkroom.errors import DarkroomError
@@ -19,7 +19,7 @@ def run(params: CatalogParams) -> None:
         require_writable(path)
     require_few(params.parts, params.catalog.max_quarantined, SHARDS)
     with atomic_folder(CATALOG) as folder:
-        manifest = write_catalog(folder, list(params.parts))
+        manifest = write_catalog(folder, list(params.parts), quarantine=params.catalog.twins == "quarantine")
         if params.train_generator is not None and params.train_generator["captions"] != NO_FILE:
             _require_captions(manifest)
     with atomic_folder(SELECTION) as folder:
@@ -51,6 +51,8 @@ def summary(manifest: Mapping[str, Any]) -> str:
         )
     for line in (*class_warnings(manifest["counts"]), *leakage_warnings(manifest["leakage"])):
         text += f"\nwarning: {line}"
+    if twins := (manifest["leakage"] or {}).get("twins"):
+        text += f"\n{sum(map(len, twins.values())):,} held-out images have a near twin in training: left out of scores"
     if left_out := manifest["quarantine"]["quarantine"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())
         text += f"\nleft out, see `darkroom data`: {reasons}"

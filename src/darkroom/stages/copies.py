@@ -65,7 +65,7 @@ class Copies:
             if self.manifest.get("condition") in TEXTS:
                 split = self.manifest["sampler"].get("split")
             if self.settings.copies.images:
-                sets = {"generated": generated, self.held_out: self._split(self.held_out)}
+                sets = {"generated": generated, self.held_out: ImageShards.open_held_out(load_catalog(), self.held_out)}
                 panel = self._panel(samples, sets, train, classes)
                 facts, measurement = self._write_pairs(out, panel, sets, train, columns)
             if split and draw_originals(out / REAL, generated, self._split(split)):

@@ -111,7 +111,7 @@ class Diversity:
         """Return `diversity` and `lpips_diversity` with their errors, and those of real images as a baseline."""
         if not (most := self.settings.diversity.pairs):
             return Measurement()
-        generated, real = self.images, ImageShards.open_parts(list(load_catalog().parts), self.held_out)
+        generated, real = self.images, ImageShards.open_held_out(load_catalog(), self.held_out)
         labels, of_real = _labels(generated, real)
         chosen = pairs(labels, most)
         if not len(chosen):

@@ -39,7 +39,8 @@ def run(params: Params) -> None:
     judge = open_evaluator(EXTRACTOR, catalog.image_shape)
     extractors = {name: open_configured(name, EXTRACTOR, settings) for name in settings.extractors}
     parts, batch = list(catalog.parts), settings.batch
-    real, unseen = (ImageShards.open_parts(parts, split) for split in (settings.split, settings.held_out))
+    real = ImageShards.open_parts(parts, settings.split)
+    unseen = ImageShards.open_held_out(catalog, settings.held_out)
     numbers, unseen_numbers = (class_numbers(each.labels, catalog.classes) for each in (real, unseen))
     metadata, known = {}, None
     with atomic_folder(OUT) as folder:

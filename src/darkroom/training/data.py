@@ -183,6 +183,17 @@ class Images:
         """Return the keys of some rows, which identify the images in messages."""
         return self.shards.keys_of(rows)
 
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of the group of each row, (N,).
+
+        Raises:
+            DarkroomError: a shard lies behind a URL: rows of all groups would fetch all shards again and again.
+        """
+        if self.shards.remote:
+            raise DarkroomError("`training.shuffle` is groups, but a part lies behind URLs: set it to true.")
+        return self.shards.groups
+
 
 class StoredLatents:
     """Stored latents.
@@ -212,6 +223,11 @@ class StoredLatents:
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows, which identify the images in messages."""
         return self.shards.keys_of(rows)
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of the group of each row, (N,)."""
+        return self.shards.groups
 
 
 def _tensor(stored: NDArray[Any], form: str) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Load batches in the order given by (seed, images seen), in this process or in workers."""
 
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import tee
 from typing import Any, NamedTuple
 
@@ -18,18 +19,44 @@ from darkroom.training.data import with_means
 from darkroom.training.recipe import Batch, IndexedDataset, Ordered
 
 _BLOCK = 64  # batches whose rows are computed together: much of the work does not depend on their number
+GROUPS = "groups"  # value of `training.shuffle`
 _GRACE = 60  # seconds that a worker outlives a SIGTERM, while the training writes its checkpoint
 
 Positions = NDArray[np.int64]
 
 
-def rows_at(rows: IndexedDataset, seed: int, positions: Positions, shuffle: bool = True) -> NDArray[np.int64]:
-    """Return the row at each position of the endless training sequence over `rows`."""
+class GroupOrder:
+    """An endless sequence of rows in which groups are equally frequent, and the rows of each group, too.
+
+    With G groups, each epoch of G positions has one row of each group, in another order; in epoch e the group's row
+    number e mod n, in an order that is drawn once.
+    """
+
+    def __init__(self, seed: int, groups: NDArray[np.int64]) -> None:
+        """`groups` has the number of the group of each row, (N,), 0 to G - 1."""
+        shuffled = order(seed, len(groups), np.arange(len(groups)))
+        self._rows = shuffled[np.argsort(groups[shuffled], kind="stable")]
+        self._sizes = np.bincount(groups)
+        self._firsts = np.cumsum(self._sizes) - self._sizes
+        self._seed = seed
+
+    def __call__(self, positions: Positions) -> NDArray[np.int64]:
+        """Return the row at each position."""
+        count = len(self._sizes)
+        group = order(self._seed, count, positions)
+        return self._rows[self._firsts[group] + positions // count % self._sizes[group]]
+
+
+def row_order(rows: IndexedDataset, seed: int, shuffle: bool | str = True) -> Callable[[Positions], NDArray[np.int64]]:
+    """Return the function from positions of the endless training sequence over `rows` to row numbers.
+
+    `shuffle` is the key of this name: true, false or "groups".
+    """
     if not shuffle:
-        return positions % len(rows)
-    if isinstance(rows, Ordered):
-        return rows.order(seed, positions)
-    return order(seed, len(rows), positions)
+        return lambda positions: positions % len(rows)
+    if shuffle == GROUPS:
+        return GroupOrder(seed, rows.groups)  # type: ignore[attr-defined]  # of stored images and what is made of them
+    return partial(rows.order, seed) if isinstance(rows, Ordered) else partial(order, seed, len(rows))
 
 
 class _Draw(NamedTuple):
@@ -42,7 +69,7 @@ class _Draw(NamedTuple):
 class _Fetch(Dataset):
     """A data set for torch's loader: rows in, tensors out."""
 
-    def __init__(self, rows: IndexedDataset, seed: int, shuffle: bool) -> None:
+    def __init__(self, rows: IndexedDataset, seed: int, shuffle: bool | str) -> None:
         self._rows, self._seed, self._shuffle = rows, seed, shuffle
 
     def __len__(self) -> int:
@@ -50,7 +77,7 @@ class _Fetch(Dataset):
 
     def __getitems__(self, draw: _Draw) -> dict[str, Tensor] | DarkroomError | OSError:
         try:
-            if draw.positions is not None and self._shuffle and isinstance(self._rows, Ordered):
+            if draw.positions is not None and self._shuffle is True and isinstance(self._rows, Ordered):
                 self._rows.prefetch(self._seed, int(draw.positions[0]))
             data = self._rows.__getitems__(draw.rows, draw.positions)
             return {name: torch.as_tensor(value) for name, value in data.items()}
@@ -85,7 +112,12 @@ def _leave_signals(worker: int) -> None:
 
 
 def _load(
-    rows: IndexedDataset, seed: int, draws: Iterable[_Draw], workers: int, device: torch.device, shuffle: bool = True
+    rows: IndexedDataset,
+    seed: int,
+    draws: Iterable[_Draw],
+    workers: int,
+    device: torch.device,
+    shuffle: bool | str = True,
 ) -> DataLoader:
     return DataLoader(
         _Fetch(rows, seed, shuffle),
@@ -108,20 +140,20 @@ def training_batches(
     device: torch.device,
     rank: int = 0,
     count: int = 1,
-    shuffle: bool = True,
+    shuffle: bool | str = True,
 ) -> Iterator[Batch]:
-    """Yield the batches of images `start` to `stop` of the endless sequence over `rows`, shuffled or in their order.
+    """Yield the batches of images `start` to `stop` of the endless sequence over `rows`, in the order of `row_order`.
 
     Process `rank` of `count` gets its slice of consecutive images of each batch, so the position of an image does not
     depend on the number of processes.
     """
-    codebook, share = _codebook(rows, device), batch // count
+    codebook, share, row_of = _codebook(rows, device), batch // count, row_order(rows, seed, shuffle)
     firsts = range(start + rank * share, stop - batch + rank * share + 1, batch)
 
     def draws() -> Iterator[_Draw]:  # on demand: nothing grows with the length of the training
         for block in range(0, len(firsts), _BLOCK):
             positions = np.array(firsts[block : block + _BLOCK])[:, None] + np.arange(share)
-            numbers = rows_at(rows, seed, positions.reshape(-1), shuffle).reshape(positions.shape)
+            numbers = row_of(positions.reshape(-1)).reshape(positions.shape)
             yield from (_Draw(row.tolist(), at) for row, at in zip(numbers, positions, strict=True))
 
     ahead, current = tee(draws())  # workers read ahead

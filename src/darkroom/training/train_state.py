@@ -24,7 +24,7 @@ from darkroom.training import guards
 from darkroom.training.averages import Average, State, constant_decay
 from darkroom.training.checkpoint import Tensors, fill, under
 from darkroom.training.curves import Record
-from darkroom.training.loader import rows_at
+from darkroom.training.loader import row_order
 from darkroom.training.optimizer import load_optimizer, optimizer_tensors, parameter_names, state_bytes
 from darkroom.training.precision import Finite, autocast, seed_rng, tf32
 from darkroom.training.processes import Processes, whole
@@ -217,7 +217,7 @@ class TrainState:
         """Return the keys of the images of the optimizer step after `images` images."""
         positions = np.arange(images, images + self.settings.batch)
         settings, rows = self.settings, self.recipe.train
-        return rows.keys(rows_at(rows, settings.seed, positions, settings.shuffle).tolist())
+        return rows.keys(row_order(rows, settings.seed, settings.shuffle)(positions).tolist())
 
     # ------------------------------------------------------------------------------------------------------------
     # Between the steps

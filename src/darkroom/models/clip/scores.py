@@ -64,6 +64,11 @@ class CaptionedImages(Images):
         """Return the keys of some rows, for messages."""
         return self.shards.keys_of(self.rows[list(rows)].tolist())
 
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of the group of each row, (N,)."""
+        return np.unique(super().groups[self.rows], return_inverse=True)[1]
+
     def labels(self) -> list[str | None]:
         """Return the label of each row."""
         return self.shards.label_column.take(pa.array(self.rows)).to_pylist()

@@ -177,3 +177,8 @@ class ConditionedDataset:
     def keys(self, rows: Sequence[int]) -> list[str]:
         """Return the keys of some rows."""
         return self.rows.keys(rows)
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of the group of each row, (N,)."""
+        return self.rows.groups  # type: ignore[attr-defined]

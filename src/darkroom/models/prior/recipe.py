@@ -43,6 +43,11 @@ class CaptionedEmbeddings:
         """Return the keys of some rows, to identify the images."""
         return self.shards.keys_of(self.rows[list(rows)].tolist())
 
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of the group of each row, (N,)."""
+        return np.unique(self.shards.groups[self.rows], return_inverse=True)[1]
+
 
 def captioned_rows(captions: Sequence[str | None]) -> list[int]:
     """Return the rows that have a caption, in order; the text embeddings of the others are zero."""

@@ -19,7 +19,7 @@ from darkroom.data.catalog_writer import catalog_facts
 from darkroom.data.damage import QUARANTINE as LIST
 from darkroom.data.damage import SCHEMA, read_quarantine
 from darkroom.data.grid import evenly_spaced
-from darkroom.data.index import IMAGES, Index
+from darkroom.data.index import Index
 from darkroom.data.layout import CATALOG, CATALOG_KIND, KIND, SHARDS
 from darkroom.data.sources.walk import passed_over_text
 from darkroom.data.splits import SPLITS
@@ -141,7 +141,7 @@ def _sizes(parts: Parts, size: int) -> Iterator[str]:
 
 def _captions(manifests: Manifests) -> Iterator[str]:
     folders = {SHARDS / part / split: facts["splits"][split] for part, facts in manifests.items() for split in SPLITS}
-    index = Index(folders, IMAGES)
+    index = Index(folders)
     captions = index.column("caption")
     rows = pc.indices_nonzero(pc.is_valid(captions))
     if not len(rows):
