@@ -1,5 +1,6 @@
 """Every program of benchmarks/ imports and explains itself, and runs: in small where that takes seconds."""
 
+import ast
 import importlib
 import json
 import os
@@ -77,6 +78,20 @@ def run(*command):
     return done.stdout
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_what_each_imports_exists(name):
+    tree = ast.parse((ROOT / f"benchmarks/{name}.py").read_text())
+    imports = [
+        each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom) and each.module.startswith("darkroom")
+    ]
+    for each in imports:
+        module = importlib.import_module(each.module)
+        for alias in each.names:
+            assert hasattr(module, alias.name) or importlib.import_module(f"{each.module}.{alias.name}")
+    assert ast.get_docstring(tree)
+
+
+@pytest.mark.slow
 def test_each_explains_itself():
     said = json.loads(run("-c", EXPLAIN, *SMALL).splitlines()[-1])
     assert set(said) == set(SMALL)

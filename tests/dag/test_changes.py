@@ -8,11 +8,9 @@ TRAINING = "src/darkroom/stages/train_extractor.py"
 
 
 def test_a_parameter_runs_what_is_below_it_and_going_back_runs_nothing(toy: Sandbox, toy_made: Sandbox) -> None:
-    for seed, engine in enumerate(ENGINES, 1):
-        before = toy.hashes()
-        toy.edit({"score_generator": {"seed": seed}})
-        assert toy.ran(*ENGINES[engine]) == ["score_generator", "report"]
-        assert toy.hashes() != before
+    toy.edit({"score_generator": {"seed": 1}})
+    assert toy.ran(*ENGINES["dvc"]) == ["score_generator", "report"]
+    assert toy.hashes() != toy_made.hashes()
     toy.assert_nothing_to_do()
     toy.run("git", "checkout", "--quiet", "params.yaml")
     assert toy.ran(*ENGINES["snakemake"]) == []

@@ -23,7 +23,7 @@ sys.addaudithook(watch)
 SENTENCE = "DVC could not move models/extractor into its cache, as when a disk is full"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["dvc", pytest.param("snakemake", marks=pytest.mark.slow)])
 def test_a_damaged_and_a_deleted_output_are_restored_without_work(toy: Sandbox, toy_made: Sandbox, engine: str) -> None:
     shard = toy.root / "data/shards/first/shard"
     shard.chmod(0o644)

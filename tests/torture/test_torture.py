@@ -15,7 +15,7 @@ from torture.disk import WHOLE
 from torture.faults import POINTS
 from torture.lives import environment
 
-GAN, DIT, EACH, UPDATES = 2, 1, 1, 40
+GAN, DIT, EACH, UPDATES = 1, 1, 1, 40
 KINDS = ("kl", "dvae", "vqgan", "vq_ar")
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the faults are found through /proc")

@@ -26,7 +26,7 @@ class Section(BaseModel):
         values, where that key is neither empty nor 0. Elsewhere they keep their defaults.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     READ_WITH: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 

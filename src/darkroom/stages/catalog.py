@@ -51,8 +51,8 @@ def summary(manifest: Mapping[str, Any]) -> str:
         )
     for line in (*class_warnings(manifest["counts"]), *leakage_warnings(manifest["leakage"])):
         text += f"\nwarning: {line}"
-    if twins := (manifest["leakage"] or {}).get("twins"):
-        text += f"\n{sum(map(len, twins.values())):,} held-out images have a near twin in training: left out of scores"
+    if twins := sum(map(len, (manifest["leakage"] or {}).get("twins", {}).values())):
+        text += f"\n{twins:,} held-out images have a near twin in training: left out of scores"
     if left_out := manifest["quarantine"]["quarantine"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())
         text += f"\nleft out, see `darkroom data`: {reasons}"

@@ -247,7 +247,7 @@ def test_where_none_can_be_read_the_reasons_are_said(clone, pictures):
         look(opened(str(root)))
 
 
-def test_the_split_follows_names_looks_or_neither(clone):
+def test_the_split_follows_names_looks_or_neither(clone, monkeypatch):
     write_frames(clone / "frames")
     frames = look(opened("frames"))
     setting, why = frames.group
@@ -260,6 +260,8 @@ def test_the_split_follows_names_looks_or_neither(clone):
     alike, why_alike = look(opened("bursts")).group
     assert alike == "similar" and "40 groups in 160 images" in why_alike
     assert look(opened("others")).group == ("key", "neither names nor looks show groups")
+    monkeypatch.setattr(facts, "LOOKED", 300)
+    assert look(opened("frames")).group[0] == "auto"  # the rule was found on some of the names
     wish = InitOptions("frames", {"source": "folder", "path": "frames"}, text=False)
     choices = propose(frames, wish, TIERS[0], Machine(2), dict.fromkeys(TRAININGS, 6400))
     assert choices["ingest.group"] == (setting, why) == frames.group and choices["ingest.split_seed"].value == 0

@@ -20,8 +20,8 @@ from darkroom.tools.compare.revisions import WORKSPACE, read_results
 from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import laid_over
 from darkroom.tools.init.facts import Facts, look
-from darkroom.tools.init.measuring import MARGIN, Measured, measure_sizes, worth
-from darkroom.tools.init.proposal import InitOptions, other_sizes, propose, training_images
+from darkroom.tools.init.measuring import FEW, MARGIN, Measured, measure_sizes, worth
+from darkroom.tools.init.proposal import InitOptions, other_sizes, propose, size_of, training_images
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.writing import LAST, Choice, begin_from, header, restored, text_of
@@ -50,17 +50,25 @@ def init(request: Request) -> str:
     seconds = request.minutes * 60 * MARGIN
     with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
+        native = replace(wish, native=True)
+        if any(_may_suffice_at(size_of(facts, native, each.tier), facts, wish, each, seconds) for each, _ in tried):
+            of_native, notes = measure_sizes(before, facts, native, machine, seconds)
+            if max(worth(*each) for each in of_native) >= 1:
+                wish, tried, passed_over = native, of_native, notes
         measured, lengths = max(tried, key=lambda each: worth(*each))
-        if facts.is_pixel_art and wish.size is None and worth(measured, lengths) < 1:
-            wish = replace(wish, native=False)
-            tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
-            measured, lengths = max(tried, key=lambda each: worth(*each))
         choices = propose(facts, wish, measured.tier, machine, lengths)
         subject = replace(subject, notes=(*subject.notes, *passed_over))
         findings = report(subject, facts, wish, request, measured, lengths, choices["ingest.image_size"])
         written = text_of(before, choices, header(request, findings))
         keep(written)
     return "\n".join([findings, "", *after(facts, wish, request)])
+
+
+def _may_suffice_at(size: int, facts: Facts, wish: InitOptions, measured: Measured, seconds: float) -> bool:
+    """Estimate whether these networks, or smaller ones, may be trained on images of another size."""
+    smaller = size_of(facts, wish, measured.tier)
+    resized = measured.resized(smaller, size)
+    return smaller != size and resized.fraction(resized.fit(seconds)) >= FEW / 2
 
 
 def _of_last_run(wish: InitOptions) -> float:

@@ -180,7 +180,10 @@ def look(subject: Subject) -> Facts:
             f"only about {facts.images} of {total:,} images are different and readable: at least {FEWEST} are needed, "
             "without copies. Add images."
         )
-    return replace(facts, keys=_keys(entries, inspected), group=_group(entries, inspected))
+    setting, why = _group(entries, inspected)
+    if setting == "name" and facts.looked < facts.total:
+        setting = "auto"  # a rule that holds for a sample may not hold for all, which `ingest` would refuse
+    return replace(facts, keys=_keys(entries, inspected), group=(setting, why))
 
 
 def _group(entries: Sequence[Entry], inspected: Mapping[str, _ImageFacts | None]) -> tuple[str, str]:

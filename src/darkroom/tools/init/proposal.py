@@ -111,7 +111,7 @@ class InitOptions:
     text: bool  # whether the transformer reads captions, and no classes
     generator: str = "dit"
     size: int | None = None  # pixels of the stored images; None: `size_of`
-    native: bool = True  # whether pixel art is stored at its own size, if the time allows
+    native: bool = False  # whether pixel art is stored at its own size
     tokenizer: float = 0.0  # images of the tokenizer for each of the generator, at least
 
 
