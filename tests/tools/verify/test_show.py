@@ -108,7 +108,7 @@ def test_what_was_wrong_and_where(mess: Path) -> None:
 
 
 def test_near_twins_are_counted_where_the_catalog_is_of_these_parts(mess: Path, monkeypatch) -> None:
-    monkeypatch.setattr(catalog_writer, "measure_leakage", lambda parts, root: LEAKING)
+    monkeypatch.setattr(catalog_writer, "measure_leakage", lambda *_: LEAKING)
     CATALOG.mkdir()
     assert f"warning: {TWINS}" in catalog_log(write_catalog(CATALOG, ["mess"]))
     lines = said("data")[1].splitlines()
