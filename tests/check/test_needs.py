@@ -91,7 +91,7 @@ def test_a_split_with_too_few_images_is_named_with_its_key(changes, images, capt
             "`reference_stats.held_out` needs images of the split test, but `ingest.splits.test` is 0: set it abov",
         ),
         ({"sample_text.images": 1}, "`sample_text.images` is 1, but scores need at least 2 images"),
-        ({"training.shuffle": "groups"}, "`ingest.group: key` each image is its own group: set it to auto"),
+        ({"training.shuffle": "groups"}, "so each image is its own group. Set `ingest.group` to auto, or `"),
     ],
 )
 def test_what_params_say_is_known_before_any_work(clone: Path, changes, sentence) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import re
 import shutil
 from collections import defaultdict
@@ -16,14 +17,14 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from darkroom.artifacts.manifest import read_manifest
-from darkroom.data.catalog import leakage_warnings, load_catalog
+from darkroom.data.catalog import leakage_warnings
 from darkroom.data.catalog_writer import write_catalog
 from darkroom.data.embeddings import EmbeddingShards
-from darkroom.data.grouping import Looks, leakage, split_by_group
+from darkroom.data.grouping import Looks, leakage, near_twins, split_by_group
 from darkroom.data.groups import SIZE, Groups, by_look, by_name, descriptor, distance, in_order, neighbours
 from darkroom.data.index import IMAGES, LATENTS, NAME
 from darkroom.data.latents import LatentShards
-from darkroom.data.layout import CATALOG, KIND, SHARDS
+from darkroom.data.layout import KIND, SHARDS
 from darkroom.data.reader import ImageShards
 from darkroom.data.splits import SPLITS, split_of
 from darkroom.errors import DarkroomError
@@ -57,9 +58,10 @@ def splits_of_units(part: str = "units") -> dict[str, set[str]]:
     return splits
 
 
-def measured(*parts: str, quarantine: bool = False) -> dict[str, Any]:
-    CATALOG.mkdir(exist_ok=True)
-    return write_catalog(CATALOG, parts, quarantine=quarantine)["leakage"]
+def measured(*parts: str) -> dict[str, Any]:
+    folder = Path("catalog")
+    folder.mkdir(exist_ok=True)
+    return write_catalog(folder, parts)["leakage"]
 
 
 @pytest.fixture
@@ -99,38 +101,44 @@ def test_no_unit_lies_in_two_splits_by_name_and_by_look(frames, capsys) -> None:
     assert both["near"] > 0.5 and both["images"] == keyed["images"] + unit["images"]
 
 
-def test_twins_in_other_parts_can_be_left_out_of_scores(frames) -> None:
-    """A second part has every third frame of the first, and its own splits."""
+def frame_of(key: str) -> str:
+    return re.findall(r"[a-h][k-r]orc-\w+-\d+", key)[0]
+
+
+def test_twins_in_other_parts_can_be_left_out(frames) -> None:
+    """A second part has every third frame of some units, and its own splits."""
     for number, path in enumerate(sorted(Path("frames").rglob("*.png"))):
         if number % 3 == 0 and path.stem[0] in "abc":
             Path("keyed").mkdir(exist_ok=True)
             shutil.copy(path, f"keyed/{path.name}")
     ingested({**frames, "path": "keyed"}, "key", "keyed")
     ingested(frames, "name")
-    leaky = measured("keyed", "units")
-    assert "twins" not in leaky and "set `catalog.twins: quarantine`" in leakage_warnings({**leaky, "setting": None})[0]
-    leakage = measured("keyed", "units", quarantine=True)
-    assert {name: value for name, value in leakage.items() if name != "twins"} == leaky
-    assert not leakage_warnings(leakage)
-    catalog = load_catalog()
-    images = {split: ImageShards.open_parts(["keyed", "units"], split) for split in SPLITS}
-    trained = set(images["train"].keys)
-    for split, rows in leakage["twins"].items():
-        whole, scored = images[split], ImageShards.open_held_out(catalog, split)
-        kept = [row for row in range(len(whole)) if row not in rows]
-        assert rows and kept and not trained & set(scored.keys)  # the same frame in the other part is a twin
-        assert scored.keys == whole.keys_of(kept) and scored.labels == [whole.labels[row] for row in kept]
-        assert (scored.__getitems__(range(len(scored))) == whole.__getitems__(kept)).all()
-        assert [scored.file_of(at) for at in range(len(kept))] == [whole.file_of(row) for row in kept]
-        assert [row["key"] for shard in scored.shards for row in scored.texts(shard)] == scored.keys
-    assert len(ImageShards.open_held_out(catalog, "train")) == len(images["train"])
+    parts = ["keyed", "units"]
+    leaky = measured(*parts)
+    assert leaky["near"] > 0.2
+    assert "set `reference_stats.twins: quarantine`" in leakage_warnings({**leaky, "setting": None})[0]
+    train, whole, others = (ImageShards.open_parts(parts, split) for split in ("train", "test", "test"))
+    rows = near_twins(train, whole)
+    others.leave_out(rows)
+    kept = [row for row in range(len(whole)) if row not in rows]
+    trained = set(map(frame_of, train.keys))
+    assert trained & set(map(frame_of, whole.keys)) and not trained & set(map(frame_of, others.keys))
+    assert {unit_of(key) for key in others.keys} - {unit_of(key) for key in train.keys}
+    assert others.keys == whole.keys_of(kept) and others.labels == [whole.labels[row] for row in kept]
+    assert (others.__getitems__(range(len(others))) == whole.__getitems__(kept)).all()
+    assert [others.file_of(at) for at in range(len(kept))] == [whole.file_of(row) for row in kept]
+    assert [row["key"] for shard in others.shards for row in others.texts(shard)] == others.keys
+    assert pickle.loads(pickle.dumps(others)).keys == others.keys
 
 
-def test_twins_that_cannot_be_looked_for_are_refused(frames, monkeypatch) -> None:
-    ingested(frames, "name")
-    monkeypatch.setattr("darkroom.data.grouping._LEAST", 10_000)
-    with pytest.raises(DarkroomError, match=r"`catalog[.]twins` is quarantine, but twins are only looked for in"):
-        measured("units", quarantine=True)
+def test_twins_are_refused_where_too_few_images_are_left(frames) -> None:
+    ingested(frames, "key")
+    train, test = (ImageShards.open_parts(["units"], split) for split in ("train", "test"))
+    with pytest.raises(DarkroomError, match="239 of 239 held-out images have a near twin in training, and 2 others"):
+        near_twins(train, train)
+    test.leave_out(range(20, len(test)))
+    with pytest.raises(DarkroomError, match="50 training images and 50 held-out images, but there are 239 and 20: "):
+        near_twins(train, test)
 
 
 def test_parts_by_key_stay_as_they_were_and_are_read_with_others(frames) -> None:

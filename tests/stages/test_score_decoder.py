@@ -325,3 +325,20 @@ def test_published_networks_are_extractors(clone):
     networks["dinov2"]["sha256"] = "0" * 64
     with pytest.raises(DarkroomError, match=r"dinov2\.pth has the sha256 .*`reference_stats\.dinov2\.sha256`"):
         score(networks=networks)
+
+
+def test_twins_are_left_out_on_the_side_of_unseen_images(clone, monkeypatch, capsys):
+    monkeypatch.setattr(reference_stats, "near_twins", lambda train, unseen: [0, 2])
+    settings = {**HOW, "split": "train", "held_out": "test", "kid_images": 100, "extractors": ["in_domain"]}
+    settings |= {"twins": "quarantine", "inception": INCEPTION}
+    reference_stats.run(validate(of_reference.Params, {"run": run().model_dump(), "reference_stats": settings}))
+    images = len(originals())
+    assert f"2 of {images} unseen images have a near twin in training: left out" in capsys.readouterr().out
+    manifest = json.loads(Path("data/reference/manifest.json").read_text())
+    assert manifest["left_out"] == [0, 2]
+    assert manifest["extractors"]["in_domain"]["held_out"]["n"] == images - 2
+    seen = []
+    monkeypatch.setattr(ImageShards, "leave_out", lambda self, rows: seen.append((len(self), [*rows])))
+    write_samples()
+    score()
+    assert seen == [(images, [0, 2])] * 2  # of copies, and of diversity

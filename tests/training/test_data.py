@@ -32,7 +32,7 @@ from data.making import make_latents, make_part
 
 NAMES = tuple(str(number) for number in range(12))
 NUMBERS = {name: at for at, name in enumerate(NAMES)}
-CATALOG = Catalog(NAMES, {}, ImageSpec(6, "RGB", "png"), {}, {}, "", None, {}, NUMBERS)
+CATALOG = Catalog(NAMES, {}, ImageSpec(6, "RGB", "png"), {}, {}, "", None, NUMBERS)
 
 
 @pytest.fixture

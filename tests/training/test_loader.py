@@ -3,15 +3,21 @@
 import itertools
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from darkroom.data.streaming import StreamingOrder
+from darkroom.errors import DarkroomError
+from darkroom.models.clip.scores import CaptionedImages
+from darkroom.models.decoder.data import ConditionedDataset
+from darkroom.models.prior.recipe import CaptionedEmbeddings
 from darkroom.rng import order
+from darkroom.training.data import Images, StoredLatents
 from darkroom.training.loader import GroupOrder, row_order, training_batches, validation_batches
 from darkroom.training.loop import train
 from helpers import run, training
@@ -162,6 +168,7 @@ def test_a_training_without_a_shuffle_reads_and_names_the_rows_in_their_order(tm
 def test_by_groups_each_group_and_each_of_its_images_is_equally_frequent(drawn, seed):
     groups = np.unique(drawn, return_inverse=True)[1]
     sizes = np.bincount(groups)
+    assume(sizes.max() > 1 or len(groups) == 1)
     epochs = int(np.lcm.reduce(sizes))
     rows = GroupOrder(seed, groups)(np.arange(len(sizes) * epochs)).reshape(epochs, len(sizes))
     assert (np.sort(groups[rows], axis=1) == np.arange(len(sizes))).all()
@@ -176,8 +183,38 @@ class Grouped(Streamed):
     groups = np.array([0] * 15 + [1, 2, 3, 4, 5])
 
 
-def test_a_training_by_groups_reads_each_group_once_in_an_epoch_and_fetches_no_window():
+@pytest.mark.parametrize(("workers", "count"), [(0, 1), (2, 1), (0, 2)])
+def test_a_training_by_groups_reads_each_group_once_in_an_epoch_and_fetches_no_window(workers, count):
     rows = Grouped()
-    read = joined(training_batches(rows, SEED, 0, 24, 6, 0, CPU, shuffle="groups"))[1]["row"].reshape(4, 6)
+    batches = [
+        joined(training_batches(rows, SEED, 0, 24, 6, workers, CPU, rank, count, "groups"))[1]["row"]
+        for rank in range(count)
+    ]
+    read = torch.cat([each.reshape(4, -1) for each in batches], 1).numpy()
     assert (np.sort(Grouped.groups[read], axis=1) == np.arange(6)).all()
-    assert len(set(read[read < 15].tolist())) == 4 and rows.fetched == ["read"] * 4
+    assert len(set(read[read < 15].tolist())) == 4
+    assert workers or rows.fetched == ["read"] * 4 * count
+
+
+def test_groups_of_one_image_each_are_refused_and_rows_without_groups_are_shuffled():
+    with pytest.raises(DarkroomError, match="no two images are of one group: set it to true"):
+        GroupOrder(SEED, np.arange(20))
+    positions = np.arange(30)
+    assert row_order(Told(), SEED, "groups")(positions).tolist() == row_order(Told(), SEED)(positions).tolist()
+
+
+@pytest.mark.parametrize("made", [Images, StoredLatents, CaptionedImages, CaptionedEmbeddings, ConditionedDataset])
+def test_a_data_set_has_the_groups_of_its_rows(made):
+    groups, rows = np.array([4, 4, 7, 9]), np.array([0, 2, 3])
+    stored = made.__new__(made)
+    stored.shards = SimpleNamespace(groups=groups, shards=[])
+    stored.rows = SimpleNamespace(groups=groups) if made is ConditionedDataset else rows
+    expected = groups[rows] if made in (CaptionedImages, CaptionedEmbeddings) else groups
+    assert stored.groups.tolist() == expected.tolist()
+
+
+def test_groups_of_remote_images_are_refused():
+    stored = Images.__new__(Images)
+    stored.shards = SimpleNamespace(shards=[SimpleNamespace(tar="https://example.org/0.tar")])
+    with pytest.raises(DarkroomError, match=r"needs local images, but https://example.org/0.tar is remote: set it to"):
+        _ = stored.groups

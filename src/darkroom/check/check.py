@@ -202,9 +202,7 @@ def check(params: dict[str, Any] | None = None, counted: bool = False) -> str:
         fits(whole_params)
     if counted and (CATALOG / NAME).is_file():
         manifest = read_manifest(CATALOG, CATALOG_KIND)
-        twins = (manifest.get("leakage") or {}).get("twins", {})
-        images = {split: count - len(twins.get(split, ())) for split, count in manifest["images"].items()}
-        needs.require(whole_params, images, manifest["captions"], str(CATALOG))
+        needs.require(whole_params, manifest["images"], manifest["captions"], str(CATALOG))
     parts = len(params["parts"])
     counts = f"{len(stages)} stages, {parts} part{'s' * (parts > 1)}"
     return f"{counts}: {PARAMS} and {DVC} are valid and fit each other."

@@ -59,12 +59,13 @@ def fits(params: Any) -> None:
     """Check the numbers of images in params.yaml: of generated images, and of splits where it sets them.
 
     Raises:
-        DarkroomError: a number is too small, or a training is to draw groups and there are none; names the key.
+        DarkroomError: a number is too small, or `shuffle` is groups although `ingest.group` is key; names the key.
     """
     for key, each in trainings(params):
         if each.shuffle == "groups" and params.ingest.group == "key":
             refuse(
-                f"`{key}.shuffle` is groups, but with `ingest.group: key` each image is its own group: set it to auto."
+                f"`{key}.shuffle` is groups, but `ingest.group` is key, so each image is its own group. Set "
+                f"`ingest.group` to auto, or `{key}.shuffle` to true."
             )
     cascade, texts = _decoded(params)
     for key, section, used in (

@@ -4,7 +4,7 @@
 it, so adding such a part does not retrain the tokenizer or encode other parts again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ class Catalog:
     counts: for each split, the number of images of each class.
     fingerprint: the SHA-256 of the manifest of the catalog, its fingerprint.
     leakage: see `grouping.measure_leakage`.
-    twins: for each held-out split the rows that are left out of scores, see `ImageShards.open_held_out`.
     """
 
     classes: tuple[str, ...]
@@ -37,7 +36,6 @@ class Catalog:
     counts: dict[str, dict[str, int]]
     fingerprint: str
     leakage: Mapping[str, Any] | None
-    twins: Mapping[str, Sequence[int]]
     _numbers: dict[str, int] = field(repr=False, compare=False)
 
     @property
@@ -93,7 +91,7 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
         ArtifactError: missing or damaged, or a part has changed since; the message names the file or the part.
     """
     manifest = read_manifest(folder, CATALOG_KIND)
-    classes, leakage = tuple(manifest["classes"]), manifest.get("leakage")
+    classes = tuple(manifest["classes"])
     catalog = Catalog(
         classes=classes,
         parts={part["name"]: part["sha256"] for part in manifest["parts"]},
@@ -101,8 +99,7 @@ def load_catalog(folder: Path = CATALOG, shards: Path | None = SHARDS) -> Catalo
         images=manifest["images"],
         counts=manifest["counts"],
         fingerprint=manifest_hash(folder),
-        leakage=leakage,
-        twins=(leakage or {}).get("twins", {}),
+        leakage=manifest.get("leakage"),
         _numbers={name: number for number, name in enumerate(classes)},
     )
     if shards is not None:
@@ -148,12 +145,12 @@ def leakage_warnings(leakage: Mapping[str, Any] | None) -> list[str]:
 
     Many: twice as many as by chance, and three standard errors more, counted in groups, whose images are alike.
     """
-    if leakage is None or "twins" in leakage:
+    if leakage is None or leakage.get("left_out"):
         return []
     error = (CHANCE * (1 - CHANCE) / leakage["groups"]) ** 0.5
     if leakage["near"] <= max(2 * CHANCE, CHANCE + 3 * error):
         return []
-    remedy = "some lie in other parts, or in groups too large to be held out: set `catalog.twins: quarantine`"
+    remedy = "some lie in other parts, or in groups too large to be held out: set `reference_stats.twins: quarantine`"
     if leakage["setting"] is not None:
         remedy = f"set `ingest.group: {leakage['setting']}`"
     return [

@@ -188,10 +188,10 @@ def _part_facts(manifest: Mapping[str, Any], indexes: Mapping[str, Index]) -> di
     }
 
 
-def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS, quarantine: bool = False) -> dict[str, Any]:
+def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any]:
     """Write manifest.json into `folder`, from the parts; return it: kind "catalog", and what `catalog_facts` returns.
 
-    It also holds `leakage`, see `measure_leakage`, to which `quarantine` goes.
+    It also holds `leakage`, see `measure_leakage`.
 
     Raises:
         ArtifactError: a part is missing or damaged, or its images differ from the others'; names it.
@@ -203,7 +203,7 @@ def write_catalog(folder: Path, parts: Sequence[str], root: Path = SHARDS, quara
             f"none of the parts {', '.join(parts)} has an image in its train split: add images, or raise "
             "`ingest.splits.train`."
         )
-    write_manifest(folder, CATALOG_KIND, **metadata, leakage=measure_leakage(parts, root, quarantine))
+    write_manifest(folder, CATALOG_KIND, **metadata, leakage=measure_leakage(parts, root))
     return read_manifest(folder, CATALOG_KIND)
 
 

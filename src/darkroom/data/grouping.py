@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from darkroom.data.catalog import CHANCE
 from darkroom.data.draw import drawn
-from darkroom.data.groups import SIZE, Groups, by_look, by_name, descriptor, grouped, in_order, neighbours, with_copies
+from darkroom.data.groups import Groups, by_look, by_name, descriptor, grouped, in_order, neighbours, with_copies
 from darkroom.data.images import to_pil
 from darkroom.data.layout import SHARDS
 from darkroom.data.pipeline import Outcome
@@ -139,6 +139,16 @@ class Looks(NamedTuple):
     labels: Sequence[str | None]
 
 
+def _tau(train: Looks) -> float:
+    """Return the 5 % quantile of the distance from a training image to the nearest one of another group."""
+    near, far = neighbours(train.looks)
+    far[train.groups[near] == train.groups[:, None]] = np.inf
+    small = np.bincount(train.groups)[train.groups] <= _PINNED * len(near)
+    apart = far.min(1)[small] if small.any() else far.min(1)
+    apart = apart[np.isfinite(apart)]  # all near ones of an image may be of its group
+    return float(np.quantile(apart, CHANCE, method="lower")) if len(apart) else 0.0
+
+
 def leakage(train: Looks, held_out: Looks) -> dict[str, float]:
     """Measure how near held-out images are to training images.
 
@@ -150,11 +160,7 @@ def leakage(train: Looks, held_out: Looks) -> dict[str, float]:
         nearest_label: the fraction of held-out images whose nearest training image has their label.
         nearest_label_other_group: the same without training images of their own group. Both only with labels.
     """
-    near, far = neighbours(train.looks)
-    far[train.groups[near] == train.groups[:, None]] = np.inf
-    small = np.bincount(train.groups)[train.groups] <= _PINNED * len(near)
-    apart = far.min(1)[small] if small.any() else far.min(1)
-    tau = float(np.quantile(apart, CHANCE, method="lower"))
+    tau = _tau(train)
     near, far = neighbours(train.looks, held_out.looks)
     measured = {"tau": float(f"{tau:.3g}"), "near": round(float((far.min(1) <= tau).mean()), 4)}
     measured["groups"] = round(Groups(in_order(held_out.groups.tolist()), "").effective, 1)
@@ -171,60 +177,61 @@ def leakage(train: Looks, held_out: Looks) -> dict[str, float]:
 
 
 _TRAIN, _HELD_OUT, _LEAST = 20_000, 2_000, 50  # images that are compared, and that are needed on each side
+_COLUMNS = "key", "label", "group"
 
 
-def measure_leakage(parts: Sequence[str], root: Path = SHARDS, quarantine: bool = False) -> dict[str, Any] | None:
+def measure_leakage(parts: Sequence[str], root: Path = SHARDS) -> dict[str, Any] | None:
     """Measure the `leakage` of the test split of some parts, or the val split where that has too few images.
 
     At most 20,000 training and 2,000 held-out images are compared, drawn at random. Groups are those of the parts;
     where one has none, they are found by the keys and looks of these images.
 
     Returns:
-        What `leakage` returns; split; train and images: the numbers of images compared; setting: the value of
-        `ingest.group` that would split groups that were found, null where the parts are split by group; and with
-        `quarantine` twins: for val and test the rows no farther than tau from any training image. None: a split has
-        less than 50 images, or a part is remote.
-
-    Raises:
-        DarkroomError: `quarantine` is true, but nothing can be measured.
+        What `leakage` returns; split; train and images: the numbers of images compared; and setting: the value of
+        `ingest.group` that would split groups that were found, null where the parts are split by group. None: a split
+        has less than 50 images, or a part is remote.
     """
     shards = {split: ImageShards.open_parts(parts, split, root) for split in SPLITS}
     split = next((name for name in ("test", "val") if len(shards[name]) >= _LEAST), None)
     if split is None or len(shards["train"]) < _LEAST or any(each.remote for each in shards.values()):
-        if quarantine:
-            raise DarkroomError(
-                f"`catalog.twins` is quarantine, but twins are only looked for in local parts with {_LEAST} training "
-                f"and {_LEAST} held-out images: set it to keep."
-            )
         return None
-    rows = {name: drawn(len(shards[name]), most) for name, most in (("train", _TRAIN), (split, _HELD_OUT))}
-    keys, labels, names = (
-        [value for each in rows for value in shards[each].some(column, rows[each])]
-        for column in ("key", "label", "group")
-    )
-    looks = np.concatenate([_looks(shards[each], rows[each]) for each in rows])
+    rows = [drawn(len(shards[name]), most) for name, most in (("train", _TRAIN), (split, _HELD_OUT))]
+    train, held_out, setting = _looks([shards["train"], shards[split]], rows)
+    counts = {"split": split, "train": len(rows[0]), "images": len(rows[1])}
+    return {**counts, **leakage(train, held_out), "setting": setting}
+
+
+def near_twins(train: ImageShards, held_out: ImageShards) -> list[int]:
+    """Return the rows of held-out images that are no farther than tau from a training image, see `leakage`.
+
+    All images are compared, which takes 12 kB of memory for each.
+
+    Raises:
+        DarkroomError: there are fewer than 50 images on a side, or no others than twins, or a part is remote.
+    """
+    if train.remote or held_out.remote or min(len(train), len(held_out)) < _LEAST:
+        raise DarkroomError(
+            f"`reference_stats.twins` is quarantine, which needs local parts, {_LEAST} training images and {_LEAST} "
+            f"held-out images, but there are {len(train):,} and {len(held_out):,}: add images, or set it to keep."
+        )
+    known, unseen, _ = _looks([train, held_out], [range(len(train)), range(len(held_out))])
+    rows = np.flatnonzero(neighbours(known.looks, unseen.looks)[1].min(1) <= _tau(known)).tolist()
+    if len(held_out) - len(rows) < 2:  # which have no covariance
+        raise DarkroomError(
+            f"`reference_stats.twins` is quarantine, but {len(rows):,} of {len(held_out):,} held-out images have a "
+            "near twin in training, and 2 others are needed: add other images, or set it to keep."
+        )
+    return rows
+
+
+def _looks(shards: Sequence[ImageShards], rows: Sequence[Sequence[int]]) -> tuple[Looks, Looks, str | None]:
+    """Return the descriptors of rows of training and of held-out images, and `setting` of `measure_leakage`."""
+    sides = list(zip(shards, rows, strict=True))
+    keys, labels, names = ([value for of, some in sides for value in of.some(column, some)] for column in _COLUMNS)
+    looks = np.stack([descriptor(to_pil(of[row])) for of, some in sides for row in some])
     groups = grouped(keys, looks, labels) if None in names else Groups(in_order(names), "")
-    count = len(rows["train"])
     train, held_out = (
-        Looks(looks[some], groups.numbers[some], labels[some]) for some in (slice(count), slice(count, None))
+        Looks(looks[some], groups.numbers[some], labels[some])
+        for some in (slice(len(rows[0])), slice(len(rows[0]), None))
     )
-    measured = leakage(train, held_out)
-    setting = groups.setting if None in names else None
-    facts: dict[str, Any] = {
-        "split": split,
-        "train": count,
-        "images": len(keys) - count,
-        **measured,
-        "setting": setting,
-    }
-    if quarantine:
-        known, *others = (_looks(each, range(len(each))) for each in shards.values())
-        near = [neighbours(known, each)[1].min(1) <= measured["tau"] if len(each) else [] for each in others]
-        facts["twins"] = {name: np.flatnonzero(each).tolist() for name, each in zip(SPLITS[1:], near, strict=True)}
-    return facts
-
-
-def _looks(shards: ImageShards, rows: Sequence[int]) -> NDArray[np.float32]:
-    """Return the descriptors of some rows."""
-    empty = np.empty((0, SIZE), np.float32)
-    return np.stack([descriptor(to_pil(shards[row])) for row in rows]) if len(rows) else empty
+    return train, held_out, groups.setting if None in names else None

@@ -102,7 +102,7 @@ class Index:
             self._columns |= {name: table[name] for name in missing}
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Drop all rows but those that `kept`, bool (N,), marks, from all columns."""
+        """Drop all rows but those that `kept`, bool (N,), marks, from all columns. Call it once."""
         self._kept, self._columns = kept, {}
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -166,7 +166,7 @@ class Indexed:
 
     @property
     def groups(self) -> NDArray[np.int64]:
-        """The number of the group of each row, (N,), from 0 on; an image of a part without groups is its own group."""
+        """The number of the group of each row, (N,); an image of a part without groups is its own group."""
         column = self._index.column("group").combine_chunks().dictionary_encode()
         numbers = np.array(column.indices.fill_null(-1), dtype=np.int64)
         alone = numbers < 0

@@ -12,7 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from darkroom.artifacts.manifest import ArtifactError, manifest_hash, read_manifest
-from darkroom.data.catalog import Catalog
 from darkroom.data.damage import DamageError
 from darkroom.data.decoding import open_image
 from darkroom.data.images import MODES, ImageSpec, decode, to_array
@@ -118,25 +117,6 @@ class ImageShards(Indexed):
         return reader
 
     @classmethod
-    def open_held_out(cls, catalog: Catalog, split: str) -> "ImageShards":
-        """Open a split of all parts as the scores read it: without the rows that the catalog quarantines.
-
-        Raises as `open_parts`.
-        """
-        reader = cls.open_parts(list(catalog.parts), split)
-        kept = np.ones(len(reader), dtype=bool)
-        kept[list(catalog.twins.get(split, ()))] = False
-        if not kept.all():
-            counts = [int(kept[each.first : each.first + each.images].sum()) for each in reader.shards]
-            firsts = np.cumsum([0, *counts]).tolist()
-            shards = zip(reader.shards, firsts, counts, strict=False)
-            reader.shards = [replace(each, first=first, images=images) for each, first, images in shards]
-            reader.mirrors = reader.mirrors[kept]
-            reader._index.keep(kept)
-            reader._load_index()
-        return reader
-
-    @classmethod
     def open_folder(cls, folder: Path, kind: str = "samples") -> "ImageShards":
         """Open shards that lie directly in `folder`, whose manifest holds `image_shape` (C, H, W) and `shards`.
 
@@ -148,6 +128,19 @@ class ImageShards(Indexed):
         reader = cls({folder: manifest}, (channels, height, width))
         reader.sources = {folder.name: manifest_hash(folder)}
         return reader
+
+    def leave_out(self, rows: Sequence[int]) -> None:
+        """Drop some rows; the others keep their order, and are numbered anew."""
+        if not len(rows):
+            return
+        kept = np.ones(len(self), dtype=bool)
+        kept[list(rows)] = False
+        counts = np.array([kept[each.first : each.first + each.images].sum() for each in self.shards], dtype=np.int64)
+        places = zip(self.shards, (np.cumsum(counts) - counts).tolist(), counts.tolist(), strict=True)
+        self.shards = [replace(shard, first=first, images=images) for shard, first, images in places]
+        self.mirrors = self.mirrors[kept]
+        self._index.keep(kept)
+        self._load_index()
 
     def __len__(self) -> int:
         return self._rows

@@ -113,8 +113,6 @@ class Catalog(Section):
     """Images in the grid that shows the data; no training reads it."""
     max_quarantined: Fraction = 0.05
     """Largest fraction of a part's samples that may be quarantined; above it the stage fails."""
-    twins: Literal["keep", "quarantine"] = "keep"
-    """Held-out images near a training image of any part; quarantine: leave them out of scores. See docs/data.md."""
 
 
 # Keys from the section of another stage, which validates them.

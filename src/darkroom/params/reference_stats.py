@@ -55,6 +55,8 @@ class ReferenceStats(Section):
     """Split of the real images that generated ones are compared with."""
     held_out: Literal["val", "test"] = "test"
     """Split of unseen real images, scored as if generated: the score of a perfect generator."""
+    twins: Literal["keep", "quarantine"] = "keep"
+    """Unseen images with a near twin in training, in any part; quarantine: leave them out of the scores."""
     kid_images: Annotated[int, Field(ge=2)] = 10000
     """Maximum number of reference features kept for the kernel distance."""
     blocks: Annotated[int, Field(ge=2)] = 10

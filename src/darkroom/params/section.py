@@ -26,6 +26,7 @@ class Section(BaseModel):
         values, where that key is neither empty nor 0. Elsewhere they keep their defaults.
     """
 
+    # `defer_build`: a class is built when it is first used, which few commands do with all of them.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     READ_WITH: ClassVar[Mapping[str, tuple[Any, ...]]] = {}

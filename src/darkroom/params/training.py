@@ -65,7 +65,7 @@ class Training(Section):
     images: Positive
     """Length of the training, in images seen."""
     shuffle: bool | Literal["groups"] = True
-    """true: another order in each epoch; groups: each group equally often; false: the order of the shards."""
+    """true: a new random order in each epoch; groups: one image of each group in an epoch; false: the stored order."""
     batch: Positive = 64
     """Images per optimizer step, over all processes."""
     learning_rate: Rate

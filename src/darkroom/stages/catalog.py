@@ -19,7 +19,7 @@ def run(params: CatalogParams) -> None:
         require_writable(path)
     require_few(params.parts, params.catalog.max_quarantined, SHARDS)
     with atomic_folder(CATALOG) as folder:
-        manifest = write_catalog(folder, list(params.parts), quarantine=params.catalog.twins == "quarantine")
+        manifest = write_catalog(folder, list(params.parts))
         if params.train_generator is not None and params.train_generator["captions"] != NO_FILE:
             _require_captions(manifest)
     with atomic_folder(SELECTION) as folder:
@@ -51,8 +51,6 @@ def summary(manifest: Mapping[str, Any]) -> str:
         )
     for line in (*class_warnings(manifest["counts"]), *leakage_warnings(manifest["leakage"])):
         text += f"\nwarning: {line}"
-    if twins := sum(map(len, (manifest["leakage"] or {}).get("twins", {}).values())):
-        text += f"\n{twins:,} held-out images have a near twin in training: left out of scores"
     if left_out := manifest["quarantine"]["quarantine"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in left_out.items())
         text += f"\nleft out, see `darkroom data`: {reasons}"

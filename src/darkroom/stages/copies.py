@@ -47,12 +47,14 @@ class Copies:
     manifest: the samples' manifest.
     settings: settings of the scoring stage.
     held_out: the split of unseen real images.
+    left_out: the rows of this split that `reference_stats` left out.
     """
 
     folder: Path
     manifest: Mapping[str, Any]
     settings: ScoreGenerator
     held_out: str
+    left_out: Sequence[int]
     scores, needs = MEMORISATION, ("classifier",)
 
     def measure(self, samples: Samples, reference: object) -> Measurement:
@@ -65,7 +67,8 @@ class Copies:
             if self.manifest.get("condition") in TEXTS:
                 split = self.manifest["sampler"].get("split")
             if self.settings.copies.images:
-                sets = {"generated": generated, self.held_out: ImageShards.open_held_out(load_catalog(), self.held_out)}
+                sets = {"generated": generated, self.held_out: self._split(self.held_out)}
+                sets[self.held_out].leave_out(self.left_out)
                 panel = self._panel(samples, sets, train, classes)
                 facts, measurement = self._write_pairs(out, panel, sets, train, columns)
             if split and draw_originals(out / REAL, generated, self._split(split)):

@@ -99,19 +99,22 @@ class Diversity:
     settings: settings of the scoring stage; if `diversity.pairs` is 0, there is no score.
     lpips: weights for LPIPS; None: without LPIPS.
     held_out: the split of unseen real images.
+    left_out: the rows of this split that `reference_stats` left out.
     """
 
     images: ImageShards
     settings: ScoreGenerator
     lpips: Vgg16 | None
     held_out: str
+    left_out: Sequence[int]
     scores, needs = DIVERSITY, ("classifier",)
 
     def measure(self, samples: Samples, reference: object) -> Measurement:
         """Return `diversity` and `lpips_diversity` with their errors, and those of real images as a baseline."""
         if not (most := self.settings.diversity.pairs):
             return Measurement()
-        generated, real = self.images, ImageShards.open_held_out(load_catalog(), self.held_out)
+        generated, real = self.images, ImageShards.open_parts(list(load_catalog().parts), self.held_out)
+        real.leave_out(self.left_out)
         labels, of_real = _labels(generated, real)
         chosen = pairs(labels, most)
         if not len(chosen):

@@ -1,11 +1,13 @@
 """Stage `reference_stats`: write `data/reference/`, statistics of real images and the scores of real images."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from darkroom.artifacts.atomic import atomic_folder, require_writable
 from darkroom.artifacts.manifest import file_hashes, write_manifest
 from darkroom.data.catalog import load_catalog
 from darkroom.data.draw import drawn
+from darkroom.data.grouping import near_twins
 from darkroom.data.reader import ImageShards
 from darkroom.device import set_up_device
 from darkroom.metrics.batches import Views
@@ -30,6 +32,14 @@ def halves(views: Views, name: str, blocks: int) -> dict[str, float]:
     return distances(other, build_reference(name, "", [one], len(one), len(one)), blocks)
 
 
+def _left_out(unseen: ImageShards, parts: Sequence[str]) -> list[int]:
+    """Leave images with a near twin in training out of the unseen ones, and return their rows."""
+    rows, count = near_twins(ImageShards.open_parts(parts, "train"), unseen), len(unseen)
+    unseen.leave_out(rows)
+    print(f"{len(rows):,} of {count:,} unseen images have a near twin in training: left out of the scores")
+    return rows
+
+
 def run(params: Params) -> None:
     """Store statistics of the reference split through each extractor, and the noise floor: real against real."""
     settings = params.reference_stats
@@ -39,8 +49,8 @@ def run(params: Params) -> None:
     judge = open_evaluator(EXTRACTOR, catalog.image_shape)
     extractors = {name: open_configured(name, EXTRACTOR, settings) for name in settings.extractors}
     parts, batch = list(catalog.parts), settings.batch
-    real = ImageShards.open_parts(parts, settings.split)
-    unseen = ImageShards.open_held_out(catalog, settings.held_out)
+    real, unseen = (ImageShards.open_parts(parts, split) for split in (settings.split, settings.held_out))
+    twins = _left_out(unseen, parts) if settings.twins == "quarantine" else []
     numbers, unseen_numbers = (class_numbers(each.labels, catalog.classes) for each in (real, unseen))
     metadata, known = {}, None
     with atomic_folder(OUT) as folder:
@@ -75,7 +85,8 @@ def run(params: Params) -> None:
             held_out=settings.held_out,
             blocks=settings.blocks,
             catalog=catalog.fingerprint,
-            leakage=catalog.leakage,
+            leakage=catalog.leakage and {**catalog.leakage, **({"left_out": len(twins)} if twins else {})},
+            **({"left_out": twins} if twins else {}),
             extractor=judge.fingerprint,
             extractors=metadata,
             evaluator=known,

@@ -40,7 +40,7 @@ def run(params: ScoreParams) -> None:
     device = set_up_device(settings.threads, params.run.device)
     catalog = load_catalog()
     measured, notes, lpips = measures(settings, catalog.image_shape, device)
-    shards, train = (ImageShards.open_held_out(catalog, split) for split in (settings.split, "train"))
+    shards, train = (ImageShards.open_parts(list(catalog.parts), split) for split in (settings.split, "train"))
     tokenizer, tokenizer_hash = load_tokenizer(TOKENIZER, catalog.image_shape)
     tokenizer = tokenizer.to(device)
     judge = open_evaluator(EXTRACTOR, catalog.image_shape)

@@ -77,7 +77,8 @@ def score(
         through[name] = _compare(replace(own, extractor=name, views=views), extractor, manifest, held_out)
     recognised = (reference["evaluator"] or {}).get("by_class")
     own = replace(own, images=batches, classifier=judge.network, classes=judge.classes, recognised=recognised)
-    of_stage = Copies(folder, manifest, settings, held_out), Diversity(images, settings, lpips, held_out)
+    unseen = held_out, reference.get("left_out", [])
+    of_stage = Copies(folder, manifest, settings, *unseen), Diversity(images, settings, lpips, *unseen)
     real = through["in_domain"].real if "in_domain" in through else None
     results = _together(results, through, measure(own, real, (*table.SAMPLE_METRICS, *of_stage)), len(images))
     write_json(metrics, results.scores)

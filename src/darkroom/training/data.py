@@ -18,6 +18,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.data.streaming import StreamingOrder
 from darkroom.device import to_device
 from darkroom.errors import DarkroomError
+from darkroom.remote import is_remote, redacted
 from darkroom.rng import order, random_numbers
 
 Positions = NDArray[np.int64]
@@ -190,8 +191,11 @@ class Images:
         Raises:
             DarkroomError: a shard lies behind a URL: rows of all groups would fetch all shards again and again.
         """
-        if self.shards.remote:
-            raise DarkroomError("`training.shuffle` is groups, but a part lies behind URLs: set it to true.")
+        if far := [shard.tar for shard in self.shards.shards if is_remote(shard.tar)]:
+            raise DarkroomError(
+                f"`shuffle` of this training is groups, which needs local images, but {redacted(far[0])} is remote: "
+                "set it to true."
+            )
         return self.shards.groups
 
 

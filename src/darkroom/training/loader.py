@@ -28,15 +28,23 @@ Positions = NDArray[np.int64]
 class GroupOrder:
     """An endless sequence of rows in which groups are equally frequent, and the rows of each group, too.
 
-    With G groups, each epoch of G positions has one row of each group, in another order; in epoch e the group's row
-    number e mod n, in an order that is drawn once.
+    With G groups, each epoch of G positions has one row of each group, in a new random order. Epoch e reads row e mod n
+    of a group of n rows, whose order is drawn once.
+
+    Raises:
+        DarkroomError: no two rows are of one group.
     """
 
     def __init__(self, seed: int, groups: NDArray[np.int64]) -> None:
-        """`groups` has the number of the group of each row, (N,), 0 to G - 1."""
+        """`groups` has a number for each row, (N,), the same for rows of one group."""
         shuffled = order(seed, len(groups), np.arange(len(groups)))
-        self._rows = shuffled[np.argsort(groups[shuffled], kind="stable")]
-        self._sizes = np.bincount(groups)
+        _, numbers, self._sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        if len(self._sizes) == len(groups) > 1:
+            raise DarkroomError(
+                "`shuffle` of this training is groups, but no two images are of one group: set it to true, or set "
+                "`ingest.group` and run `dvc repro` again."
+            )
+        self._rows = shuffled[np.argsort(numbers[shuffled], kind="stable")]
         self._firsts = np.cumsum(self._sizes) - self._sizes
         self._seed = seed
 
@@ -54,8 +62,8 @@ def row_order(rows: IndexedDataset, seed: int, shuffle: bool | str = True) -> Ca
     """
     if not shuffle:
         return lambda positions: positions % len(rows)
-    if shuffle == GROUPS:
-        return GroupOrder(seed, rows.groups)  # type: ignore[attr-defined]  # of stored images and what is made of them
+    if shuffle == GROUPS and hasattr(rows, "groups"):  # rendered scenes have none
+        return GroupOrder(seed, rows.groups)
     return partial(rows.order, seed) if isinstance(rows, Ordered) else partial(order, seed, len(rows))
 
 

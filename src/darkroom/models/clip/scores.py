@@ -67,7 +67,7 @@ class CaptionedImages(Images):
     @property
     def groups(self) -> NDArray[np.int64]:
         """The number of the group of each row, (N,)."""
-        return np.unique(super().groups[self.rows], return_inverse=True)[1]
+        return super().groups[self.rows]
 
     def labels(self) -> list[str | None]:
         """Return the label of each row."""

@@ -46,7 +46,7 @@ class CaptionedEmbeddings:
     @property
     def groups(self) -> NDArray[np.int64]:
         """The number of the group of each row, (N,)."""
-        return np.unique(self.shards.groups[self.rows], return_inverse=True)[1]
+        return self.shards.groups[self.rows]
 
 
 def captioned_rows(captions: Sequence[str | None]) -> list[int]:

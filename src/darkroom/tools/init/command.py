@@ -51,10 +51,11 @@ def init(request: Request) -> str:
     with restored() as keep:
         tried, passed_over = measure_sizes(before, facts, wish, machine, seconds)
         native = replace(wish, native=True)
-        if any(_may_suffice_at(size_of(facts, native, each.tier), facts, wish, each, seconds) for each, _ in tried):
-            of_native, notes = measure_sizes(before, facts, native, machine, seconds)
-            if max(worth(*each) for each in of_native) >= 1:
-                wish, tried, passed_over = native, of_native, notes
+        if any(_may_suffice(native, facts, wish, each, seconds) for each, _ in tried):
+            with suppress(DarkroomError):  # too large for the memory
+                of_native, notes = measure_sizes(before, facts, native, machine, seconds)
+                if max(worth(*each) for each in of_native) >= 1:
+                    wish, tried, passed_over = native, of_native, notes
         measured, lengths = max(tried, key=lambda each: worth(*each))
         choices = propose(facts, wish, measured.tier, machine, lengths)
         subject = replace(subject, notes=(*subject.notes, *passed_over))
@@ -64,11 +65,11 @@ def init(request: Request) -> str:
     return "\n".join([findings, "", *after(facts, wish, request)])
 
 
-def _may_suffice_at(size: int, facts: Facts, wish: InitOptions, measured: Measured, seconds: float) -> bool:
-    """Estimate whether these networks, or smaller ones, may be trained on images of another size."""
-    smaller = size_of(facts, wish, measured.tier)
-    resized = measured.resized(smaller, size)
-    return smaller != size and resized.fraction(resized.fit(seconds)) >= FEW / 2
+def _may_suffice(native: InitOptions, facts: Facts, wish: InitOptions, measured: Measured, seconds: float) -> bool:
+    """Estimate whether these networks, or smaller ones, may be trained on pixel art of its own size."""
+    size, own = (size_of(facts, each, measured.tier) for each in (wish, native))
+    resized = measured.resized(size, own)
+    return own != size and resized.fraction(resized.fit(seconds)) >= FEW / 2
 
 
 def _of_last_run(wish: InitOptions) -> float:

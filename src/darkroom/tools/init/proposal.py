@@ -86,13 +86,14 @@ _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
 _COLOURS = {"L": "the images are grey", "RGB": "the images have colours", "RGBA": "the images have transparent pixels"}
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 # Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
-_TRAINING_KEYS = ("optimizer", "batch", "learning_rate", "schedule", "ema_decay", "precision")
+_TRAINING_KEYS = ("optimizer", "shuffle", "batch", "learning_rate", "schedule", "ema_decay", "precision")
 _GENERATOR_KEYS = ["evaluate.every", "evaluate.images", "dit.sampling.steps", "dit.diffusion.word_dropout"]
 _RESET: dict[str, Any] = {
     **{f"training.{key}": DEFAULT_VALUE for key in ("optimizer", "precision")},
     **{f"train_generator.{key}": DEFAULT_VALUE for key in _GENERATOR_KEYS},
     **{f"{_DIT}.{key}": DEFAULT_VALUE for key in ("condition", "dropout")},
     **{f"ingest.{key}": DEFAULT_VALUE for key in ("fit", "pad_colour")},
+    **dict.fromkeys(("training.shuffle", "reference_stats.twins"), DEFAULT_VALUE),
     **{f"{stage}.images": DEFAULT_VALUE for stage in ("sample_decoder", "sample_text")},
     **{f"train_generator.{key}": NO_FILE for key in ("captions", "evaluate.extractor", "evaluate.reference")},
     **dict.fromkeys(("train_tokenizer.parts", "report.title")),

@@ -123,7 +123,9 @@ def small(params: Any, parts: Mapping[str, tuple[int, int]], scale: int) -> Any:
 
 
 def _fewer(value: Any, scale: int, firsts: Mapping[str, tuple[int, int]]) -> Any:
-    if isinstance(value, Training | EvaluateGenerator) or not isinstance(value, BaseModel):
+    if isinstance(value, Training):  # few images may have no groups
+        return value.model_copy(update={"shuffle": bool(value.shuffle)})
+    if isinstance(value, EvaluateGenerator) or not isinstance(value, BaseModel):
         return value
     changed: dict[str, Any] = {}
     for name in type(value).model_fields:
@@ -134,6 +136,8 @@ def _fewer(value: Any, scale: int, firsts: Mapping[str, tuple[int, int]]) -> Any
             changed[name] = 1.0
         elif name == "group" and held == "name":
             changed[name] = "auto"  # of few images, a rule may not hold
+        elif name == "twins":
+            changed[name] = "keep"
         elif name == "parts" and isinstance(held, dict):
             changed[name] = {
                 part: _fewer_of(each, scale, *firsts[part]) if isinstance(each, Part) else each

@@ -74,7 +74,7 @@ def nearness(images: NDArray[np.uint8]) -> tuple[list[tuple[str, ...]], str]:
     Raises:
         ArtifactError: the training images are not here or have another shape, or no image is held out.
     """
-    train, unseen = (ImageShards.open_held_out(load_catalog(), split) for split in ("train", "test"))
+    train, unseen = (ImageShards.open_parts(list(load_catalog().parts), split) for split in ("train", "test"))
     if train.image_shape != images.shape[1:] or not len(unseen):
         raise ArtifactError(f"they have the shape {train.image_shape}, and {len(unseen)} images are held out.")
     others = unseen.__getitems__(drawn(len(unseen), _HELD_OUT))
