@@ -1,6 +1,7 @@
 """The whole plan, on a clone in which nothing was run."""
 
 import json
+import time
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import replace
@@ -159,6 +160,23 @@ def test_stale_stages_only_unless_named(stale, unmeasured):
         plan.plan(["train_dti"])
     assert plan.choose([], KNOWN, set(), True) == KNOWN
     assert plan.choose(["encode_latents@second"], KNOWN, set(), False) == ["encode_latents@second"]
+
+
+def test_inputs_that_dvc_hashes_for_the_first_time_count_for_no_stage(stale, unmeasured, monkeypatch):
+    stale("report")
+    dag, hashed = plan.ask_dvc(), []
+
+    def ask_dvc():
+        ends = time.process_time() + (0 if hashed else 3)
+        hashed.append(True)
+        while time.process_time() < ends:
+            pass
+        return dag
+
+    monkeypatch.setattr(plan, "_IMPORTS", 1.0)
+    monkeypatch.setattr(plan, "ask_dvc", ask_dvc)
+    found = plan.planned()
+    assert found is not None and len(hashed) == 2 and 1 < found.whole.between < 3
 
 
 def test_what_does_not_fit_is_not_run_and_what_follows_has_no_time(stale, monkeypatch):
