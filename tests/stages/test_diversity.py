@@ -160,7 +160,7 @@ def test_classes_of_one_sample_have_no_diversity_and_the_card_says_so(clone):
         Classifier.from_pretrained(Path("models/extractor")),
     )
     samples = Samples("in_domain", Views(torch.zeros(3, 3)), 2, classifier=judge)
-    found = Diversity(made, sample_settings.ScoreGenerator(), None, "test").measure(samples, None)
+    found = Diversity(made, sample_settings.ScoreGenerator(), None, "test", []).measure(samples, None)
     assert found == Measurement(notes=["diversity is left out: no two samples are of one class"])
 
 
