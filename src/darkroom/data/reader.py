@@ -130,7 +130,7 @@ class ImageShards(Indexed):
         return reader
 
     def leave_out(self, rows: Sequence[int]) -> None:
-        """Drop some rows; the others keep their order, and are numbered anew."""
+        """Drop some rows; the others keep their order and are renumbered."""
         if not len(rows):
             return
         kept = np.ones(len(self), dtype=bool)

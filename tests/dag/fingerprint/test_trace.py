@@ -30,6 +30,11 @@ def definition(module: Module, line: int) -> str:
     return ""
 
 
+def is_python(code: str) -> bool:
+    """Return whether code is of a module, not of a template."""
+    return code.partition(":")[0].endswith(".py")
+
+
 def missing(sources: Sources, fingerprint: Fingerprint, trace: str) -> list[str]:
     """Return the functions in a trace that a fingerprint lacks.
 
@@ -53,13 +58,16 @@ def missing(sources: Sources, fingerprint: Fingerprint, trace: str) -> list[str]
         caller, code = text.split("\t")
         called.setdefault(caller, set()).add(code)
     waiting, seen, found = [""], set[str](), set[str]()
-    for caller in filter(None, called):
+    for caller in filter(is_python, called):
         module, made, name = place(caller)
         if name == BODY and module.effect and (not made or hashed(module, made)):
             waiting.append(caller)
     while waiting:
         for code in called.get(waiting.pop(), set()) - seen:
             seen.add(code)
+            if not is_python(code):
+                waiting.append(code)
+                continue
             module, made, name = place(code)
             if name != BODY and module.effect:
                 waiting.append(code)
