@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+from einops import rearrange
 
 from darkroom.artifacts.manifest import ArtifactError, file_hashes, write_manifest
 from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, kl_per_element
@@ -92,6 +94,27 @@ def test_it_leaves_and_returns_by_the_one_door(tokenizer, tmp_path):
     again, fingerprint = load_tokenizer(tmp_path, (3, 16, 16))
     images = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
     assert torch.equal(again.encode(images)[0], tokenizer.encode(images)[0]) and len(fingerprint) == 64
+
+
+@pytest.mark.parametrize(("channels", "size"), [([8, 8], 16), ([8], 18), ([8, 8], 18)])
+def test_a_patch_is_channels_of_one_position(channels, size, tmp_path):
+    """The network of diffusers sees unshuffled pixels; sizes that are no multiple are filled up, and cut again."""
+    tokenizer = KLAutoencoder(build(kl(channels=channels, patch=2), 4, size)).eval()
+    tokenizer.save_pretrained(tmp_path)
+    again = KLAutoencoder.from_pretrained(tmp_path)
+    side = -(-size // tokenizer.factor)
+    images = torch.randint(0, 256, (2, 4, size, size), dtype=torch.uint8)
+    assert kl(channels=channels, patch=2).factor == tokenizer.factor and tokenizer.latent_shape == (2, side, side)
+    mean, decoded = again.encode(images)[0], again.reconstruct(images)
+    assert mean.shape == (2, 2, side, side) and decoded.shape == images.shape
+    assert torch.equal(decoded, tokenizer.reconstruct(images))
+    if size == 16:
+        x = rearrange(to_network(images), "n c (h p) (w q) -> n (c p q) h w", p=2, q=2)
+        plain = AutoencoderKL.from_pretrained(tmp_path)
+        with torch.no_grad():
+            assert torch.equal(plain.encode(x).latent_dist.mean, mean)
+            output = rearrange(plain.decode(mean).sample, "n (c p q) h w -> n c (h p) (w q)", p=2, q=2)
+        assert torch.equal(to_images(output), decoded)
 
 
 def test_other_images_and_damage_are_refused(tokenizer, tmp_path):

@@ -14,11 +14,12 @@ from darkroom.check.check import read_params
 from darkroom.data.catalog import Selection
 from darkroom.data.images import ImageSpec
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.kl.network import load_pretrained
+from darkroom.models.tokenizers.kl.network import KLAutoencoder, build, load_pretrained
 from darkroom.models.tokenizers.kl.settings import Pretrained
 from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
+from models.tokenizers.sections import kl
 
 ROOT = Path(__file__).parents[3]
 SHAPE = (3, 32, 32)
@@ -54,6 +55,14 @@ def test_it_encodes_and_decodes_as_its_makers_do(tmp_path):
     mean, logvar = ours.encode(images)
     assert torch.equal(mean, expected.mean) and torch.equal(logvar, expected.logvar)
     assert ours.latent_shape == (2, 16, 16) == mean.shape[1:]
+
+
+def test_one_of_darkroom_with_a_patch_is_read_again(tmp_path):
+    network = build(kl(channels=[8], patch=2), 3, 32)
+    network.save_pretrained(tmp_path / "vae")
+    ours = load_pretrained(section(tmp_path / "vae"), SHAPE)
+    images = torch.randint(0, 256, (2, *SHAPE), dtype=torch.uint8)
+    assert torch.equal(ours.reconstruct(images), KLAutoencoder(network.eval()).reconstruct(images))
 
 
 def test_of_a_whole_pipeline_its_folder_is_named(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from darkroom.models.kinds import TOKENIZERS
+from darkroom.models.tokenizers.recipe import image_losses
 from darkroom.training.loop import train
 from helpers import run, training
 from models.tokenizers.dvae_reference import settings as dvae
@@ -65,3 +66,14 @@ def test_what_has_no_codes_or_no_validation_images_tells_nothing_of_them():
     section = SECTIONS["vqgan"]()
     vqgan = TOKENIZERS.load("recipe", "vqgan")
     assert vqgan(section, training(), (3, 16, 16), Pictures(), Pictures(0)).evaluations == []
+
+
+@pytest.mark.parametrize("reconstruction", ["mse", "l1"])
+def test_of_transparent_images_what_is_clamped_when_decoded_is_no_error(reconstruction):
+    x = torch.tensor([-1.0, 1.0, -1.0, 1.0, 0.5]).expand(1, 4, 1, 5)
+    output = torch.tensor([-1.5, 1.5, -0.5, 0.5, 1.5]).expand(1, 4, 1, 5)
+    power = 2 if reconstruction == "mse" else 1
+    losses = image_losses(reconstruction, x, output, None)["reconstruction"]
+    assert losses.item() == pytest.approx((0.5**power + 0.5**power + 1) / 5)
+    colours = image_losses(reconstruction, x[:, :3], output[:, :3], None)["reconstruction"]
+    assert colours.item() == pytest.approx((4 * 0.5**power + 1) / 5)

@@ -157,14 +157,19 @@ def filled(x: Tensor, factor: int) -> Tensor:
     return functional.pad(x, (0, gap, 0, gap), mode="replicate") if gap else x
 
 
-def fit_size(encoder: nn.Module, decoder: nn.Module, size: int, factor: int) -> None:
+def fit_size(encoder: nn.Module, decoder: nn.Module, size: int, factor: int, patch: int = 1) -> None:
     """Make an encoder and a decoder that need multiples of `factor` pixels work on images of `size` pixels a side.
 
     The encoder's input is `filled`, and the decoder's output cut to `size`; nothing changes where `factor` divides it.
+    `patch` x `patch` pixels become channels of one position before the encoder, and pixels again after the decoder.
     """
-    if size % factor:
-        encoder.register_forward_pre_hook(lambda _, inputs: (filled(inputs[0], factor), *inputs[1:]))
-        decoder.register_forward_hook(lambda _, inputs, output: output[..., :size, :size])
+    if size % factor or patch > 1:
+        encoder.register_forward_pre_hook(
+            lambda _, inputs: (functional.pixel_unshuffle(filled(inputs[0], factor), patch), *inputs[1:])
+        )
+        decoder.register_forward_hook(
+            lambda _, inputs, output: functional.pixel_shuffle(output, patch)[..., :size, :size]
+        )
 
 
 def to_network(images: Tensor, pixels: Pixels = "signed") -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
+from darkroom.data.colours import is_rgba
 from darkroom.data.draw import drawn
 from darkroom.data.grid import blank
 from darkroom.device import of_all_processes
@@ -31,12 +32,17 @@ def image_losses(
 ) -> dict[str, Tensor]:
     """Return `reconstruction` and, if there is a network, `perceptual` of each image, (N,), without weights.
 
+    In RGBA, most of which is fully transparent or opaque, an output beyond the range of pixels is no error where x is
+    the end of that range: it is clamped when decoded. So more transparent pixels stay transparent (docs/images.md).
+
     Args:
         reconstruction: mse or l1.
-        x: images as the tokenizer's network sees them, (N, C, H, W).
+        x: images as the tokenizer's network sees them, in [-1, 1], (N, C, H, W).
         output: their reconstructions, (N, C, H, W), float32.
         perceptual: maps x and output to their distances, (N,), or None.
     """
+    if is_rgba(x):
+        output = x.where(((x <= -1) & (output < x)) | ((x >= 1) & (output > x)), output)
     compare = _RECONSTRUCTION[reconstruction]
     losses = {"reconstruction": compare(output, x, reduction="none").flatten(1).mean(dim=1)}
     if perceptual is not None:

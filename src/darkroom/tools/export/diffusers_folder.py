@@ -19,6 +19,7 @@ from darkroom.models.generators.dit.embeddings import sincos_positions
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.published import to_diffusers
 from darkroom.models.tokenizers.kl.network import KLAutoencoder
+from darkroom.models.tokenizers.kl.settings import PATCH
 
 PIPELINE = "pipeline.py"
 _PREDICTIONS = {"eps": "epsilon", "x0": "sample", "v": "v_prediction"}
@@ -107,7 +108,7 @@ def scaled_vae(network: AutoencoderKL, mean: Sequence[float], std: Sequence[floa
     if not any(mean) and len(set(deviations)) == 1:
         factor = float(f"{1 / deviations[0]:.12g}")
         scale = {"scaling_factor": factor, "latents_mean": None, "latents_std": None}
-    own = {name: value for name, value in network.config.items() if not name.startswith("_")}
+    own = {name: value for name, value in network.config.items() if not name.startswith("_") or name == PATCH}
     with torch.random.fork_rng(devices=[]):
         vae = AutoencoderKL.from_config({**own, **scale, "shift_factor": None})
     vae.load_state_dict(network.state_dict())

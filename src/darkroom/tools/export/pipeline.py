@@ -89,7 +89,8 @@ class DarkroomDiTPipeline(DiTPipeline):
                 mean, std = (x.new_tensor(each)[:, None, None] for each in (how.latents_mean, how.latents_std))
                 x = x * std + mean
             side = how.sample_size  # the decoder's whole positions may cover more
-            images = self.vae.decode(x / how.scaling_factor).sample[..., :side, :side]
+            images = self.vae.decode(x / how.scaling_factor).sample
+            images = torch.nn.functional.pixel_shuffle(images, how.get("_patch", 1))[..., :side, :side]
             images = (images / 2 + 0.5).clamp(0, 1)
             if images.shape[1] == 4:  # premultiplied RGBA, decoded as Darkroom does: `darkroom.data.colours`
                 alpha = images[:, 3:].where(images[:, 3:] > 16.5 / 255, 0.0)

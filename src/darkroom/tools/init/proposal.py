@@ -25,7 +25,7 @@ from darkroom.tools.init.writing import Choice
 
 # The trainings whose length is chosen, with their defaults.
 TRAININGS: dict[str, Training] = {
-    "train_tokenizer": TokenizerTraining(),
+    "train_tokenizer": TokenizerTraining(batch=16),  # better than 32 if it is short: docs/quality.md
     "train_extractor": ExtractorTraining(),
     "train_generator": GeneratorTraining(),
 }
@@ -41,7 +41,7 @@ class Tier(NamedTuple):
     name: str  # for the user
     minutes: float  # time on two cores from which this size is better
     size: int  # pixels of the stored images, height and width
-    tokenizer: tuple[int, ...]  # width of each level; each but the last halves the resolution
+    tokenizer: tuple[int, ...]  # width of each level; each but the last halves the resolution, and so does `patch`
     dit: tuple[int, int, int]  # width, depth and heads of the transformer
     enough: Mapping[str, int]
 
@@ -51,18 +51,18 @@ def _enough(*images: int) -> dict[str, int]:
 
 
 SHORT = 0.8  # fraction of the sufficient images, below which a training is short
-# Sufficient images were measured on 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` is the
-# default of params.yaml, read from the settings classes.
-_SIZE, _KL = Ingest.model_fields["image_size"].default, tuple(KL().channels)
+# Sufficient images were measured on 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` has
+# the default lengths and transformer, read from the settings classes.
+_SIZE = Ingest.model_fields["image_size"].default
 _DEFAULT = [training.images for training in TRAININGS.values()]
 _FIRST = _enough(24_000, 24_000, 64_000)  # emoji need half as many of the first; sprites do not: docs/quality.md
 _MEDIUM = _enough(120_000, ExtractorTraining().images, 640_000)
 _LARGE = _enough(400_000, 200_000, 5_000_000)
 TIERS = (
-    Tier("a first look", 0, 32, (32, 64, 64), (128, 4, 4), _FIRST),
-    Tier("small", 20, _SIZE, _KL, (_SHAPE["width"], _SHAPE["depth"], _SHAPE["heads"]), _enough(*_DEFAULT)),
-    Tier("medium", 90, 32, (32, 64, 64), (256, 8, 8), _MEDIUM),
-    Tier("large, for a GPU or a night", 600, 64, (64, 128, 128), (384, 12, 6), _LARGE),
+    Tier("a first look", 0, 32, (64, 64), (128, 4, 4), _FIRST),
+    Tier("small", 20, _SIZE, (64, 64), (_SHAPE["width"], _SHAPE["depth"], _SHAPE["heads"]), _enough(*_DEFAULT)),
+    Tier("medium", 90, 32, (64, 64), (256, 8, 8), _MEDIUM),
+    Tier("large, for a GPU or a night", 600, 64, (128, 128), (384, 12, 6), _LARGE),
 )
 
 PLENTY = 4  # maximum multiple of the sufficient images, for models that do not memorize
@@ -72,7 +72,7 @@ _SMALLEST = 32  # pixels of stored images at least; of pixel art, `SMALLEST`
 SMALLEST = 16
 _LADDER = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # sizes that are offered
 _BAD = 0.05  # fraction of damaged images that `catalog` allows by default
-_FACTOR = 4  # pixels, height and width, of a latent's position
+_PATCH, _FACTOR = 2, 4  # pixels, height and width, of a position of the tokenizer's first layer, and of a latent
 # Maximum number of times that a generator sees an image, as it starts to memorize them; and the minimum images seen in
 # all, even of few images: with fewer it generates nothing.
 _EPOCHS, _LEAST = 100, 32_000
@@ -86,7 +86,7 @@ _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
 _COLOURS = {"L": "the images are grey", "RGB": "the images have colours", "RGBA": "the images have transparent pixels"}
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 # Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
-_TRAINING_KEYS = ("optimizer", "shuffle", "batch", "learning_rate", "schedule", "ema_decay", "precision")
+_TRAINING_KEYS = ("optimizer", "shuffle", "learning_rate", "schedule", "ema_decay", "precision")
 _GENERATOR_KEYS = ["evaluate.every", "evaluate.images", "dit.sampling.steps", "dit.diffusion.word_dropout"]
 _RESET: dict[str, Any] = {
     **{f"training.{key}": DEFAULT_VALUE for key in ("optimizer", "precision")},
@@ -169,6 +169,7 @@ def propose(
         **_data(facts, wish, size),
         **_training(facts, wish, machine, lengths),
         "train_tokenizer.kind": Choice("kl", f"{side} × {side} positions of {KL().latent_channels} channels"),
+        "train_tokenizer.kl.patch": Choice(_PATCH, "twice as fast as 1"),
         "train_tokenizer.kl.channels": Choice([*tier.tokenizer]),
         **_generator(facts, wish, tier, lengths),
         **_no_clip(wish, size),
@@ -242,6 +243,7 @@ def _training(facts: Facts, wish: InitOptions, machine: Machine, lengths: Mappin
         batch, images = BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
         keys = dict.fromkeys(_TRAINING_KEYS, Choice(DEFAULT_VALUE)) | {
+            "batch": Choice(DEFAULT_VALUE if batch == type(TRAININGS[name])().batch else batch),
             "images": Choice(images, f"each of the {train:,.0f} training images {images / train:,.3g} times"),
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),

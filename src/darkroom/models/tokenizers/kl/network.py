@@ -13,7 +13,7 @@ from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from torch import Tensor, nn
 
 from darkroom.errors import DarkroomError
-from darkroom.models.tokenizers.kl.settings import KL, Pretrained
+from darkroom.models.tokenizers.kl.settings import KL, PATCH, Pretrained
 from darkroom.models.tokenizers.protocol import fit_size, require_shape, to_images, to_network
 from darkroom.remote import library_errors
 
@@ -24,9 +24,9 @@ _OLD_ATTENTION = re.compile(rf"(\.attentions\.\d+)\.({'|'.join(_NEW_ATTENTION)})
 def build(settings: KL, image_channels: int, image_size: int) -> AutoencoderKL:
     """Return an untrained autoencoder for square images of `image_size` pixels."""
     levels = len(settings.channels)
-    return AutoencoderKL(
-        in_channels=image_channels,
-        out_channels=image_channels,
+    network = AutoencoderKL(
+        in_channels=image_channels * settings.patch**2,
+        out_channels=image_channels * settings.patch**2,
         down_block_types=("DownEncoderBlock2D",) * levels,
         up_block_types=("UpDecoderBlock2D",) * levels,
         block_out_channels=tuple(settings.channels),
@@ -35,6 +35,9 @@ def build(settings: KL, image_channels: int, image_size: int) -> AutoencoderKL:
         norm_num_groups=settings.norm_groups,
         sample_size=image_size,
     )
+    if settings.patch > 1:
+        network.register_to_config(**{PATCH: settings.patch})
+    return network
 
 
 def kl_per_element(mean: Tensor, logvar: Tensor) -> Tensor:
@@ -46,14 +49,20 @@ def kl_per_element(mean: Tensor, logvar: Tensor) -> Tensor:
 
 
 class KLAutoencoder(nn.Module):
-    """A trained or training `AutoencoderKL` behind the tokenizer protocol."""
+    """A trained or training `AutoencoderKL` behind the tokenizer protocol.
+
+    With `patch` p its encoder sees p x p pixels as the channels of one position, and its decoder returns them so (pixel
+    unshuffle and shuffle; Shi et al., 2016, arXiv 1609.05158): the outer layers, at full resolution, cost most.
+    """
 
     def __init__(self, network: AutoencoderKL) -> None:
         super().__init__()
         self.network = network
         config: Any = network.config
-        self.factor = 2 ** (len(config.block_out_channels) - 1)
-        fit_size(network.encoder, network.decoder, config.sample_size, self.factor)
+        patch = config.get(PATCH, 1)
+        self.image_channels = config.in_channels // patch**2
+        self.factor = patch * 2 ** (len(config.block_out_channels) - 1)
+        fit_size(network.encoder, network.decoder, config.sample_size, self.factor, patch)
 
     @property
     def latent_shape(self) -> tuple[int, int, int]:
@@ -87,7 +96,7 @@ class KLAutoencoder(nn.Module):
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and logvar, each (N, *latent_shape), float32, of uint8 images (N, C, H, W)."""
         config: Any = self.network.config
-        require_shape(images, (config.in_channels, config.sample_size, config.sample_size))
+        require_shape(images, (self.image_channels, config.sample_size, config.sample_size))
         mean, logvar = self.posterior(to_network(images))
         return mean.float(), logvar.float()
 

@@ -15,6 +15,8 @@ class KL(Kind):
 
     discrete: ClassVar[bool] = False
 
+    patch: Positive = 1
+    """Pixels, height and width, that the first layer reads as channels of one position; 1: as in latent diffusion."""
     channels: Annotated[list[Positive], Field(min_length=1)] = [32, 64, 64]
     """Width of each level; each but the last halves the resolution."""
     layers_per_block: Positive = 1
@@ -34,8 +36,8 @@ class KL(Kind):
 
     @property
     def factor(self) -> int:
-        """The downsampling factor of the latent: each level but the last halves the resolution."""
-        return int(2 ** (len(self.channels) - 1))
+        """The downsampling factor of the latent: `patch`, and each level but the last halves the resolution."""
+        return int(self.patch * 2 ** (len(self.channels) - 1))
 
     @property
     def whole_batch(self) -> bool:
@@ -48,6 +50,7 @@ class KL(Kind):
 
 
 CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model"  # as diffusers names them
+PATCH = "_patch"  # key of `patch` in the configuration: diffusers keeps keys with an underscore, and ignores them
 
 
 class Pretrained(Imported):
@@ -63,7 +66,7 @@ class Pretrained(Imported):
     folder: str = NO_FILE
     """A local folder with config.json and safetensors; data/none: by name."""
     downsampling: Positive = 8
-    """Pixels a side of one position of the latent: two to the power of its levels less one."""
+    """Pixels a side of one position of the latent: two to the power of its levels less one, times its `patch`."""
     image_channels: Positive = 3
     """Channels of its images."""
 
@@ -92,9 +95,10 @@ class Pretrained(Imported):
         source, channels = self.name or self.folder, image_shape[0]
         if (kind := config.get("_class_name")) != "AutoencoderKL":
             return f"{source} is a {kind}, but an AutoencoderKL is needed"
-        if (taken := config.get("in_channels", 3)) != channels:
+        patch = config.get(PATCH, 1)
+        if (taken := config.get("in_channels", 3) // patch**2) != channels:
             return self._other_channels(taken, channels)
-        factor = 2 ** (len(config.get("block_out_channels", [64])) - 1)
+        factor = patch * 2 ** (len(config.get("block_out_channels", [64])) - 1)
         if factor != self.downsampling:
             return f"a latent position of {source} is {factor} x {factor} pixels: set `downsampling` to {factor}"
         return None
