@@ -11,7 +11,7 @@ What DVC answers depends on the fingerprints of code. If the source changed, the
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import networkx as nx
@@ -23,6 +23,7 @@ from darkroom.check.check import check, read_params
 from darkroom.dag import parents
 from darkroom.dag.dvc import take_turn
 from darkroom.dag.fingerprint.stages import STAGE as CODE
+from darkroom.dag.history import RUNS, last_runs
 from darkroom.dag.lock_file import mend
 from darkroom.dag.lock_file import message as lost_message
 from darkroom.dag.repo import Status, observe, read_status
@@ -45,6 +46,7 @@ from darkroom.params.stage import (
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
+_MINUTE, _SHORT = 60.0, 5.0  # seconds
 # These run nothing.
 _LOOKS = {"-n", "-np", "--dag", "--dry", "--dry-run", "--dryrun", "--filegraph", "--lint", "--list", "--list-rules"}
 _LOOKS |= {"--detailed-summary", "--report", "--rulegraph", "--summary", "--unlock"}
@@ -78,7 +80,8 @@ class Stages:
         self.all = sorted(out for name, stage in status.stages.items() for out in stage.outs if name != CODE)
         self.stale = status.stale
         self.roots = self.stale - status.waiting
-        self._ahead = _trainings_ahead(status.graph)
+        self._seconds = _expected(status.graph)
+        self._ahead = _longest(status.graph, self._seconds)
         if ask:
             clear({out for name, stage in status.stages.items() if name not in self.stale for out in stage.outs})
 
@@ -106,11 +109,12 @@ class Stages:
         return files
 
     def priority(self, name: str) -> int:
-        """Return the number of trainings on the longest path from a stage to the end, including itself.
+        """Return the expected seconds of the longest path from a stage to the end, including itself."""
+        return round(max(seconds for stage, seconds in self._ahead.items() if stage.partition("@")[0] == name))
 
-        Stages with the longest remaining work then start first.
-        """
-        return max(count for stage, count in self._ahead.items() if stage.partition("@")[0] == name)
+    def seconds(self, name: str) -> int:
+        """Return the expected seconds of a stage."""
+        return round(max(seconds for stage, seconds in self._seconds.items() if stage.partition("@")[0] == name))
 
     def threads(self, name: str) -> int:
         """Return the CPU threads of all processes of a stage, as its section of params.yaml says."""
@@ -154,13 +158,16 @@ def _status(ask: bool) -> Status:
     return read_status(ask)
 
 
-def _trainings_ahead(graph: nx.DiGraph) -> dict[str, int]:
-    """Return the number of trainings on the longest path from each stage.
+def _expected(names: Iterable[str]) -> dict[str, float]:
+    """Return the seconds of each stage's last run here; else a minute for a training, and `_SHORT` for others."""
+    runs = last_runs(RUNS, "", {})
+    guesses = {name: _MINUTE if name.partition("@")[0] in TRAININGS else _SHORT for name in names}
+    return {name: runs[name].seconds if name in runs else guess for name, guess in guesses.items()}
 
-    graph: its edges lead from a stage to what it needs.
-    """
-    counts: dict[str, int] = {}
+
+def _longest(graph: nx.DiGraph, seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of the longest path from each stage. The edges of `graph` lead to what a stage needs."""
+    ahead: dict[str, float] = {}
     for name in nx.topological_sort(graph):
-        own = name.partition("@")[0] in TRAININGS
-        counts[name] = own + max((counts[each] for each in graph.predecessors(name)), default=0)
-    return counts
+        ahead[name] = seconds[name] + max((ahead[each] for each in graph.predecessors(name)), default=0)
+    return ahead

@@ -22,7 +22,7 @@ from data.making import make_part
 ROOT = Path(__file__).parents[2]
 VALUES = read_params(ROOT / "params.yaml")
 TINY = {
-    "kl": {"channels": [8, 8], "norm_groups": 4},
+    "kl": {"patch": 1, "channels": [8, 8], "norm_groups": 4},
     "dvae": {"layers": 1, "width": 8, "codebook_dim": 4, "codebook_size": 8},
     "vqgan": {"layers": 1, "width": 8, "norm_groups": 4, "codebook_dim": 4, "codebook_size": 8},
     "vq_ar": {

@@ -40,6 +40,7 @@ for stage in stages.names:
         threads: stages.threads(stage)
         resources:
             gpu=stages.gpu(stage),
+            seconds=stages.seconds(stage),  # expected; the scheduler reads them
         params:
             at=lambda wildcards: "".join(f"@{item}" for item in wildcards),
         shell:

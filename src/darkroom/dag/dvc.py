@@ -5,20 +5,25 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 
 1. `dvc.lock`, `rwlock` and other YAML files are written to a temporary file and renamed: no signal truncates them.
 2. A stage whose files another process works on waits instead of failing; so does a second `dvc repro` or Snakemake.
-3. In `rwlock`, zombies count as ended, a truncated file counts as empty, and a missing entry is no error. Ctrl-C waits
-   until the file is written: DVC, interrupted while it takes the lock of this file, would wait for itself forever.
+3. An entry of `rwlock` names a file that its process keeps locked, so processes on other machines that share the
+   folder count as running; DVC knows the PIDs of its own machine, and counts zombies. A truncated `rwlock` counts as
+   empty, and a missing entry is no error. Ctrl-C waits until the file is written: DVC, interrupted while it takes the
+   lock of this file, would wait for itself forever.
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
 7. The bodies of stages are started by parents that have imported their libraries, see `darkroom.dag.parents`.
 """
 
+import atexit
 import fcntl
 import io
 import json
 import os
+import secrets
 import shlex
 import signal
+import socket
 import sys
 import threading
 import time
@@ -46,7 +51,7 @@ from dvc.utils.serialize import _common, _yaml
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
 from darkroom.dag import parents
-from darkroom.dag.records import TURN, alive, holders
+from darkroom.dag.records import HOLDERS, TURN, held, holder_file, holders
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import stage_params, threads
@@ -57,7 +62,7 @@ _RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environm
 _ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
 _BODY = "PYTHONPATH=src python -m darkroom "  # what the command of a stage begins with
 _kinds: set[str] = set()  # of the parents that this process has started
-_turns: list[Any] = []  # the open file of `take_turn`, which must not be closed before this process ends
+_locked: list[Any] = []  # open files with locks, which must not be closed before this process ends
 
 
 @contextmanager
@@ -86,7 +91,10 @@ def _delayed_interrupt() -> Iterator[None]:
 
 @contextmanager
 def edit_rwlock(lock_dir: str, fs: Any = None, hardlink: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield what `rwlock` holds (path: holder under `write`, a list under `read`); write it when the block ends."""
+    """Yield what `rwlock` holds (path: holder under `write`, a list under `read`); write it when the block ends.
+
+    Entries of processes that have ended are removed first.
+    """
     path = Path(lock_dir, rwlock.RWLOCK_FILE)
     lock_file = make_lock(str(path.with_name(rwlock.RWLOCK_LOCK)), tmp_dir=lock_dir, hardlink_lock=hardlink, wait=True)
     with _delayed_interrupt(), lock_file:
@@ -97,6 +105,8 @@ def edit_rwlock(lock_dir: str, fs: Any = None, hardlink: bool = False) -> Iterat
             "read": defaultdict(list, entries.get("read", {})),
             "write": defaultdict(dict, entries.get("write", {})),
         }
+        for kind in ("write", "read"):
+            drop(lock, kind, lambda entry: not held(entry, path.with_name(HOLDERS.name)))
         yield lock
         temporary = path.with_name(f"{path.name}.tmp")
         temporary.write_text(json.dumps(lock), encoding="utf-8")
@@ -110,6 +120,30 @@ def drop(lock: dict[str, Any], kind: str, is_gone: Callable[[Any], bool], paths:
         remaining = [entry for entry in (entries if kind == "read" else [entries]) if entry and not is_gone(entry)]
         if remaining:
             lock[kind][path] = remaining if kind == "read" else remaining[0]
+
+
+@cache  # by `pid`: a forked process gets a file of its own
+def _keep_locked(folder: Path, pid: int) -> str:
+    """Create and lock a file that shows for as long as this process runs that it does, and return its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{socket.gethostname()}-{pid}-{secrets.token_hex(4)}"
+    temporary = folder / f".{name}"
+    file = temporary.open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    temporary.rename(folder / name)
+    _locked.append(file)
+    atexit.register(lambda: (folder / name).unlink(missing_ok=True) if os.getpid() == pid else None)
+    return name
+
+
+def _named(lock: Callable[..., Any]) -> Callable[..., Any]:
+    """Let an entry of `rwlock` name the file that its process keeps locked."""
+
+    def named(tmp_dir: str, fs: Any, cmd: str, *args: Any, **options: Any) -> Any:
+        holder = _keep_locked(Path(tmp_dir, HOLDERS.name), os.getpid())
+        return lock(tmp_dir, fs, f"{cmd} #{holder}", *args, **options)
+
+    return named
 
 
 def _dump_data(path: Any, data: Any, dumper: Callable[..., Any], fs: Any = None, **options: Any) -> None:
@@ -260,7 +294,8 @@ def install() -> None:
     rwlock._edit_rwlock = edit_rwlock
     rwlock._release_write = lambda lock, info, paths: drop(lock, "write", info.__eq__, paths)
     rwlock._release_read = lambda lock, info, paths: drop(lock, "read", info.__eq__, paths)
-    rwlock.psutil = SimpleNamespace(pid_exists=alive)  # all that it calls
+    rwlock.psutil = SimpleNamespace(pid_exists=bool)  # all that it calls: `edit_rwlock` has removed who has ended
+    rwlock.rwlock = _named(rwlock.rwlock)
     _common._dump_data = _yaml._dump_data = _dump_data
     _yaml.parse_yaml = _parsed_once(_yaml.parse_yaml)
     stage_run._run = _by_parent(stage_run._run)
@@ -282,7 +317,7 @@ def take_turn(command: str) -> None:
     """
     require_writable(TURN)
     file = TURN.open("a+")
-    _turns.append(file)
+    _locked.append(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -304,7 +339,8 @@ def take_turn(command: str) -> None:
 def _other_pids() -> list[int]:
     """Return the other running processes that `rwlock` lists."""
     with edit_rwlock(str(TURN.parent)) as lock:
-        return sorted(pid for pid in holders(lock) - {os.getpid()} if alive(pid))
+        others = [entry for entry in holders(lock) if holder_file(entry) or entry["pid"] != os.getpid()]
+    return sorted({int(entry["pid"]) for entry in others})
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from darkroom.artifacts.atomic import write_bytes
-from darkroom.dag.records import BUSY, LOCK, CutShortError, alive, entries, holders, recorded, uncached
+from darkroom.dag.records import BUSY, LOCK, CutShortError, entries, held, holders, recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml, related
 
@@ -92,7 +92,7 @@ def _staged() -> str:
 def _stuck() -> bool:
     """Return whether `BUSY` was cut short, or lists a process that ended without removing its entries."""
     try:
-        return not all(map(alive, holders(json.loads(BUSY.read_text(encoding="utf-8")))))
+        return not all(map(held, holders(json.loads(BUSY.read_text(encoding="utf-8")))))
     except FileNotFoundError:
         return False
     except (ValueError, AttributeError, TypeError, KeyError):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from darkroom.params.yaml_text import conflict, parse_yaml
 
 LOCK = Path("dvc.lock")
 BUSY = Path(".dvc/tmp/rwlock")  # the files in use, by process
+HOLDERS = BUSY.with_name("holders")  # a locked file of each process in `BUSY`, whatever machine it runs on
 TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
 
 
@@ -88,13 +90,29 @@ def alive(pid: int) -> bool:
         return False
 
 
-def holders(lock: Mapping[str, Any]) -> set[int]:
-    """Return the processes that `BUSY` lists: for each path under `write` one, under `read` several."""
-    entries = [
-        *lock.get("write", {}).values(),
-        *(entry for readers in lock.get("read", {}).values() for entry in readers),
-    ]
-    return {int(entry["pid"]) for entry in entries}
+def holders(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of `BUSY`: for each path under `write` one, under `read` several."""
+    return [*lock.get("write", {}).values(), *chain.from_iterable(lock.get("read", {}).values())]
+
+
+def holder_file(entry: Mapping[str, Any], folder: Path = HOLDERS) -> Path | None:
+    """Return the file that the process of an entry keeps locked, named behind ` #` in its command; None: plain DVC."""
+    name = entry["cmd"].rpartition(" #")[2]
+    return folder / name if name != entry["cmd"] and name == Path(name).name else None
+
+
+def held(entry: Mapping[str, Any], folder: Path = HOLDERS) -> bool:
+    """Return whether the process of an entry runs, here or on another machine; that of a plain DVC must run here."""
+    path = holder_file(entry, folder)
+    if path is None:
+        return alive(int(entry["pid"]))
+    with suppress(FileNotFoundError), path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        path.unlink(missing_ok=True)
+    return False
 
 
 def busy() -> set[str]:
@@ -102,7 +120,7 @@ def busy() -> set[str]:
     for _ in range(10):  # a plain DVC rewrites the file in place
         with suppress(ValueError):
             written = json.loads(BUSY.read_text(encoding="utf-8")).get("write", {}) if BUSY.exists() else {}
-            return {path for path, holder in written.items() if alive(int(holder["pid"]))}
+            return {path for path, holder in written.items() if held(holder)}
         time.sleep(0.05)
     return set()
 

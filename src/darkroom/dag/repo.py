@@ -19,11 +19,11 @@ from dvc.repo import Repo, lock_repo
 from dvc.utils.serialize import dump_yaml, load_yaml
 
 from darkroom.artifacts.atomic import json_bytes
-from darkroom.dag.dvc import drop, edit_rwlock, install
+from darkroom.dag.dvc import edit_rwlock, install
 from darkroom.dag.fingerprint.stages import OUT, Fingerprint, fingerprints
 from darkroom.dag.fingerprint.stages import STAGE as CODE
 from darkroom.dag.hashable import require_hashable
-from darkroom.dag.records import BUSY, LOCK, alive, busy
+from darkroom.dag.records import BUSY, LOCK, busy
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
@@ -227,9 +227,8 @@ def mended() -> Iterator[None]:
         DarkroomError: the lock is not available.
     """
     with _reporting(f"lock {LOCK} and {BUSY} to repair them"), _open() as repo, repo.lock:
-        with edit_rwlock(str(BUSY.parent)) as lock:
-            for kind in ("write", "read"):
-                drop(lock, kind, lambda entry: not alive(int(entry["pid"])))
+        with edit_rwlock(str(BUSY.parent)):
+            pass  # which removes it
         yield
 
 

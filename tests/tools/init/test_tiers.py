@@ -20,8 +20,8 @@ from tools.init.test_proposal import FACTS
 
 SMALL = next(tier for tier in TIERS if tier.name == "small")
 # Of the machine, of unCLIP, of kinds not chosen, what a U-Net has as `sample_decoder.common` has it, and what Gaussian
-# diffusion, which params.yaml may ask for, would refuse; scores while the generator trains, which need the evaluator; the
-# tokenizer of params.yaml and of `init`, whose defaults are those of latent diffusion.
+# diffusion, which params.yaml may ask for, would refuse; scores while the generator trains, which need the evaluator;
+# the tokenizer, whose defaults are those of latent diffusion, and others in params.yaml.
 OTHERS = re.compile(
     r"^train_generator\.(evaluate|dit\.sampling)\.|\.(threads|precision|time_shift)$|\.(none|pretrained)\b|^train_tokenizer\.(dvae|vqgan|vq_ar|identity)\b|^sample_decoder\.unets\.|^train_(clip|decoder|prior)\.|^train_tokenizer\.(kl\.(patch|channels)|training\.batch)$"
 )

@@ -25,7 +25,7 @@ from darkroom.tools.init.writing import Choice
 
 # The trainings whose length is chosen, with their defaults.
 TRAININGS: dict[str, Training] = {
-    "train_tokenizer": TokenizerTraining(batch=16),  # better than 32 if it is short: docs/quality.md
+    "train_tokenizer": TokenizerTraining(),
     "train_extractor": ExtractorTraining(),
     "train_generator": GeneratorTraining(),
 }
@@ -67,6 +67,7 @@ TIERS = (
 
 PLENTY = 4  # maximum multiple of the sufficient images, for models that do not memorize
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
+BATCH["train_tokenizer"] = 16  # better than 32 where the training is short: docs/tokenizers/kl.md
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; for others, a twelfth
 _SMALLEST = 32  # pixels of stored images at least; of pixel art, `SMALLEST`
 SMALLEST = 16
@@ -243,7 +244,7 @@ def _training(facts: Facts, wish: InitOptions, machine: Machine, lengths: Mappin
         batch, images = BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
         keys = dict.fromkeys(_TRAINING_KEYS, Choice(DEFAULT_VALUE)) | {
-            "batch": Choice(DEFAULT_VALUE if batch == type(TRAININGS[name])().batch else batch),
+            "batch": Choice(DEFAULT_VALUE if batch == TRAININGS[name].batch else batch),
             "images": Choice(images, f"each of the {train:,.0f} training images {images / train:,.3g} times"),
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),

@@ -1,0 +1,85 @@
+"""Snakemake's scheduler of a run (`scheduler: darkroom` in profiles/default): the longest chain of stages never waits.
+
+Snakemake's own schedulers start whatever fits. A training of two threads needs two free cores at the same time, and
+would wait while stages of one thread take each core that becomes free.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from snakemake_interface_scheduler_plugins.base import SchedulerBase
+
+_SHORT = 15.0  # seconds that a core may be kept free in any case, since expected times are rough
+
+
+class Scheduler(SchedulerBase):
+    """Starts jobs in the order of their priorities, and keeps cores free for the first one that does not fit.
+
+    A job has as `priority` the expected seconds of the longest chain of jobs that begins with it, and as resource
+    `seconds` its own. A later job may still start if it is expected to end, or to leave enough resources, before the
+    first one can start; or if the wait is longer than `_SHORT` and than half of its time.
+    """
+
+    def __post_init__(self) -> None:
+        self._started: dict[Any, float] = {}  # when, by job
+
+    def select_jobs(
+        self,
+        selectable_jobs: Iterable[Any],
+        remaining_jobs: Iterable[Any],
+        available_resources: Mapping[str, Any],
+        input_sizes: Mapping[Any, int],
+    ) -> list[Any]:
+        """Return the jobs that start now."""
+        now, remaining = time.monotonic(), set(remaining_jobs)
+        self._started = {
+            job: start for job, start in self._started.items() if job not in remaining and not self.dag.finished(job)
+        }
+        free = Counter({name: amount for name, amount in available_resources.items() if isinstance(amount, int)})
+        chosen: list[Any] = []
+        first, wait, later = None, 0.0, free  # the first job that does not fit, when it can start, what is free then
+        for job in sorted(selectable_jobs, key=lambda job: (-job.priority, -_needs(job, free)["_cores"], str(job))):
+            needs = _needs(job, free)
+            if not needs <= free:
+                if first is None:
+                    first = job
+                    wait, later = self._wait(job, free, now)
+                continue
+            if first is not None:
+                ends = _seconds(job) <= wait
+                leaves = needs + _needs(first, free) <= later
+                if not (ends or leaves or wait > max(_SHORT, _seconds(job) / 2)):
+                    continue
+                later.subtract({} if ends else needs)
+            chosen.append(job)
+            self._started[job] = now
+            free.subtract(needs)
+        return chosen
+
+    def _wait(self, job: Any, free: Counter[str], now: float) -> tuple[float, Counter[str]]:
+        """Return in how many seconds a job is expected to fit, and the resources that are free then."""
+        later, wait = free.copy(), 0.0
+        left = [(_left(_seconds(each), now - start), each) for each, start in self._started.items()]
+        for seconds, running in sorted(left, key=lambda pair: pair[0]):
+            if _needs(job, free) <= later:
+                break
+            later.update(_needs(running, free))
+            wait = seconds
+        return wait, later
+
+
+def _needs(job: Any, limited: Counter[str]) -> Counter[str]:
+    """Return the amounts of the limited resources that a job needs."""
+    amounts = job.scheduler_resources
+    return Counter({name: amounts[name] for name in limited if isinstance(amounts.get(name), int)})
+
+
+def _seconds(job: Any) -> float:
+    return float(job.scheduler_resources.get("seconds", 0))
+
+
+def _left(expected: float, elapsed: float) -> float:
+    """Return the expected seconds until a running job ends: if it takes longer than expected, as long again."""
+    return expected - elapsed if elapsed < expected else elapsed
