@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "src"), str(TESTS)]
 from reference import curves  # noqa: E402
 
 # Updates of the prefix. train_generator learns the latents of the tokenizer as it is after its own few updates.
-PREFIX = {"train_tokenizer": 20, "train_extractor": 20, "train_generator": 40}
+PREFIX = {"train_tokenizer": 40, "train_extractor": 20, "train_generator": 40}
 WAITING = {"OMP_WAIT_POLICY": "passive"}  # beside other work, a thread that waits must not spin; the bits are the same
 _OFF = {"run": {"device": "cpu", "grid_every": 0, "workers": 0, "trackers": []}}  # changes no result
 THREADS = 2  # of the trainings as recorded, whatever params.yaml says
