@@ -50,7 +50,7 @@ LATENTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "8 latent channels": {"train_tokenizer.kl": {"latent_channels": 8}},
     "down-sampling by 8, 16 latent channels": {
-        "train_tokenizer.kl": {"channels": [32, 64, 64, 64], "latent_channels": 16},
+        "train_tokenizer.kl": {"patch": 1, "channels": [32, 64, 64, 64], "latent_channels": 16},
         f"{DIT}.model": {"patch": 1},
     },
 }

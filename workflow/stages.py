@@ -159,10 +159,15 @@ def _status(ask: bool) -> Status:
 
 
 def _expected(names: Iterable[str]) -> dict[str, float]:
-    """Return the seconds of each stage's last run here; else a minute for a training, and `_SHORT` for others."""
-    runs = last_runs(RUNS, "", {})
-    guesses = {name: _MINUTE if name.partition("@")[0] in TRAININGS else _SHORT for name in names}
-    return {name: runs[name].seconds if name in runs else guess for name, guess in guesses.items()}
+    """Return the seconds of each stage's last whole run here; else a minute for a training, and `_SHORT` for others."""
+    runs, params = last_runs(RUNS, "", {}), read_params()
+    guesses = {}
+    for name in names:
+        stage = name.partition("@")[0]
+        trains = stage in TRAININGS and params[stage].get("kind") != "none"
+        guesses[name] = _MINUTE if trains else _SHORT
+    known = {name: run.seconds for name, run in runs.items() if run.complete}
+    return {name: known.get(name, guess) for name, guess in guesses.items()}
 
 
 def _longest(graph: nx.DiGraph, seconds: Mapping[str, float]) -> dict[str, float]:

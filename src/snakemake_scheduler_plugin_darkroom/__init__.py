@@ -4,6 +4,7 @@ Snakemake's own schedulers start whatever fits. A training of two threads needs 
 would wait while stages of one thread take each core that becomes free.
 """
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,11 +20,13 @@ class Scheduler(SchedulerBase):
 
     A job has as `priority` the expected seconds of the longest chain of jobs that begins with it, and as resource
     `seconds` its own. A later job may still start if it is expected to end, or to leave enough resources, before the
-    first one can start; or if the wait is longer than `_SHORT` and than half of its time.
+    first one can start; or if the wait is longer than `_SHORT` and than half of its time. A job whose inputs are ready
+    within `_SHORT` counts as the first one, too. When the wait should be over, Snakemake is told to select again, so a
+    wrong expectation keeps no core idle for long.
     """
 
     def __post_init__(self) -> None:
-        self._started: dict[Any, float] = {}  # when, by job
+        self._started: dict[Any, float] = {}  # when, by running job
 
     def select_jobs(
         self,
@@ -31,42 +34,54 @@ class Scheduler(SchedulerBase):
         remaining_jobs: Iterable[Any],
         available_resources: Mapping[str, Any],
         input_sizes: Mapping[Any, int],
-    ) -> list[Any]:
-        """Return the jobs that start now."""
-        now, remaining = time.monotonic(), set(remaining_jobs)
-        self._started = {
-            job: start for job, start in self._started.items() if job not in remaining and not self.dag.finished(job)
-        }
+    ) -> list[Any] | None:
+        """Return the jobs that start now; None for groups of jobs, which Snakemake's own scheduler then selects."""
+        now, ready, remaining = time.monotonic(), set(selectable_jobs), set(remaining_jobs)
+        if not ready <= remaining:
+            return None
+        engine, unfinished = self.dag.workflow.scheduler, set(self.dag.needrun_jobs())
+        self._started = {job: self._started.get(job, now) for job in engine.running}
         free = Counter({name: amount for name, amount in available_resources.items() if isinstance(amount, int)})
         chosen: list[Any] = []
-        first, wait, later = None, 0.0, free  # the first job that does not fit, when it can start, what is free then
-        for job in sorted(selectable_jobs, key=lambda job: (-job.priority, -_needs(job, free)["_cores"], str(job))):
+        first, wait, later = None, 0.0, free  # the first job that must wait, when it can start, what is free then
+        keeps = False
+        for job in sorted(remaining, key=lambda job: (-job.priority, -_needs(job, free)["_cores"], str(job))):
             needs = _needs(job, free)
-            if not needs <= free:
-                if first is None:
-                    first = job
-                    wait, later = self._wait(job, free, now)
+            if job not in ready or not needs <= free:
+                needed = unfinished & set(self.dag.job_dependencies(job))
+                if first is None and self._started.keys() >= needed and (needed or job in ready):
+                    seconds, then = self._wait(job, needed, free, now)
+                    if job in ready or seconds <= _SHORT:
+                        first, wait, later = job, seconds, then
                 continue
-            if first is not None:
+            if first is not None and self._started:
                 ends = _seconds(job) <= wait
                 leaves = needs + _needs(first, free) <= later
                 if not (ends or leaves or wait > max(_SHORT, _seconds(job) / 2)):
+                    keeps = True
                     continue
                 later.subtract({} if ends else needs)
             chosen.append(job)
             self._started[job] = now
             free.subtract(needs)
+        if keeps:
+            again = threading.Timer(wait + 1, engine._open_jobs.release)
+            again.daemon = True
+            again.start()
         return chosen
 
-    def _wait(self, job: Any, free: Counter[str], now: float) -> tuple[float, Counter[str]]:
-        """Return in how many seconds a job is expected to fit, and the resources that are free then."""
+    def _wait(self, job: Any, needed: set[Any], free: Counter[str], now: float) -> tuple[float, Counter[str]]:
+        """Return in how many seconds a job is expected to start, and the resources that are free then.
+
+        needed: running jobs that must end before.
+        """
         later, wait = free.copy(), 0.0
         left = [(_left(_seconds(each), now - start), each) for each, start in self._started.items()]
         for seconds, running in sorted(left, key=lambda pair: pair[0]):
-            if _needs(job, free) <= later:
+            if not needed and _needs(job, free) <= later:
                 break
             later.update(_needs(running, free))
-            wait = seconds
+            wait, needed = seconds, needed - {running}
         return wait, later
 
 

@@ -1,6 +1,7 @@
 """Snakemake's scheduler of a run: who starts, and for whom cores are kept free."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ class Job:
     seconds: int = 5
     cores: int = 1
     finished: bool = False
+    needs: tuple["Job", ...] = ()
 
     @property
     def scheduler_resources(self) -> dict[str, Any]:
@@ -25,33 +27,50 @@ class Job:
         return self.name
 
 
-class Dag:
-    @staticmethod
-    def finished(job: Job) -> bool:
-        return job.finished
-
-
 @dataclass
 class Run:
-    """A run on some cores, at a time of its own."""
+    """A run on some cores, at a time of its own; it stands for Snakemake's scheduler, its workflow and its DAG."""
 
     cores: int
     monkeypatch: pytest.MonkeyPatch
-    running: list[Job] = field(default_factory=list)
+    started: list[Job] = field(default_factory=list)
+    jobs: tuple[Job, ...] = ()
+    again: float | None = None  # after how many seconds it is to select again
 
     def __post_init__(self) -> None:
-        self.scheduler = plugin.Scheduler(Dag(), None, None)
+        self.plugin = plugin.Scheduler(self, None, None)
+        self.workflow = SimpleNamespace(scheduler=self)
+        self._open_jobs = SimpleNamespace(release=lambda: None)
+        self.monkeypatch.setattr(plugin.threading, "Timer", self._timer)
         self.at(0.0)
+
+    def _timer(self, seconds: float, function: Any) -> SimpleNamespace:
+        self.again = seconds
+        return SimpleNamespace(start=lambda: None)
+
+    @property
+    def running(self) -> set[Job]:
+        return {job for job in self.started if not job.finished}
+
+    def needrun_jobs(self) -> list[Job]:
+        return [job for job in (*self.jobs, *self.started) if not job.finished]
+
+    @staticmethod
+    def job_dependencies(job: Job) -> tuple[Job, ...]:
+        return job.needs
 
     def at(self, seconds: float) -> None:
         self.monkeypatch.setattr(plugin.time, "monotonic", lambda: 1000 + seconds)
 
-    def start(self, *ready: Job) -> list[str]:
+    def start(self, *remaining: Job) -> list[str]:
         """Start what the scheduler selects, and return the names."""
-        free = self.cores - sum(job.cores for job in self.running if not job.finished)
-        chosen = self.scheduler.select_jobs(set(ready), ready, {"_cores": free, "_job_count": 99}, {})
-        assert sum(job.cores for job in chosen) <= free
-        self.running += chosen
+        self.jobs, self.again = remaining, None
+        free = self.cores - sum(job.cores for job in self.running)
+        ready = {job for job in remaining if all(each.finished for each in job.needs)}
+        chosen = self.plugin.select_jobs(ready, remaining, {"_cores": free, "_job_count": 99}, {})
+        assert chosen is not None and sum(job.cores for job in chosen) <= free
+        assert chosen or self.running or not ready, "nothing runs, and nothing would start it again"
+        self.started += chosen
         return [job.name for job in chosen]
 
 
@@ -85,6 +104,7 @@ def test_of_equal_chains_the_one_of_more_threads_starts_first(two):
 def test_cores_are_kept_for_the_longest_chain_where_the_wait_is_short(two, left, seconds, started):
     two.start(Job("before", 200, seconds=left))
     assert two.start(Job("training", 100, seconds=60, cores=2), Job("other", 10, seconds=seconds)) == started
+    assert two.again == (None if started else left + 1)
 
 
 def test_it_starts_when_the_cores_are_free(two):
@@ -94,7 +114,7 @@ def test_it_starts_when_the_cores_are_free(two):
     assert two.start(training, other) == ["training"]
 
 
-def test_who_leaves_enough_cores_may_start(monkeypatch):
+def test_a_job_that_leaves_enough_cores_may_start(monkeypatch):
     run = Run(16, monkeypatch)
     run.start(Job("before", 200, seconds=10, cores=11))
     training, others = Job("training", 100, cores=12), [Job(f"other {n}", 10, seconds=600) for n in range(5)]
@@ -113,5 +133,34 @@ def test_a_job_that_takes_longer_than_expected_is_waited_for_as_long_again(two):
 def test_a_job_that_failed_and_is_tried_again_holds_nothing(two):
     again, training, other = Job("again", 5, seconds=60), Job("training", 100, cores=2), Job("other", 10)
     two.start(again, Job("before", 200, seconds=60))
-    two.running.remove(again)
+    two.started.remove(again)
     assert two.start(again, training, other) == ["other"]
+
+
+def test_inputs_of_earlier_runs_count_as_made(two):
+    """They are in the DAG, and neither finished nor to be run."""
+    two.start(Job("before", 200, seconds=8))
+    made = Job("made before", 300)
+    training, other = Job("training", 100, cores=2), Job("other", 10, seconds=30)
+    two.monkeypatch.setattr(Run, "job_dependencies", staticmethod(lambda job: (made,)))
+    assert two.start(training, other) == []
+
+
+def test_groups_are_left_to_snakemake(two):
+    assert two.plugin.select_jobs({Job("group", 1)}, [Job("member", 1)], {"_cores": 2}, {}) is None
+
+
+@pytest.mark.parametrize(("left", "started"), [(3, ["before"]), (20, ["before", "other"])])
+def test_cores_are_kept_for_what_is_ready_soon(two, left, started):
+    before = Job("before", 200, seconds=left)
+    training, other = Job("training", 100, cores=2, needs=(before,)), Job("other", 10, seconds=30)
+    assert two.start(before, training, other) == started
+
+
+def test_nothing_is_kept_for_what_needs_a_failed_job(two):
+    failed, before = Job("failed", 200, seconds=3), Job("before", 200, seconds=8)
+    training, other = Job("training", 100, cores=2, needs=(failed,)), Job("other", 10, seconds=30)
+    assert two.start(failed, before) == ["before", "failed"]
+    two.started.remove(failed)
+    two.monkeypatch.setattr(Run, "needrun_jobs", lambda self: [failed, before, training, other])
+    assert two.start(training, other) == ["other"]

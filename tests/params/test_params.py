@@ -296,7 +296,7 @@ FAULTS = [
     ("train_tokenizer.kl.training", {"threads": 4}, "`threads` is not a key that a kind can override"),
     ("train_tokenizer.kl.training", {"learning_rat": 4}, "`learning_rat` is not a key that a kind can override"),
     ("train_tokenizer.kl.training", {"learning_rate": -1}, "`kl.training.learning_rate`: Input should be greater than"),
-    ("train_tokenizer.kl.training", {"images": 33}, "`kl.training`: images (33) must be a multiple of batch (16)"),
+    ("train_tokenizer.kl.training", {"images": 33}, "`kl.training`: images (33) must be a multiple of batch (32)"),
     ("train_generator", MISSING, "`train_generator` is missing"),
     ("parts", MISSING, "`parts` is missing"),
     ("train_tokenizer.kl", MISSING, "kl` is missing"),

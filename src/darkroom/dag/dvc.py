@@ -6,9 +6,9 @@ Darkroom's commands use it, too. Files and their formats are DVC's own, so a pla
 1. `dvc.lock`, `rwlock` and other YAML files are written to a temporary file and renamed: no signal truncates them.
 2. A stage whose files another process works on waits instead of failing; so does a second `dvc repro` or Snakemake.
 3. An entry of `rwlock` names a file that its process keeps locked, so processes on other machines that share the
-   folder count as running; DVC knows the PIDs of its own machine, and counts zombies. A truncated `rwlock` counts as
-   empty, and a missing entry is no error. Ctrl-C waits until the file is written: DVC, interrupted while it takes the
-   lock of this file, would wait for itself forever.
+   folder count as running; plain DVC checks only PIDs of its own machine, and takes zombies for running. A truncated
+   `rwlock` counts as empty, and a missing entry is no error. Ctrl-C waits until the file is written: DVC, interrupted
+   while it takes the lock of this file, would wait for itself forever.
 4. A stage is not recorded if a parameter or an input changed while its command ran.
 5. An empty folder of the run cache, which a SIGKILL can leave, means "not cached".
 6. Objects that come from a remote are verified.
@@ -124,8 +124,10 @@ def drop(lock: dict[str, Any], kind: str, is_gone: Callable[[Any], bool], paths:
 
 @cache  # by `pid`: a forked process gets a file of its own
 def _keep_locked(folder: Path, pid: int) -> str:
-    """Create and lock a file that shows for as long as this process runs that it does, and return its name."""
+    """Create and lock a file for the lifetime of this process, and return its name. It removes those of ended ones."""
     folder.mkdir(parents=True, exist_ok=True)
+    for ended in folder.glob("[!.]*"):
+        held({"cmd": f" #{ended.name}"}, folder)
     name = f"{socket.gethostname()}-{pid}-{secrets.token_hex(4)}"
     temporary = folder / f".{name}"
     file = temporary.open("w")
@@ -294,7 +296,7 @@ def install() -> None:
     rwlock._edit_rwlock = edit_rwlock
     rwlock._release_write = lambda lock, info, paths: drop(lock, "write", info.__eq__, paths)
     rwlock._release_read = lambda lock, info, paths: drop(lock, "read", info.__eq__, paths)
-    rwlock.psutil = SimpleNamespace(pid_exists=bool)  # all that it calls: `edit_rwlock` has removed who has ended
+    rwlock.psutil = SimpleNamespace(pid_exists=bool)  # all that it calls: `edit_rwlock` has removed ended processes
     rwlock.rwlock = _named(rwlock.rwlock)
     _common._dump_data = _yaml._dump_data = _dump_data
     _yaml.parse_yaml = _parsed_once(_yaml.parse_yaml)
@@ -327,20 +329,27 @@ def take_turn(command: str) -> None:
     file.truncate(0)
     file.write(f"{command} (PID {os.getpid()})")
     file.flush()
-    before: list[int] = []
-    while pids := _other_pids():
-        if pids != before:
-            advice = f"remove {TURN.parent}/rwlock if none of them is DVC"
-            print(f"{command} waits for PID {', '.join(map(str, pids))} ({advice}).", file=sys.stderr, flush=True)
-        before = pids
+    before: list[str] = []
+    while others := _others():
+        if others != before:
+            advice = f"; remove {TURN.parent}/rwlock if none of them is DVC" if any(map(str.isdigit, others)) else ""
+            print(f"{command} waits for PID {', '.join(others)}{advice}.", file=sys.stderr, flush=True)
+        before = others
         time.sleep(_POLL)
 
 
-def _other_pids() -> list[int]:
-    """Return the other running processes that `rwlock` lists."""
+def _others() -> list[str]:
+    """Return the other running processes that `rwlock` lists: PID, and the host if it is known."""
     with edit_rwlock(str(TURN.parent)) as lock:
-        others = [entry for entry in holders(lock) if holder_file(entry) or entry["pid"] != os.getpid()]
-    return sorted({int(entry["pid"]) for entry in others})
+        entries = holders(lock)
+    names = set()
+    for entry in entries:
+        if file := holder_file(entry):
+            host, pid, _ = file.name.rsplit("-", 2)
+            names.add(f"{pid} on {host}")
+        elif entry["pid"] != os.getpid():
+            names.add(str(entry["pid"]))
+    return sorted(names)
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ It lists when the body of each stage started and ended on this machine, and its 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,14 @@ class Run:
     """The last run of a stage's body here.
 
     seconds: its duration.
+    complete: whether it ran from start to end: after a kill the next body may only do the remaining work.
     alike: whether the next run will take as long: it ran on this machine, on the CPU or GPU that `run` names now, with
         the current parameters, from start to end, while nobody else used the machine.
     """
 
     seconds: float
     alike: bool
+    complete: bool = field(default=True, compare=False)
 
 
 def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Run]:
@@ -45,7 +47,7 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
     `machine` and `keys` are the runner's current names of this machine and of the parameters of each stage.
     """
     runs: dict[str, Run] = {}
-    begun: dict[str, int] = {}  # starts without an end: after a kill the next body may only do the remaining work
+    begun: dict[str, int] = {}  # starts without an end
     for line in events(path):
         stage, event = str(line.get("stage")), line.get("event")
         if event == "start":
@@ -54,5 +56,5 @@ def last_runs(path: Path, machine: str, keys: Mapping[str, str]) -> dict[str, Ru
             comparable = line.get("machine") == machine and line.get("params") == keys.get(stage, "")
             quiet = line["seconds"] <= _QUIET * line.get("cpu", 0.0) + 1.0  # a second for the disk
             complete = begun.pop(stage, 0) == 1
-            runs[stage] = Run(line["seconds"], complete and comparable and quiet)
+            runs[stage] = Run(line["seconds"], complete and comparable and quiet, complete)
     return runs

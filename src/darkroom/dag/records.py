@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from darkroom.params.yaml_text import conflict, parse_yaml
 LOCK = Path("dvc.lock")
 BUSY = Path(".dvc/tmp/rwlock")  # the files in use, by process
 HOLDERS = BUSY.with_name("holders")  # a locked file of each process in `BUSY`, whatever machine it runs on
+_HOLDER = re.compile(r" #([^/\s]+-\d+-[0-9a-f]{8})$")  # HOST-PID-RANDOM
 TURN = Path(".dvc/tmp/turn")  # locked by the engine that runs stages in this checkout
 
 
@@ -97,8 +99,8 @@ def holders(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def holder_file(entry: Mapping[str, Any], folder: Path = HOLDERS) -> Path | None:
     """Return the file that the process of an entry keeps locked, named behind ` #` in its command; None: plain DVC."""
-    name = entry["cmd"].rpartition(" #")[2]
-    return folder / name if name != entry["cmd"] and name == Path(name).name else None
+    named = _HOLDER.search(entry["cmd"])
+    return folder / named[1] if named else None
 
 
 def held(entry: Mapping[str, Any], folder: Path = HOLDERS) -> bool:

@@ -228,7 +228,7 @@ def mended() -> Iterator[None]:
     """
     with _reporting(f"lock {LOCK} and {BUSY} to repair them"), _open() as repo, repo.lock:
         with edit_rwlock(str(BUSY.parent)):
-            pass  # which removes it
+            pass  # entering removes them
         yield
 
 

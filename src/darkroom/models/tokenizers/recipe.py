@@ -28,23 +28,30 @@ _RECONSTRUCTION = {"mse": functional.mse_loss, "l1": functional.l1_loss}
 
 
 def image_losses(
-    reconstruction: str, x: Tensor, output: Tensor, perceptual: Callable[[Tensor, Tensor], Tensor] | None
+    reconstruction: str,
+    x: Tensor,
+    output: Tensor,
+    perceptual: Callable[[Tensor, Tensor], Tensor] | None,
+    lowest: float = -1.0,
 ) -> dict[str, Tensor]:
     """Return `reconstruction` and, if there is a network, `perceptual` of each image, (N,), without weights.
 
     In RGBA, most of which is fully transparent or opaque, an output beyond the range of pixels is no error where x is
     the end of that range: it is clamped when decoded. So more transparent pixels stay transparent (docs/images.md).
+    The perceptual distance takes the output as it is.
 
     Args:
         reconstruction: mse or l1.
-        x: images as the tokenizer's network sees them, in [-1, 1], (N, C, H, W).
+        x: images as the tokenizer's network sees them, from `lowest` to 1, (N, C, H, W).
         output: their reconstructions, (N, C, H, W), float32.
         perceptual: maps x and output to their distances, (N,), or None.
+        lowest: the lower end of the range of pixels.
     """
+    decoded = output
     if is_rgba(x):
-        output = x.where(((x <= -1) & (output < x)) | ((x >= 1) & (output > x)), output)
+        decoded = x.where(((x <= lowest) & (output < x)) | ((x >= 1) & (output > x)), output)
     compare = _RECONSTRUCTION[reconstruction]
-    losses = {"reconstruction": compare(output, x, reduction="none").flatten(1).mean(dim=1)}
+    losses = {"reconstruction": compare(decoded, x, reduction="none").flatten(1).mean(dim=1)}
     if perceptual is not None:
         losses["perceptual"] = perceptual(x, output)
     return losses

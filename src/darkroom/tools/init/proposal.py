@@ -67,7 +67,7 @@ TIERS = (
 
 PLENTY = 4  # maximum multiple of the sufficient images, for models that do not memorize
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
-BATCH["train_tokenizer"] = 16  # better than 32 where the training is short: docs/tokenizers/kl.md
+_SMALL_BATCH = 16  # of the tokenizer: better than 32 where the training is short, docs/tokenizers/kl.md
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; for others, a twelfth
 _SMALLEST = 32  # pixels of stored images at least; of pixel art, `SMALLEST`
 SMALLEST = 16
@@ -87,7 +87,7 @@ _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
 _COLOURS = {"L": "the images are grey", "RGB": "the images have colours", "RGBA": "the images have transparent pixels"}
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
 # Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
-_TRAINING_KEYS = ("optimizer", "shuffle", "learning_rate", "schedule", "ema_decay", "precision")
+_TRAINING_KEYS = ("optimizer", "shuffle", "batch", "learning_rate", "schedule", "ema_decay", "precision")
 _GENERATOR_KEYS = ["evaluate.every", "evaluate.images", "dit.sampling.steps", "dit.diffusion.word_dropout"]
 _RESET: dict[str, Any] = {
     **{f"training.{key}": DEFAULT_VALUE for key in ("optimizer", "precision")},
@@ -170,6 +170,7 @@ def propose(
         **_data(facts, wish, size),
         **_training(facts, wish, machine, lengths),
         "train_tokenizer.kind": Choice("kl", f"{side} × {side} positions of {KL().latent_channels} channels"),
+        "train_tokenizer.kl.training.batch": Choice(_SMALL_BATCH),
         "train_tokenizer.kl.patch": Choice(_PATCH, "twice as fast as 1"),
         "train_tokenizer.kl.channels": Choice([*tier.tokenizer]),
         **_generator(facts, wish, tier, lengths),
@@ -244,7 +245,6 @@ def _training(facts: Facts, wish: InitOptions, machine: Machine, lengths: Mappin
         batch, images = BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
         keys = dict.fromkeys(_TRAINING_KEYS, Choice(DEFAULT_VALUE)) | {
-            "batch": Choice(DEFAULT_VALUE if batch == TRAININGS[name].batch else batch),
             "images": Choice(images, f"each of the {train:,.0f} training images {images / train:,.3g} times"),
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),

@@ -63,7 +63,8 @@ class VQGANRecipe(TokenizerRecipe):
     def _per_image(self, x: Tensor, output: Tensor) -> dict[str, Tensor]:
         """Return reconstruction and perceptual loss of each image, (N,), without weights."""
         distance = self._distance if self.perceptual else None
-        return image_losses(self.settings.reconstruction, x, output.float(), distance)
+        lowest = 0.0 if self.settings.pixels == "unit" else -1.0
+        return image_losses(self.settings.reconstruction, x, output.float(), distance, lowest)
 
     def _distance(self, x: Tensor, output: Tensor) -> Tensor:
         """Return the perceptual distances, (N,), of images as the network sees them."""
