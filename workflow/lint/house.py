@@ -19,8 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 49_480,
-    "lines of code": 31_850,
+    "lines of src": 49_500,
+    "lines of code": 31_870,
     "files": 380,
     "lines of the longest file": 400,
     "import cycles": 0,
