@@ -62,6 +62,7 @@ def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any], every
     overlay(values, changes)
     for stage, section in zip(TRAININGS, ("training",) * 4, strict=True):
         values[stage][section] |= ONE_UPDATE
+    values["train_tokenizer"]["kl"]["training"] = {}
     (clone / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     check()
 
