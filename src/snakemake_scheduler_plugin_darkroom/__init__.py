@@ -21,8 +21,8 @@ class Scheduler(SchedulerBase):
     A job has as `priority` the expected seconds of the longest chain of jobs that begins with it, and as resource
     `seconds` its own. A later job may still start if it is expected to end, or to leave enough resources, before the
     first one can start; or if the wait is longer than `_SHORT` and than half of its time. A job whose inputs are ready
-    within `_SHORT` counts as the first one, too. When the wait should be over, Snakemake is told to select again, so a
-    wrong expectation keeps no core idle for long.
+    within `_SHORT` counts as the first one, too. Snakemake selects again when the expected wait is over, so a wrong
+    expectation keeps no core idle for long.
     """
 
     def __post_init__(self) -> None:

@@ -231,3 +231,24 @@ def test_whether_an_engine_runs_is_known_by_its_lock(tmp_path: Path, monkeypatch
         fcntl.flock(held, fcntl.LOCK_EX)
         assert records.engine_runs()
     assert not records.engine_runs(), "it has ended"
+
+
+def test_processes_of_other_machines_count_as_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from darkroom.dag import dvc
+    from darkroom.dag.records import BUSY, HOLDERS
+
+    monkeypatch.chdir(tmp_path)
+    HOLDERS.mkdir(parents=True)
+    runs, ended = (HOLDERS / f"elsewhere-7-{number * 8}" for number in ("a", "b"))
+    commands = {
+        "runs": f"dvc repro #{runs.name}",
+        "ended": f"dvc repro #{ended.name}",
+        "plain": "dvc commit -m 'fix #3",
+    }
+    pids = {"runs": 7, "ended": 8, "plain": os.getppid()}
+    BUSY.write_text(json.dumps({"write": {out: {"pid": pids[out], "cmd": commands[out]} for out in pids}, "read": {}}))
+    ended.touch()
+    with runs.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert dvc._others() == sorted(["7 on elsewhere", str(os.getppid())])
+    assert list(json.loads(BUSY.read_text())["write"]) == ["runs", "plain"] and not ended.exists()

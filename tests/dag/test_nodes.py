@@ -72,7 +72,7 @@ def test_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: int, k
         subprocess.Popen([*NAMESPACES, sys.executable, "-c", call, node, str(ends), str(kills)], stderr=subprocess.PIPE)
         for node in ("one", "two")
     ]
-    while any(node.poll() is None for node in nodes):  # a third machine looks on; it may be told that files are in use
+    while any(node.poll() is None for node in nodes):  # a third machine asks for the status; files may be in use
         looked = subprocess.run([*DVC, "status"], capture_output=True, text=True)
         assert "had been killed" not in looked.stderr, looked.stderr
     assert [node.communicate()[1].decode() for node in nodes] == ["", ""]

@@ -51,7 +51,7 @@ from dvc.utils.serialize import _common, _yaml
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
 from darkroom.dag import parents
-from darkroom.dag.records import HOLDERS, TURN, held, holder_file, holders
+from darkroom.dag.records import HOLDERS, TURN, held, holder_file, holders, is_locked
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import stage_params, threads
@@ -127,7 +127,7 @@ def _keep_locked(folder: Path, pid: int) -> str:
     """Create and lock a file for the lifetime of this process, and return its name. It removes those of ended ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for ended in folder.glob("[!.]*"):
-        held({"cmd": f" #{ended.name}"}, folder)
+        is_locked(ended)
     name = f"{socket.gethostname()}-{pid}-{secrets.token_hex(4)}"
     temporary = folder / f".{name}"
     file = temporary.open("w")

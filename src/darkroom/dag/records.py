@@ -106,8 +106,11 @@ def holder_file(entry: Mapping[str, Any], folder: Path = HOLDERS) -> Path | None
 def held(entry: Mapping[str, Any], folder: Path = HOLDERS) -> bool:
     """Return whether the process of an entry runs, here or on another machine; that of a plain DVC must run here."""
     path = holder_file(entry, folder)
-    if path is None:
-        return alive(int(entry["pid"]))
+    return alive(int(entry["pid"])) if path is None else is_locked(path)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process keeps the file locked; else remove it."""
     with suppress(FileNotFoundError), path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
