@@ -1,11 +1,14 @@
 """What the recipes of all kinds of tokenizers share: what they refuse, and how they tell the use of codes."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.models.tokenizers.recipe import image_losses
+from darkroom.models.tokenizers.vqgan.recipe import VQGANRecipe
 from darkroom.training.loop import train
 from helpers import run, training
 from models.tokenizers.dvae_reference import settings as dvae
@@ -77,3 +80,9 @@ def test_of_transparent_images_what_is_clamped_when_decoded_is_no_error(reconstr
     assert losses.item() == pytest.approx((0.5**power + 0.5**power + 1) / 5)
     colours = image_losses(reconstruction, x[:, :3], output[:, :3], None)["reconstruction"]
     assert colours.item() == pytest.approx((4 * 0.5**power + 1) / 5)
+
+
+def test_transparent_images_from_0_to_1_are_clamped_at_0():
+    x, output = torch.zeros(1, 4, 1, 1), torch.full((1, 4, 1, 1), -0.5)
+    recipe = SimpleNamespace(settings=SimpleNamespace(reconstruction="mse", pixels="unit"), perceptual=None)
+    assert VQGANRecipe._per_image(recipe, x, output)["reconstruction"].item() == 0
