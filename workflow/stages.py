@@ -13,13 +13,14 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient, directory
 from snakemake.logging import logger
 
-from darkroom.check.check import check, read_params
+from darkroom.check.check import check, read_params, schema
 from darkroom.dag import parents
 from darkroom.dag.dvc import take_turn
 from darkroom.dag.fingerprint.stages import STAGE as CODE
@@ -29,7 +30,7 @@ from darkroom.dag.lock_file import message as lost_message
 from darkroom.dag.repo import Status, observe, read_status
 from darkroom.dag.stages import STAGES, TRAININGS
 from darkroom.errors import DarkroomError
-from darkroom.params.section import PARAMS
+from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import (
     DVC,
     OUTPUTS,
@@ -41,12 +42,14 @@ from darkroom.params.stage import (
     related,
     spread_over,
     stage_entry,
+    stage_params,
     threads,
 )
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
-_MINUTE, _SHORT = 60.0, 5.0  # seconds
+_SHORT = 5.0  # seconds of a stage that does not train
+_IMAGES_PER_SECOND = 400  # of a training of small networks
 # These run nothing.
 _LOOKS = {"-n", "-np", "--dag", "--dry", "--dry-run", "--dryrun", "--filegraph", "--lint", "--list", "--list-rules"}
 _LOOKS |= {"--detailed-summary", "--report", "--rulegraph", "--summary", "--unlock"}
@@ -129,9 +132,8 @@ class Stages:
         if not main:
             os.environ[parents.NAME] = ""
         elif self.stale and not looks():
-            names = {each.partition("@")[0] for each in self.stale}
-            counts = {threads(self._params[name]) for name in names if STAGES[name].networks}
-            parents.start([parents.LIGHT, *map(str, sorted(counts))])
+            networks = sum(STAGES[each.partition("@")[0]].networks for each in self.stale)
+            parents.start([parents.LIGHT, *[parents.NETWORKS] * (networks > 1)])
 
     def gpu(self, name: str) -> int:
         """Return the GPUs of a stage with networks, one a process, so that the profile's total holds; 0 without."""
@@ -159,15 +161,22 @@ def _status(ask: bool) -> Status:
 
 
 def _expected(names: Iterable[str]) -> dict[str, float]:
-    """Return the seconds of each stage's last whole run here; else a minute for a training, and `_SHORT` for others."""
-    runs, params = last_runs(RUNS, "", {}), read_params()
-    guesses = {}
-    for name in names:
-        stage = name.partition("@")[0]
-        trains = stage in TRAININGS and params[stage].get("kind") != "none"
-        guesses[name] = _MINUTE if trains else _SHORT
-    known = {name: run.seconds for name, run in runs.items() if run.complete}
-    return {name: known.get(name, guess) for name, guess in guesses.items()}
+    """Return the seconds of each stage's last whole run here; without one, a guess."""
+    known = {name: run.seconds for name, run in last_runs(RUNS, "", {}).items() if run.complete}
+    return {name: known[name] if name in known else _guess(name) for name in names}
+
+
+def _guess(name: str) -> float:
+    """Return roughly the seconds of a stage: of a training, by the images of its settings."""
+    stage, _, item = name.partition("@")
+    if stage not in TRAININGS:
+        return _SHORT
+    params: Any = validate(schema(stage), stage_params(stage, item or None))
+    if getattr(params, "idle", None):
+        return _SHORT
+    section = getattr(params, stage)
+    training = section.training_of(item) if item else getattr(section, "own_training", section.training)
+    return float(training.images / _IMAGES_PER_SECOND)
 
 
 def _longest(graph: nx.DiGraph, seconds: Mapping[str, float]) -> dict[str, float]:

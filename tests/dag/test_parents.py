@@ -1,5 +1,6 @@
 """Parents fork the processes of a run: a child is like a new process, and no process is left behind."""
 
+import ast
 import json
 import os
 import signal
@@ -22,11 +23,10 @@ pytestmark = [
 ENGINE = """
 import json, os, sys
 from darkroom.dag import parents
-parents._LIBRARIES = {}
-parents.start(["light", "1"])
+parents.start(sys.argv[1:])
 for line in sys.stdin:
-    kind, words, extra = json.loads(line)
-    print("answer", parents.ask(kind, words, os.environ | extra), flush=True)
+    kind, words, threads, extra = json.loads(line)
+    print("answer", parents.ask(kind, words, os.environ | extra, threads), flush=True)
 """
 # A module that stands for the program of a child.
 CHILD = """
@@ -42,6 +42,11 @@ def main():
         raise ValueError("no good")
     if "refuse" in sys.argv:
         sys.exit("refused")
+    if "threads" in sys.argv:
+        import sklearn.metrics, threadpoolctl, torch
+        torch.set_num_threads(int(os.environ["COUNT"]))  # as each stage with networks does
+        print([(each["filepath"], each["num_threads"]) for each in threadpoolctl.threadpool_info()])
+        return
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
     fresh = [signal.getsignal(each) in (signal.SIG_DFL, signal.default_int_handler) for each in numbers]
     names = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd") if int(name) > 2]
@@ -49,14 +54,14 @@ def main():
     print(json.dumps({
         "words": sys.argv, "folder": os.getcwd(), "value": os.environ.get("VALUE"), "files": files,
         "command": open("/proc/self/cmdline").read().rstrip(chr(0)).split(chr(0)), "fresh": fresh,
-        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "threads": os.environ.get("OMP_NUM_THREADS"), "torch": "torch" in sys.modules,
     }))
     return 3
 """
 
 
 @pytest.fixture
-def engine(tmp_path):
+def engine(request, tmp_path):
     """Return a process that starts parents and asks them, in a folder with a program of its own."""
     (tmp_path / "src").symlink_to(Path(parents.__file__).parents[2])
     (tmp_path / "program.py").write_text(CHILD)
@@ -64,7 +69,7 @@ def engine(tmp_path):
     for name in (parents.NAME, "OMP_NUM_THREADS"):
         environment.pop(name, None)
     with subprocess.Popen(
-        [sys.executable, "-c", ENGINE],
+        [sys.executable, "-c", ENGINE, getattr(request, "param", "light")],
         cwd=tmp_path,
         env=environment,
         stdin=subprocess.PIPE,
@@ -76,9 +81,9 @@ def engine(tmp_path):
         process.kill()
 
 
-def request(engine, kind, *words, **extra):
+def request(engine, kind, *words, threads=1, **extra):
     """Send a request."""
-    engine.stdin.write(json.dumps([kind, ["program", *words], extra]) + "\n")
+    engine.stdin.write(json.dumps([kind, ["program", *words], threads, extra]) + "\n")
     engine.stdin.flush()
 
 
@@ -108,11 +113,17 @@ def test_a_child_is_like_a_new_process(engine, tmp_path):
     assert not [file for file in said["files"] if "socket" in file or "pipe" in file or "eventpoll" in file]
 
 
-def test_the_first_with_networks_is_sent_away_and_the_second_has_the_threads(engine):
-    request(engine, "1")
-    assert read(engine, "answer") == "answer None"
-    request(engine, "1")
-    assert json.loads(read(engine, "{"))["words"] == ["program"] and read(engine, "answer") == "answer 3"
+@pytest.mark.parametrize("engine", ["networks"], indirect=True)
+def test_libraries_are_loaded_and_use_the_threads_of_a_new_process(engine, tmp_path):
+    request(engine, "networks")
+    assert json.loads(read(engine, "{"))["torch"] and read(engine, "answer") == "answer 3"
+    for count in (1, 2, 1 + len(os.sched_getaffinity(0))):  # OpenBLAS uses no more threads than cores
+        request(engine, "networks", "threads", threads=count, COUNT=str(count))
+        forked = read(engine, "[")
+        own = {f"{name}_NUM_THREADS": str(count) for name in ("OMP", "OPENBLAS", "MKL")} | {"COUNT": str(count)}
+        command = [sys.executable, "-c", "import program; program.main()", "threads"]
+        new = subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=True)
+        assert sorted(ast.literal_eval(forked)) == sorted(ast.literal_eval(new.stdout))
 
 
 @pytest.mark.parametrize(("how", "answer"), [("kill", "-9"), ("raise", "1"), ("refuse", "1")])

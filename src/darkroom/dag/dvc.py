@@ -61,7 +61,7 @@ _POLL = 0.5  # seconds between two checks for another process
 _RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environment of all its processes
 _ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
 _BODY = "PYTHONPATH=src python -m darkroom "  # what the command of a stage begins with
-_kinds: set[str] = set()  # of the parents that this process has started
+_asked: list[str] = []  # stages with networks that this process has run, if it is the engine
 _locked: list[Any] = []  # open files with locks, which must not be closed before this process ends
 
 
@@ -267,15 +267,15 @@ def _ask(command: str, environment: Mapping[str, str]) -> int | None:
         count = threads(values.get(stage, {}))
     except (DarkroomError, KeyError, ValueError, OSError):  # the body says what is wrong
         return None
-    kind = str(count) if STAGES[stage].networks else parents.LIGHT
-    if parents.NAME not in os.environ or _kinds:  # this process is the engine
+    kind = parents.NETWORKS if STAGES[stage].networks else parents.LIGHT
+    if parents.NAME not in os.environ or _asked:  # this process is the engine
         if kind == parents.LIGHT:
             return None
-        if kind not in _kinds:
+        _asked.append(stage)
+        if len(_asked) == 2:  # loading the libraries pays from the second on
             parents.start([kind])
-            _kinds.add(kind)
     words = ["darkroom", *shlex.split(command.removeprefix(_BODY))]
-    return parents.ask(kind, words, {**environment, "PYTHONPATH": "src"})
+    return parents.ask(kind, words, {**environment, "PYTHONPATH": "src"}, count)
 
 
 def _parsed_once(parse: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,13 +3,12 @@
 Importing takes 1 to 7 s for each process, forking 0.1 s. An engine starts one parent for each kind of process:
 
 - `light`: DVC, and stages without networks;
-- a number: stages with networks that use this many CPU threads. OpenMP and BLAS read the number when they are loaded.
+- `networks`: stages with networks, if more than one will run.
 
-A parent runs no computation. For each request it forks a child with the terminal, environment and working folder of
-the requesting process; the child imports Darkroom's own modules itself, so edits of them take effect as usual. The
-first request of a stage with networks is refused: loading its libraries pays from the second on. A process that finds
-no parent, or is refused, starts the stage itself. Parents exit with their engine, and a child receives SIGTERM when the
-requesting process or its parent has exited.
+A parent runs no computation. For each request it forks a child with the terminal, environment, working folder and
+number of CPU threads of the requesting process; the child imports Darkroom's own modules itself, so edits of them take
+effect as usual. A process that finds no parent starts the stage itself. Parents exit with their engine, and a child
+receives SIGTERM when the requesting process or its parent has exited.
 
 Works on Linux only, because a process that has loaded torch cannot fork safely on other systems. A process that has
 opened a GPU cannot fork either, so the libraries of a parent must not look for one.
@@ -42,7 +41,7 @@ from typing import Any
 from darkroom.environment import set_threads
 
 NAME = "DARKROOM_PARENTS"  # in the environment of a run: the prefix of the addresses of its parents; empty: none
-LIGHT = "light"
+LIGHT, NETWORKS = "light", "networks"
 _MODULE = "darkroom.dag.parents"
 _SERVED = b"+"
 _ROOM = " " * 400  # an argument that leaves room for the command line of a child
@@ -50,12 +49,12 @@ _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 _ANYWHERE = ("numpy", "pandas", "PIL.Image", "psutil", "pydantic", "yaml", "networkx")
 _LIBRARIES = {
     LIGHT: (*_ANYWHERE, "dvc.cli", "dvc.repo", "dvc.commands.repro", "dvc.stage.cache", "jinja2"),
-    "": (
+    NETWORKS: (
         *_ANYWHERE,
         *("torch", "torch._dynamo", "torch._inductor.config", "torchvision", "torchmetrics", "accelerate", "einops"),
         *("diffusers.models.autoencoders.autoencoder_kl", "diffusers.models.unets.unet_2d_condition"),
         *("diffusers.models.transformers.prior_transformer", "scipy.stats", "safetensors.torch", "sklearn.metrics"),
-        *("torchmetrics.image.fid", "x_transformers", "vector_quantize_pytorch"),
+        *("torchmetrics.image.fid", "x_transformers", "vector_quantize_pytorch", "threadpoolctl"),
     ),
 }
 _lifelines: list[int] = []  # the parents of this process end when these are closed
@@ -78,11 +77,11 @@ def start(kinds: Sequence[str]) -> None:
         _lifelines.append(writer)
 
 
-def ask(kind: str, words: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Request a child that runs a command, and wait until it exits.
+def ask(kind: str, words: Sequence[str], environment: Mapping[str, str], threads: int = 1) -> int | None:
+    """Request a child that runs a command on `threads` CPU threads, and wait until it exits.
 
     Returns:
-        The exit status, negative if a signal ended the child; None: there is no such parent, or it refused.
+        The exit status, negative if a signal ended the child; None: there is no such parent.
     """
     if not (name := os.environ.get(NAME)):
         return None
@@ -91,7 +90,8 @@ def ask(kind: str, words: Sequence[str], environment: Mapping[str, str]) -> int 
             connection.connect(f"\0{name}-{kind}")
             if _user(connection) != os.getuid():
                 return None
-            request = json.dumps({"words": words, "environment": dict(environment), "folder": str(Path.cwd())}).encode()
+            facts = {"words": words, "environment": dict(environment), "folder": str(Path.cwd()), "threads": threads}
+            request = json.dumps(facts).encode()
             socket.send_fds(connection, [struct.pack("!I", len(request))], [0, 1, 2])
             connection.sendall(request)
             if connection.recv(1) != _SERVED:
@@ -122,9 +122,9 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 
 def _load(kind: str) -> None:
     """Import what stages need, and exclude it from garbage collection, which would copy its pages in each child."""
-    set_threads(1 if kind == LIGHT else int(kind))
+    set_threads(1)  # `_become` changes it
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # then a library that looks for GPUs opens none
-    for name in _LIBRARIES.get(kind, _LIBRARIES[""]):
+    for name in _LIBRARIES.get(kind, ()):
         with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
             importlib.import_module(name)
     gc.collect()
@@ -149,8 +149,16 @@ def _become(request: Mapping[str, Any], terminal: Sequence[int]) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.argv[:] = request["words"]
+    _use_threads(request["threads"])
     atexit._clear()  # exit handlers that libraries registered in the parent belong to the parent
     _show([sys.executable, "-m", *request["words"]])
+
+
+def _use_threads(count: int) -> None:
+    """Set the CPU threads of libraries that are loaded already to those of a new process with `count` threads."""
+    if (threadpoolctl := sys.modules.get("threadpoolctl")) is not None:
+        blas = min(count, len(os.sched_getaffinity(0)))  # OpenBLAS uses no more threads than cores
+        threadpoolctl.threadpool_limits({"openmp": count, "blas": blas})
 
 
 def _show(words: Sequence[str]) -> None:
@@ -170,7 +178,7 @@ def serve(kind: str, listener: socket.socket, lifeline: int) -> bool:
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
     children: dict[int, socket.socket] = {}
-    loads, loaded = kind == LIGHT, False
+    _load(kind)
     with selectors.DefaultSelector() as selector:
         for file in (listener, lifeline, ended):
             selector.register(file, selectors.EVENT_READ)
@@ -191,13 +199,9 @@ def serve(kind: str, listener: socket.socket, lifeline: int) -> bool:
                 else:
                     connection = listener.accept()[0]
                     received = _receive(connection)
-                    if received is None or not loads:
-                        loads = loads or received is not None
+                    if received is None:
                         connection.close()
                         continue
-                    if not loaded:
-                        _load(kind)
-                        loaded = True
                     with contextlib.suppress(OSError):
                         connection.sendall(_SERVED)
                     sys.stdout.flush()
