@@ -49,6 +49,7 @@ from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
 _SHORT = 5.0  # seconds of a stage that does not train
+_AROUND = 1.5  # seconds of a job before and after the body of its stage
 _IMAGES_PER_SECOND = 400  # of a training of small networks
 # These run nothing.
 _LOOKS = {"-n", "-np", "--dag", "--dry", "--dry-run", "--dryrun", "--filegraph", "--lint", "--list", "--list-rules"}
@@ -162,7 +163,7 @@ def _status(ask: bool) -> Status:
 
 def _expected(names: Iterable[str]) -> dict[str, float]:
     """Return the seconds of each stage's last whole run here; without one, a guess."""
-    known = {name: run.seconds for name, run in last_runs(RUNS, "", {}).items() if run.complete}
+    known = {name: run.seconds + _AROUND for name, run in last_runs(RUNS, "", {}).items() if run.complete}
     return {name: known[name] if name in known else _guess(name) for name in names}
 
 

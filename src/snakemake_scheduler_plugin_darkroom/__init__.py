@@ -96,5 +96,5 @@ def _seconds(job: Any) -> float:
 
 
 def _left(expected: float, elapsed: float) -> float:
-    """Return the expected seconds until a running job ends: if it takes longer than expected, as long again."""
-    return expected - elapsed if elapsed < expected else elapsed
+    """Return the expected seconds until a running job ends: a tenth of `elapsed` at least, since expectations err."""
+    return max(expected - elapsed, elapsed / 10)

@@ -121,7 +121,7 @@ def test_a_job_that_leaves_enough_cores_may_start(monkeypatch):
     assert run.start(training, *others) == ["other 0", "other 1", "other 2", "other 3"]
 
 
-def test_a_job_that_takes_longer_than_expected_is_waited_for_as_long_again(two):
+def test_a_job_that_takes_longer_than_expected_is_waited_for_a_tenth_longer(two):
     two.start(Job("before", 200, seconds=5))
     ready = Job("training", 100, cores=2), Job("other", 10, seconds=30)
     two.at(6)
