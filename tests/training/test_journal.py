@@ -3,6 +3,10 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +70,47 @@ def test_updates_longer_than_the_window_have_a_speed(tmp_path, clock, capsys):
         journal.add(record(images))
     assert lines(tmp_path / "x")[-1]["images_per_second"] == 1.25
     assert "  1.2 images/s  9 min 20 s left of this training" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("times", "ratio"),
+    [
+        ({"a": (20.0, 0.2), "b": (19.0, 19.0), "saver": (1.0, 9.0)}, 2.0),  # one of two threads shares its core
+        ({"a": (20.0, 0.2), "new": (15.0, 3.0)}, 1.2),
+        ({"a": (9.0, 0.9)}, None),
+        ({}, None),
+    ],
+)
+def test_the_slowdown_is_of_the_computing_thread_that_waits_longest(times, ratio):
+    assert (
+        module.slowdown(
+            {"a": (5.0, 0.0)}, {name: (run + 5 * (name == "a"), waited) for name, (run, waited) in times.items()}
+        )
+        == ratio
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux tells how long threads wait")
+def test_a_training_that_waits_for_cores_says_so_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "_WATCHED", 0.3)
+    journal, core = Journal(tmp_path / "x", 0, 1000), sorted(os.sched_getaffinity(0))[:1]
+    neighbours = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    own = os.sched_getaffinity(0)
+    try:
+        for process in (0, *(each.pid for each in neighbours)):
+            os.sched_setaffinity(process, core)
+        for images in range(100, 400, 100):
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                pass
+            journal.add(record(images))
+    finally:
+        os.sched_setaffinity(0, own)
+        for each in neighbours:
+            each.kill()
+            each.wait()
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("other processes")]
+    assert len(told) == 1 and float(told[0].split(" about ")[1].split()[0]) >= 1.5
 
 
 @pytest.fixture

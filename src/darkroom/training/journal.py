@@ -8,7 +8,7 @@ The log changes no output, and no stage reads it.
 import json
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from darkroom.terminal.numbers import time_of
 from darkroom.training.curves import Record
 
 WINDOW = 60.0  # seconds over which the speed is measured
+_WATCHED, _SLOWER = 10.0, 1.5  # seconds over which waiting for cores is measured, and the ratio that is reported
 SHOWN = {"train/loss": ("loss", "#.4g"), "val/loss": ("val", "#.4g"), "learning_rate": ("lr", ".3g")}
 
 
@@ -41,13 +42,37 @@ def kept_records(path: Path, images: int, records: Sequence[Record] | None = Non
     return lines
 
 
+def thread_times() -> dict[str, tuple[float, float]]:
+    """Return the seconds that each thread of this process has run and has waited for a core; on Linux only."""
+    times = {}
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with suppress(OSError, ValueError):  # the thread has ended
+            run, waited, _ = map(int, path.read_text().split())
+            times[path.parent.name] = (run / 1e9, waited / 1e9)
+    return times
+
+
+def slowdown(before: Mapping[str, tuple[float, float]], now: Mapping[str, tuple[float, float]]) -> float | None:
+    """Return how many times longer the slowest computing thread took than with a core of its own.
+
+    Threads share each operation, so all wait for the slowest. Those that ran less than half as long as the busiest
+    thread do not compute. None: no thread has run and waited for `_WATCHED` seconds.
+    """
+    starts = {name: before.get(name, (0.0, 0.0)) for name in now}
+    spent = [(run - starts[name][0], waited - starts[name][1]) for name, (run, waited) in now.items()]
+    if not any(run + waited >= _WATCHED for run, waited in spent):
+        return None
+    most = max(run for run, _ in spent)
+    return max(1 + waited / run for run, waited in spent if run > most / 2)
+
+
 class Journal:
     """JSON lines, and a printed line for each.
 
     Each line of the file is a record with `seconds` (of training so far, over all starts),
     `images_per_second` (recent, validations and checkpoints included), `mean_images_per_second` (since this start) and
     `seconds_left`. A training that resumes continues the file after the last of `records`, those of its checkpoint;
-    other lines are removed.
+    other lines are removed. If other processes take the cores, it prints so once.
 
     Raises:
         DarkroomError: the file cannot be written.
@@ -62,6 +87,7 @@ class Journal:
         self._total = total
         self._start = (time.monotonic(), images)
         self._moments = deque([self._start])
+        self._watched: dict[str, tuple[float, float]] | None = thread_times()
 
     def _speed(self, moment: tuple[float, int]) -> float:
         """Return the images per second from a moment to the last record."""
@@ -87,6 +113,20 @@ class Journal:
         place = f"{images:>{len(f'{self._total:,}')},} / {self._total:,}"
         rate = f"{speed:,.{0 if speed >= 10 else 1}f} images/s  {time_of(seconds_left)} left of this training"
         print(f"{place}  {summary(record)}  {rate}", flush=True)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Print once that other processes slow this training down, if they do."""
+        if self._watched is None or (ratio := slowdown(self._watched, times := thread_times())) is None:
+            return
+        self._watched = times
+        if ratio >= _SLOWER:
+            self._watched = None
+            print(
+                f"other processes use the cores: an operation takes about {ratio:.1f} times as long as on a quiet "
+                "machine. Results stay the same. The time left is by the speed of the last minute.",
+                flush=True,
+            )
 
     def close(self) -> None:
         """Close the file."""
