@@ -1,32 +1,30 @@
-"""Random batches of latents: Darkroom's shards against .npy members of webdataset tars, in one run.
+"""Random batches of latents: Darkroom's shards beside a memory-mapped safetensors file, as most people do.
 
     PYTHONPATH=src python benchmarks/latent_reads.py
 
-Both read the same 20,000 means and logvars, in bfloat16 or float32, from files that lie in the page cache, in random
-batches, in one process: Darkroom from safetensors shards; tars by an offset index, one `pread` and one parse a member,
-the fastest random access that tars allow, and in order through the webdataset library, which is how tars are meant.
-All hand over the elements as they are stored. Darkroom checks the sha256 of a latent when a process first reads it,
-webdataset never checks; the first pass is a column of its own.
+All read the same 20,000 means and logvars, bfloat16 or float32, from files in the page cache, in one process: Darkroom
+through `LatentShards`; a shuffled DataLoader over a Dataset that returns one row of two memory-mapped tensors; and plain
+indexing of these tensors with a batch of rows, the least that reading can cost. Darkroom checks the SHA-256 of a latent
+when a process first reads it, the others never do; that pass is a column of its own.
 """
 
 import argparse
 import hashlib
-import os
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 
-os.environ["WDS_SECURE"] = "1"  # before webdataset: no pickles, no commands in addresses
-
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 
 from darkroom.artifacts.manifest import sha256_file, write_manifest
 from darkroom.data.index import LATENTS, IndexWriter
-from darkroom.data.latent_file import map_latent_shard, to_bfloat16, write_latent_shard
+from darkroom.data.latent_file import map_latent_shard, write_latent_shard
 from darkroom.data.latents import LatentShards
 
 Array = NDArray[np.float32]
@@ -58,23 +56,11 @@ def write_darkroom(folder: Path, mean: Array, logvar: Array, dtype: str, shards:
     )
 
 
-def write_tars(folder: Path, mean: Array, logvar: Array, dtype: str, shards: int) -> list[tuple[Path, int, int]]:
-    """Write tars with a KEY.npy of mean and logvar; return path, offset and size of each member."""
-    folder.mkdir()
-    index = []
-    for number, rows in enumerate(np.array_split(np.arange(len(mean)), shards)):
-        path = folder / f"{number:05d}.tar"
-        with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-            for row in rows:
-                buffer = BytesIO()
-                pair = np.stack([mean[row], logvar[row]])
-                np.save(buffer, to_bfloat16(pair) if dtype == "bfloat16" else pair)
-                member = tarfile.TarInfo(f"{row:06d}.npy")
-                member.size = buffer.tell()
-                index.append((path, tar.offset + tarfile.BLOCKSIZE, member.size))
-                buffer.seek(0)
-                tar.addfile(member, buffer)
-    return index
+def write_plain(path: Path, mean: Array, logvar: Array, dtype: str) -> dict[str, Tensor]:
+    """Write one safetensors file, and return its tensors, mapped into memory."""
+    tensors = {name: torch.from_numpy(rows) for name, rows in {"mean": mean, "logvar": logvar}.items()}
+    save_file({name: rows.to(getattr(torch, dtype)) for name, rows in tensors.items()}, path)
+    return load_file(path)
 
 
 def random_batches(images: int, batch: int) -> Iterator[NDArray[np.int64]]:
@@ -99,30 +85,18 @@ def from_darkroom(reader: LatentShards, batch: int) -> Iterator[int]:
         yield len(reader.__getitems__(rows)["mean"])
 
 
-def from_tar_index(index: list[tuple[Path, int, int]], images: int, batch: int) -> Iterator[int]:
-    """Read random batches from the tars by offset."""
-    files = {path: path.open("rb") for path in {path for path, _, _ in index}}
-
-    def member(row: int) -> Array:
-        path, offset, size = index[row]
-        return np.load(BytesIO(os.pread(files[path].fileno(), size, offset)))
-
-    for rows in random_batches(images, batch):
-        yield len(np.stack([member(row) for row in rows.tolist()]))
-
-
-def from_webdataset(folder: Path, batch: int) -> Iterator[int]:
-    """Read batches in the order of the tars, through the library."""
-    import webdataset
-
-    def endless() -> Iterator[Array]:
-        while True:
-            yield from (sample["npy"] for sample in webdataset.WebDataset(paths, shardshuffle=False).decode())
-
-    paths = [str(path) for path in sorted(folder.glob("*.tar"))]
-    samples = endless()
+def from_loader(tensors: dict[str, Tensor], batch: int) -> Iterator[int]:
+    """Read shuffled batches through a DataLoader."""
+    loader = DataLoader(TensorDataset(*tensors.values()), batch, shuffle=True)
     while True:
-        yield len(np.stack([next(samples) for _ in range(batch)]))
+        yield from (len(mean) for mean, _ in loader)
+
+
+def from_indexing(tensors: dict[str, Tensor], batch: int) -> Iterator[int]:
+    """Read random batches by indexing."""
+    for rows in random_batches(len(tensors["mean"]), batch):
+        mean, _ = (stored[torch.from_numpy(rows)] for stored in tensors.values())
+        yield len(mean)
 
 
 def rate(batches: Iterator[int], seconds: float) -> float:
@@ -145,24 +119,23 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
     chosen = options.parse_args()
     print(f"samples a second; {chosen.images:,} latents in {chosen.shards} shards, mean and logvar, one process\n")
-    print("| latent | batch | Darkroom, random | first pass | tar by offset, random | webdataset, in order | ratios |")
+    print("| latent | batch | Darkroom | first pass | DataLoader | indexing | Darkroom / DataLoader, / indexing |")
     print("|---|---|---|---|---|---|---|")
     for shape, dtype in (((4, 8, 8), "float32"), ((4, 32, 32), "bfloat16"), ((4, 32, 32), "float32")):
         draws = np.random.default_rng(1)
         mean, logvar = (draws.standard_normal((chosen.images, *shape), dtype=np.float32) for _ in range(2))
         with tempfile.TemporaryDirectory() as name:
-            ours, tars = Path(name) / "darkroom", Path(name) / "tars"
+            ours = Path(name) / "darkroom"
             write_darkroom(ours, mean, logvar, dtype, chosen.shards)
-            index = write_tars(tars, mean, logvar, dtype, chosen.shards)
+            plain = write_plain(Path(name) / "latents.safetensors", mean, logvar, dtype)
             for batch in (64, 256):
                 reader = LatentShards.open_parts(["part"], "train", ours)
                 first = first_pass(reader, batch)
-                others = from_tar_index(index, chosen.images, batch), from_webdataset(tars, batch)
-                found = rate(from_darkroom(reader, batch), chosen.seconds)
-                offsets, ordered = (rate(other, chosen.seconds) for other in others)
+                readers = from_darkroom(reader, batch), from_loader(plain, batch), from_indexing(plain, batch)
+                found, loader, indexing = (rate(each, chosen.seconds) for each in readers)
                 print(
-                    f"| {'x'.join(map(str, shape))} {dtype} | {batch} | {found:,.0f} | {first:,.0f} | {offsets:,.0f} | "
-                    f"{ordered:,.0f} | {found / offsets:.1f}, {found / ordered:.1f} |"
+                    f"| {'x'.join(map(str, shape))} {dtype} | {batch} | {found:,.0f} | {first:,.0f} | {loader:,.0f} | "
+                    f"{indexing:,.0f} | {found / loader:.1f}, {found / indexing:.2f} |"
                 )
 
 

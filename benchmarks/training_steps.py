@@ -7,8 +7,9 @@ what: beside/. All train in one process with 2 threads, deterministic and with f
 (`TrainState`). With --tuned a third one takes turns: ours with the precision, memory layout and compilation that
 `darkroom tune` takes here for a training of a million images.
 
-Run it on a quiet machine: `.venv/bin/python benchmarks/training_steps.py [SYSTEM …] [--tuned]`. Prints a Markdown
-table; a ratio of 1 or more says that ours is not slower. It is the median of the turns' ratios.
+Run it on a quiet machine: `.venv/bin/python benchmarks/training_steps.py [SYSTEM …] [--tuned] [--dit CLONE]`. Prints a
+Markdown table; a ratio of 1 or more says that ours is not slower. It is the median of the turns' ratios. Where theirs
+takes more FLOPs (matrix products, convolutions and attention, forward and backward), compare the two ratios.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from originals.environment import make  # noqa: E402
 
 STEPS = 4  # a turn: a gradient penalty that is due every fourth is in each
 KEYS = ("precision", "channels_last", "compile")
-COMPARISONS = dit.COMPARISONS | tokenizers.COMPARISONS | decoder.COMPARISONS
+SYSTEMS = ("dit", *tokenizers.COMPARISONS, *decoder.COMPARISONS)
 
 
 def inside(kinds: list[str]) -> None:
@@ -100,15 +101,26 @@ def seconds(step: Step) -> float:
     return (time.perf_counter() - began) / STEPS
 
 
+def flops(step: Step) -> int:
+    """Return the FLOPs of a turn."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(STEPS):
+            step()
+    return int(counter.get_total_flops())
+
+
 def row(comparison: Comparison, turns: int, with_tuned: bool) -> str:
     """Return a line of the table."""
     changes = tuned(comparison) if with_tuned else {}
     with contextlib.ExitStack() as stack:
         steps = [comparison.theirs, stack.enter_context(ours(comparison))]
+        more = flops(steps[0]) / flops(steps[1])
         if changes:
             steps.append(stack.enter_context(ours(comparison, **changes)))
         taken = [[seconds(step) for step in steps] for _ in range(1 + turns)][1:]
-    cells = [comparison.label, f"{1e3 * statistics.median(each[0] for each in taken):.0f}"]
+    cells = [comparison.label, f"{more:.2f}", f"{1e3 * statistics.median(each[0] for each in taken):.0f}"]
     for at in range(1, len(steps)):
         cells.append(f"{1e3 * statistics.median(each[at] for each in taken):.0f}")
         cells.append(f"{statistics.median(each[0] / each[at] for each in taken):.2f}")
@@ -120,14 +132,17 @@ def row(comparison: Comparison, turns: int, with_tuned: bool) -> str:
 def main() -> None:
     """Compare the steps of some systems, in turns, and print a table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("systems", nargs="*", help=f"of {', '.join(COMPARISONS)}; all of them", metavar="SYSTEM")
+    options.add_argument("systems", nargs="*", help=f"of {', '.join(SYSTEMS)}; all of them", metavar="SYSTEM")
     options.add_argument("--tuned", action="store_true", help="also as `darkroom tune` sets it, some minutes each")
+    options.add_argument("--dit", type=Path, metavar="CLONE", help="a clone of the repository facebookresearch/DiT")
     options.add_argument("--turns", type=int, default=15)
     options.add_argument("--only", type=int, help="the comparison of this number alone, from 0, of each system")
     args = options.parse_args()
-    if unknown := set(args.systems) - COMPARISONS.keys():
+    if unknown := set(args.systems) - set(SYSTEMS):
         options.error(f"unknown: {', '.join(sorted(unknown))}")
-    chosen = args.systems or list(COMPARISONS)
+    chosen = args.systems or list(SYSTEMS)
+    clone = args.dit and args.dit.resolve()
+    known = {"dit": dit.comparisons(clone), **tokenizers.COMPARISONS, **decoder.COMPARISONS}
     if "DARKROOM_ORIGINALS" not in os.environ:
         inside(chosen)
     os.chdir(ROOT)
@@ -136,11 +151,11 @@ def main() -> None:
     from darkroom.device import set_up_device
 
     set_up_device(THREADS, "cpu")
-    head = "| a training step, ms | theirs | ours | theirs / ours |"
+    head = "| a training step, ms | FLOPs, theirs / ours | theirs | ours | theirs / ours |"
     head += " as tuned | theirs / as tuned | what `tune` takes |" if args.tuned else ""
     print(head, "|---" * (head.count("|") - 1) + "|", sep="\n")
     for system in chosen:
-        for number, compare in enumerate(COMPARISONS[system]):
+        for number, compare in enumerate(known[system]):
             if args.only in (None, number):
                 torch.manual_seed(0)
                 with contextlib.redirect_stdout(sys.stderr):

@@ -1,10 +1,11 @@
-"""Diffusion transformers beside a bare loop, around diffusers' network and around ours.
+"""Diffusion transformers beside a bare loop, around the original's network, diffusers' and ours.
 
-The original's code is no package. Its loop is what a person writes, and does as it does: AdamW, an average of the
-weights, no gradient is logged. diffusers' network has a class table and a time network in each block, which with ten
-classes are small.
+The original's code is no package: `--dit` names a clone of its repository. The loop does what its script does: AdamW,
+an average of the weights, no gradient is logged. diffusers' network has a class table and a time network in each block,
+which with ten classes are small.
 """
 
+import importlib.util
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -34,10 +35,19 @@ def diffusers_dit(
     )
 
 
+def original(clone: Path, channels: int, side: int, width: int, depth: int, heads: int, patch: int) -> Any:
+    """Return the network of a clone of the original's repository, which predicts no variance."""
+    spec = importlib.util.spec_from_file_location("dit_models", clone / "models.py")
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    shape = {"input_size": side, "patch_size": patch, "in_channels": channels, "num_classes": CLASSES}
+    return module.DiT(**shape, hidden_size=width, depth=depth, num_heads=heads, learn_sigma=False)
+
+
 def compared(
-    name: str, channels: int, side: int, width: int, depth: int, heads: int, patch: int, batch: int, own: bool
+    name: str, channels: int, side: int, width: int, depth: int, heads: int, patch: int, batch: int, around: str | Path
 ) -> Comparison:
-    """Compare an update with a bare loop around the same network (own), or around diffusers'."""
+    """Compare an update with a bare loop around the `same` network, that of `diffusers`, or that of a clone."""
     from loop_overhead import WithoutPictures, bare, latents_of
 
     from darkroom.diffusion.scalers import LatentScaler
@@ -54,18 +64,16 @@ def compared(
     def recipe(keep: Any = folder) -> WithoutPictures:  # the folder lives as long as this
         return WithoutPictures(DiT(config), DiTDiffusion(), 0, rows, rows, scaler, None, DiTSampling())
 
-    if own:
-        other: Any = DiT(config)
-        steps = bare(other, list(other.parameters()), rows, CLASSES, batch)
+    if around == "diffusers":
+        other: Any = diffusers_dit(channels, side, CLASSES, width, depth, heads, patch)
+    elif isinstance(around, Path):
+        other = original(around, channels, side, width, depth, heads, patch)
     else:
-        other = diffusers_dit(channels, side, CLASSES, width, depth, heads, patch).train()
-        steps = bare(
-            lambda x, times, labels: other(x, timestep=times, class_labels=labels).sample,
-            list(other.parameters()),
-            rows,
-            CLASSES,
-            batch,
-        )
+        other = DiT(config)
+    call = other.train()
+    if around == "diffusers":
+        call = lambda x, times, labels: other(x, timestep=times, class_labels=labels).sample  # noqa: E731
+    steps = bare(call, list(other.parameters()), rows, CLASSES, batch)
     training = Training(
         images=10**6 // batch * batch,
         batch=batch,
@@ -75,13 +83,22 @@ def compared(
         log_every=10**6 // batch * batch,
         validate_every=10**6 // batch * batch,
     )
-    what = "the same network" if own else "diffusers' network"
+    what = (
+        "the original network"
+        if isinstance(around, Path)
+        else f"the network of {around}"
+        if around != "same"
+        else "the same network"
+    )
     label = f"dit, a bare loop around {what}: {batch} latents of {channels}×{side}×{side}, {name}"
     return Comparison(label, recipe, training, lambda: next(steps))
 
 
 _SMALL = ("DiT-S/4", 4, 32, 384, 12, 6, 4, 32)
 _OWN = ("width 192, depth 6", 4, 8, 192, 6, 6, 2, 64)
-COMPARISONS: dict[str, list[Callable[[], Comparison]]] = {
-    "dit": [partial(compared, *shape, own) for shape in (_SMALL, _OWN) for own in (False, True)]
-}
+
+
+def comparisons(clone: Path | None) -> list[Callable[[], Comparison]]:
+    """Return each shape beside each network; `clone`: also beside the original's."""
+    networks = [*[clone] * (clone is not None), "diffusers", "same"]
+    return [partial(compared, *shape, each) for shape in (_SMALL, _OWN) for each in networks]

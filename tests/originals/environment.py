@@ -19,7 +19,7 @@ SOURCES = HOME / "sources"
 
 # By what is compared: what is installed, and what is unpacked from its source archive, which holds more.
 PACKAGES = {
-    "dit": [],
+    "dit": ["timm==1.0.19"],
     "kl": [],
     "dvae": ["dalle-pytorch==1.6.6"],
     "vqgan": ["muse-maskgit-pytorch==0.3.5", "ema-pytorch==0.8.3"],

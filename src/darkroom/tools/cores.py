@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass
 
+import psutil
+
 _BATCH = 32  # images of the timed step
 _PAYS = 1.2  # speed-up from which bf16 is used
 
@@ -16,9 +18,10 @@ def core_count() -> int:
 class Machine:
     """The hardware that settings depend on."""
 
-    cores: int  # that this process may use
+    cores: int  # that this process may use, and other processes leave free
     gpu: bool = False  # whether networks run on a GPU
     bf16: bool = False  # whether that GPU computes in bf16, or convolutions are faster in it on the CPU
+    busy: int = 0  # further cores, which other processes use
 
 
 def this_machine(device: str) -> Machine:
@@ -27,7 +30,16 @@ def this_machine(device: str) -> Machine:
 
     gpu = device != "cpu" and torch.cuda.is_available()
     bf16 = torch.cuda.is_bf16_supported(False) if gpu else _seconds(False) > _PAYS * _seconds(True)
-    return Machine(core_count(), gpu, bf16)
+    cores = core_count()
+    busy = min(cores - 1, _busy_cores())
+    return Machine(cores - busy, gpu, bf16, busy)
+
+
+def _busy_cores() -> int:
+    """Return how many of the cores that this process may use are taken by others, over a second."""
+    percent = psutil.cpu_percent(1.0, percpu=True)
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(percent))
+    return round(sum(percent[core] for core in own if core < len(percent)) / 100)
 
 
 def _seconds(bf16: bool) -> float:

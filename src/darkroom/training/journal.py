@@ -123,8 +123,8 @@ class Journal:
         if ratio >= _SLOWER:
             self._watched = None
             print(
-                f"other processes use the cores: an operation takes about {ratio:.1f} times as long as on a quiet "
-                "machine. Results stay the same. The time left is by the speed of the last minute.",
+                f"other processes use the cores: this training takes at least {ratio:.1f} times as long as on a quiet "
+                "machine, with several threads much longer. Results stay the same.",
                 flush=True,
             )
 

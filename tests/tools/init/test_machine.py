@@ -1,10 +1,29 @@
 """What `darkroom init` finds of this machine."""
 
+import os
+
 import pytest
 import torch
 
 from darkroom.tools import cores as machine
 from darkroom.tools.cores import this_machine
+
+
+@pytest.fixture(autouse=True)
+def used(monkeypatch):
+    """Return the percentages of two cores that other processes use."""
+    percent = [3.0, 8.0]
+    monkeypatch.setattr(machine.psutil, "cpu_percent", lambda seconds, percpu: percent)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    return percent
+
+
+@pytest.mark.parametrize(("percent", "cores", "busy"), [([3, 8], 2, 0), ([95, 8], 1, 1), ([100, 100, 100], 1, 1)])
+def test_cores_that_others_use_do_not_count_but_one_is_left(monkeypatch, used, percent, cores, busy):
+    monkeypatch.setattr(machine, "_seconds", lambda bf16: 1.0)
+    used[:] = percent
+    found = this_machine("cpu")
+    assert (found.cores, found.busy) == (cores, busy)
 
 
 @pytest.mark.parametrize(("seconds", "bf16"), [((0.2, 0.1), True), ((0.1, 0.1), False), ((0.1, 1.5), False)])

@@ -142,10 +142,21 @@ def test_one_class_is_not_guided_and_after_a_short_training_others_are_strongly(
         assert values["sample_generator"]["dit"]["guidance"] == guidance
 
 
+@pytest.mark.parametrize("size", [32, 48])
 @pytest.mark.parametrize("machine", MACHINES)
-def test_half_the_precision_is_for_what_is_quicker_in_it(machine: Machine) -> None:
-    wish = InitOptions("mine", SOURCE, text=True)
+def test_half_the_precision_is_for_what_is_quicker_in_it(machine: Machine, size: int) -> None:
+    wish = InitOptions("mine", SOURCE, text=True, size=size)
     choices = propose(FACTS, wish, TIERS[0], machine, dict.fromkeys(BATCH, 9600))
     halved = {key.partition(".")[0] for key, choice in choices.items() if choice.value == "bf16"}
-    on_cpu = {"train_tokenizer"} if machine.bf16 else set()
+    on_cpu = {"train_tokenizer"} if machine.bf16 and size == 48 else set()
     assert halved == ({"training"} if machine.gpu else on_cpu)
+
+
+def test_cores_that_others_use_get_no_threads() -> None:
+    choices = propose(
+        FACTS, InitOptions("mine", SOURCE, text=False), TIERS[0], Machine(1, busy=1), dict.fromkeys(BATCH, 9600)
+    )
+    assert choices["train_generator.training.threads"] == (
+        1,
+        "other processes use 1 of 2 cores, and threads would wait for them",
+    )

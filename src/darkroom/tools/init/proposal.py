@@ -83,6 +83,7 @@ _TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
 # Scores of a generator during its training, images of each, and their steps: some 5 % of its time.
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # maximum for a training with small matrices
+_BF16_SIDE = 48  # pixels of images from which the tokenizer is faster in bf16 on a CPU, docs/start-up.md
 _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
 _COLOURS = {"L": "the images are grey", "RGB": "the images have colours", "RGBA": "the images have transparent pixels"}
 _GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
@@ -168,7 +169,7 @@ def propose(
     return {
         **{key: Choice(value) for key, value in _RESET.items()},
         **_data(facts, wish, size),
-        **_training(facts, wish, machine, lengths),
+        **_training(facts, wish, machine, lengths, size),
         "train_tokenizer.kind": Choice("kl", f"{side} × {side} positions of {KL().latent_channels} channels"),
         "train_tokenizer.kl.training.batch": Choice(_SMALL_BATCH),
         "train_tokenizer.kl.patch": Choice(_PATCH, "twice as fast as 1"),
@@ -236,11 +237,16 @@ def _data(facts: Facts, wish: InitOptions, size: int) -> dict[str, Choice]:
     return choices
 
 
-def _training(facts: Facts, wish: InitOptions, machine: Machine, lengths: Mapping[str, int]) -> dict[str, Choice]:
+def _training(
+    facts: Facts, wish: InitOptions, machine: Machine, lengths: Mapping[str, int], size: int
+) -> dict[str, Choice]:
     train, choices = training_images(facts), dict[str, Choice]()
     if machine.gpu and machine.bf16:
         choices["training.precision"] = Choice("bf16", "this GPU computes in it")
     cores = min(4, machine.cores) if machine.gpu else machine.cores  # trainings run one after another
+    others = (
+        f"other processes use {machine.busy} of {machine.cores + machine.busy} cores, and threads would wait for them"
+    )
     for name in trainings(wish):
         batch, images = BATCH[name], lengths[name]
         warmup = _rounded(images * _WARMUPS.get(name, 1 / 12), batch)
@@ -249,10 +255,10 @@ def _training(facts: Facts, wish: InitOptions, machine: Machine, lengths: Mappin
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),
             "validate_every": Choice(_rounded(images / 10, batch)),
-            "threads": Choice(max(1, min(cores, _MOST_THREADS))),
+            "threads": Choice(max(1, min(cores, _MOST_THREADS)), others if machine.busy else ""),
         }
         # The small matrices of a transformer do not gain from it on a CPU.
-        if machine.bf16 and not machine.gpu and name == "train_tokenizer":
+        if machine.bf16 and not machine.gpu and name == "train_tokenizer" and size >= _BF16_SIDE:
             keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
         choices |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
     return choices
