@@ -110,7 +110,7 @@ def test_a_training_that_waits_for_cores_says_so_once(tmp_path, monkeypatch, cap
             each.kill()
             each.wait()
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("other processes")]
-    assert len(told) == 1 and float(told[0].split(" about ")[1].split()[0]) >= 1.5
+    assert len(told) == 1 and float(told[0].split(" at least ")[1].split()[0]) >= 1.5
 
 
 @pytest.fixture

@@ -3,15 +3,18 @@
 import contextlib
 import fcntl
 import os
+import platform
+import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from darkroom.check.check import check, check_sources
 from darkroom.dag.lock_file import damage
+from darkroom.dag.records import HOLDERS, is_locked, recorded
 from darkroom.dag.records import LOCK as LOCK_FILE
-from darkroom.dag.records import recorded
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import lookup, read_yaml
@@ -102,6 +105,46 @@ def locks() -> Iterator[Finding]:
         yield note("locks", f"{LOCKS} has {len(held)}: if Snakemake is not running, `snakemake --unlock` removes them.")
     else:
         yield ok("locks", "no Snakemake locks")
+
+
+def _state(path: Path) -> os.stat_result:
+    """Return the size and times of a file of another process; those of the folder if it has just been removed."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return path.parent.stat()
+
+
+def nodes(count: int, seconds: float = 60.0) -> Iterator[Finding]:
+    """Check that a lock in this folder holds on other nodes; all of them run this at the same time.
+
+    Each process locks a file, waits until there are `count`, and looks whether the others are locked.
+    """
+    folder = HOLDERS.with_name("nodes")
+    folder.mkdir(parents=True, exist_ok=True)
+    own = folder / f"{platform.node()}-{secrets.token_hex(4)}"
+    end, others = time.monotonic() + seconds, list[Path]()
+    for path in folder.iterdir():
+        if time.time() - _state(path).st_mtime > seconds:
+            path.unlink(missing_ok=True)  # of a killed process
+    with (hidden := own.with_name(f".{own.name}")).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        hidden.rename(own)
+        while len(others) + 1 < count and time.monotonic() < end:
+            time.sleep(0.1)
+            others = [path for path in folder.glob("[!.]*") if path != own]
+        unlocked = [path.name for path in others if not is_locked(path)]
+        print("looked", file=file, flush=True)
+        while any(path.exists() and not _state(path).st_size for path in others) and time.monotonic() < end:
+            time.sleep(0.1)
+        own.unlink(missing_ok=True)
+    if len(others) + 1 < count:
+        yield problem("nodes", f"{len(others) + 1} of {count} came within {seconds:.0f} s: start all at the same time.")
+    elif unlocked:
+        remedy = "mount the folder with locks (NFS: without `nolock`; Lustre: with `flock`), or run on one node"
+        yield problem("nodes", f"locks of {', '.join(unlocked)} do not reach {platform.node()}: {remedy}.")
+    else:
+        yield ok("nodes", f"{platform.node()} sees the locks of all {count} processes")
 
 
 def _in_use(folder: Path) -> bool:
