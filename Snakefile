@@ -15,10 +15,14 @@ from stopping import pass_on_sigterm
 
 # One id for all stages of a run.
 os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")
-stages = Stages(ask=workflow.is_main_process)
-pass_on_sigterm(workflow.is_main_process)
+# A profile whose executor starts jobs on other machines sets this.
+cluster = config.get("cluster", False)
+stages = Stages(ask=workflow.is_main_process, cluster=cluster)
+pass_on_sigterm(workflow.is_main_process, cluster)
 stages.start_parents(workflow.is_main_process)
 decide()
+if stages.gpus is not None and "gpu" not in workflow.global_resources:
+    workflow.register_resource("gpu", stages.gpus)
 
 
 wildcard_constraints:

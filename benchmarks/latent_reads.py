@@ -3,9 +3,9 @@
     PYTHONPATH=src python benchmarks/latent_reads.py
 
 All read the same 20,000 means and logvars, bfloat16 or float32, from files in the page cache, in one process: Darkroom
-through `LatentShards`; a shuffled DataLoader over a Dataset that returns one row of two memory-mapped tensors; and plain
-indexing of these tensors with a batch of rows, the least that reading can cost. Darkroom checks the SHA-256 of a latent
-when a process first reads it, the others never do; that pass is a column of its own.
+through `LatentShards`; a shuffled DataLoader over a TensorDataset of two memory-mapped tensors; and plain indexing of
+these tensors with a batch of rows. Darkroom checks the SHA-256 of a latent when a process first reads it, the others
+never do; that pass is a column of its own.
 """
 
 import argparse

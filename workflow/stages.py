@@ -9,9 +9,9 @@ What DVC answers depends on the fingerprints of code. If the source changed, the
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from darkroom.params.stage import (
     stage_params,
     threads,
 )
+from darkroom.processes import gpus
 from interrupted import clear
 
 MARKER = ".snakemake/stale/{stage}"
@@ -61,12 +62,14 @@ class Stages:
 
     Args:
         ask: whether to ask DVC what is stale: yes in the main process; a job that Snakemake starts was chosen already.
+        cluster: whether jobs run on other machines, whose GPUs this one does not see.
 
     Raises:
         WorkflowError: params.yaml, dvc.yaml or dvc.lock is not valid, or DVC cannot read the state of the repository.
     """
 
-    def __init__(self, ask: bool = True) -> None:
+    def __init__(self, ask: bool = True, cluster: bool = False) -> None:
+        self._cluster = cluster
         try:
             check()
             self._params, self._dvc = read_params(), read_yaml(DVC)
@@ -136,11 +139,34 @@ class Stages:
             networks = sum(STAGES[each.partition("@")[0]].networks for each in self.stale)
             parents.start([parents.LIGHT, *[parents.NETWORKS] * (networks > 1)])
 
+    @cached_property
+    def gpus(self) -> int | None:
+        """The number of GPUs that stages may use; None: as many as they need, of a cluster."""
+        if self._params["run"]["device"] in ("cpu", "mps"):
+            return 0
+        return None if self._cluster else len(gpus.present())
+
     def gpu(self, name: str) -> int:
-        """Return the GPUs of a stage with networks, one a process, so that the profile's total holds; 0 without."""
-        device = self._params["run"]["device"]
-        on_cpu = device == "cpu" or (device == "auto" and shutil.which("nvidia-smi") is None)
-        return 0 if on_cpu or not STAGES[name].networks else processes(self._params[name])
+        """Return the GPUs of a stage, one for each process; 0 if it has no networks, nothing to do, or there are none.
+
+        Raises:
+            WorkflowError: it needs more than this machine has.
+        """
+        if not STAGES[name].networks or self.gpus == 0 or self._is_idle(name):
+            return 0
+        count = processes(self._params[name])
+        if self.gpus is not None and count > self.gpus:
+            raise WorkflowError(f"{name} needs {count} GPUs, one for each of its `processes`; here are {self.gpus}.")
+        return count
+
+    def is_local(self, name: str) -> bool:
+        """Return whether a stage of a cluster's run has so little to do that it runs where Snakemake was started."""
+        return self._cluster and ((name != "ingest" and not STAGES[name].networks) or self._is_idle(name))
+
+    def _is_idle(self, name: str) -> bool:
+        """Return whether a training has nothing to do."""
+        runs = [each for each in self._stages if each.partition("@")[0] == name]
+        return name in TRAININGS and all(getattr(_parameters(each), "idle", None) for each in runs)
 
     def _overlapping(self, dep: str) -> list[str]:
         """Return the outputs that overlap with a dependency."""
@@ -172,12 +198,18 @@ def _guess(name: str) -> float:
     stage, _, item = name.partition("@")
     if stage not in TRAININGS:
         return _SHORT
-    params: Any = validate(schema(stage), stage_params(stage, item or None))
+    params = _parameters(name)
     if getattr(params, "idle", None):
         return _SHORT
     section = getattr(params, stage)
     training = section.training_of(item) if item else getattr(section, "own_training", section.training)
     return float(training.images / _IMAGES_PER_SECOND)
+
+
+def _parameters(name: str) -> Any:
+    """Return the validated parameters of a stage, or of a run of it (STAGE@ITEM)."""
+    stage, _, item = name.partition("@")
+    return validate(schema(stage), stage_params(stage, item or None))
 
 
 def _longest(graph: nx.DiGraph, seconds: Mapping[str, float]) -> dict[str, float]:

@@ -34,9 +34,10 @@ def trainings(above: psutil.Process) -> Iterator[psutil.Process]:
                     yield from trainings(child)
 
 
-def pass_on_sigterm(main: bool) -> None:
+def pass_on_sigterm(main: bool, cluster: bool) -> None:
     """Forward SIGTERM in Snakemake's main process; its own handler, set later, stays as it is.
 
+    Of a cluster it becomes a SIGINT, at which Snakemake cancels its jobs; so these get a SIGTERM, too.
     Python writes the number of every signal that it handles to the wake-up descriptor, whichever handler runs.
     """
     if not main:
@@ -47,7 +48,9 @@ def pass_on_sigterm(main: bool) -> None:
 
     def listen() -> None:
         while numbers := os.read(reader, 64):
-            if signal.SIGTERM in numbers:
+            if signal.SIGTERM in numbers and cluster:
+                os.kill(os.getpid(), signal.SIGINT)
+            elif signal.SIGTERM in numbers:
                 for process in trainings(psutil.Process()):
                     with suppress(psutil.Error):
                         process.terminate()

@@ -58,6 +58,9 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "compare": Command("tools.compare.table:table", "Compare two revisions: do they differ by more than noise?"),
     },
     "Environment": {
+        "cluster": Command(
+            "tools.cluster:cluster", "Write a Snakemake profile with the memory and time of each stage."
+        ),
         "doctor": Command("tools.doctor.examine:doctor", "Check the installation and this clone, and suggest fixes."),
     },
 }

@@ -20,12 +20,13 @@ from darkroom.artifacts.atomic import require_writable
 from darkroom.check.check import check, schema
 from darkroom.dag.history import RUNS
 from darkroom.dag.lock_file import lost_of, message
-from darkroom.dag.stages import SHARED, TRAININGS
+from darkroom.dag.stages import SHARED, STAGES, TRAININGS
 from darkroom.data.remote import GIGABYTES
 from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import address, file_name, processes, stage_params, threads
+from darkroom.processes import gpus
 from darkroom.processes.launch import Rank, launch, rank, reporting_errors, take_device
 from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.terminal.terminal import Tee
@@ -121,6 +122,16 @@ def _processes(stage: str, section: Mapping[str, Any], device: str, place: Rank 
     return count
 
 
+def _take_gpus(stage: str, params: Any, count: int, place: Rank | None) -> None:
+    """Wait for GPUs that no other stage of this machine uses, if there are any and the stage runs networks on them."""
+    if params.run.device in ("cpu", "mps") or not STAGES[stage].networks or getattr(params, "idle", None):
+        return
+    if place is not None:
+        gpus.share()
+    elif gpus.present():
+        gpus.take(count)
+
+
 def _open_log(name: str, place: Rank | None) -> TextIO:
     """Return a new log of a stage, or with several processes, the log of this rank.
 
@@ -178,6 +189,7 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
     require_writable(RUNS)
     leads = place is None or (place.number == 0 and place.supervisor is None)  # keeps the history
     with _open_log(file_name(stage, item), place) as log, contextlib.ExitStack() as stack:
+        stack.callback(gpus.release)
         if leads and inputs is not None and stage in TRAININGS + SHARED:
             os.environ[STARTED] = key(identity(stage, item, values))  # also for the processes that it starts
             stack.callback(os.environ.pop, STARTED, None)
@@ -188,6 +200,9 @@ def _run(stage: str, item: str | None, place: Rank | None) -> None:
             sweep()
             _require_cached(stage, item)
             _require_hashed(stage, item)
+        with _faults(log, writes=leads):
+            _take_gpus(stage, params, count, place)
+        if leads:
             _note("start", name)
         began = time.monotonic()
         with _faults(log, writes=leads or (place is not None and place.number > 0)):

@@ -1,5 +1,6 @@
 """The Snakefile is thin: a rule a stage, by name, and nothing that dvc.yaml says already."""
 
+import json
 import os
 import re
 import subprocess
@@ -14,15 +15,20 @@ DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 CODE = DVC.pop("code")  # it runs when the Snakefile is read
 
 
-@pytest.fixture(scope="module")
-def jobs() -> dict[str, str]:
-    """What `snakemake --dry-run` says of each rule, were everything to be made."""
-    beside = Path(sys.executable).parent  # of .venv, whether it is on the PATH or not
-    environment = os.environ | {"PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
-    command = [beside / "snakemake", "--dry-run", "--forceall", "--printshellcmds", "--cores", "2", "--nolock"]
+def dry_run(*options: str, first: Path | None = None) -> str:
+    """Return what `snakemake --dry-run` prints, were everything to be made; `first` is searched for programs first."""
+    folders = [*[str(first)] * (first is not None), str(Path(sys.executable).parent), os.environ["PATH"]]
+    command = ["snakemake", "--dry-run", "--forceall", "--printshellcmds", "--cores", "2", "--nolock", *options]
+    environment = os.environ | {"PATH": os.pathsep.join(folders)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    texts = re.split(r"\n(?:local)?rule ", done.stdout + done.stderr)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def jobs() -> dict[str, str]:
+    """What `snakemake --dry-run` says of each rule."""
+    texts = re.split(r"\n(?:local)?rule ", dry_run())
     found: dict[str, str] = {}
     for text in texts[1:]:
         name = text.partition(":")[0]
@@ -89,3 +95,35 @@ print(sorted(found) == stages.all)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == "True", done.stdout + done.stderr
+
+
+def resource(text: str, rule: str, name: str) -> int:
+    """Return a resource of a rule; 0 if it has none."""
+    found = re.search(rf"rule {rule}:\n(?:    .*\n)*?    resources: .*\b{name}=(\d+)", text)
+    return int(found[1]) if found else 0
+
+
+ASKED = """
+import json
+from stages import Stages
+stages = Stages(ask=False, cluster=True)
+print(json.dumps({name: [stages.gpu(name), stages.is_local(name)] for name in stages.names}))
+"""
+
+
+def test_on_a_cluster_stages_with_networks_ask_for_gpus_and_the_small_ones_stay_here() -> None:
+    environment = os.environ | {"PYTHONPATH": f"workflow{os.pathsep}src"}
+    command = [sys.executable, "-c", ASKED]
+    found = json.loads(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
+    asked = {name: tuple(values) for name, values in found.items()}
+    assert {asked[name] for name in ("train_tokenizer", "train_generator", "sample_generator")} == {(1, False)}
+    assert {asked[name] for name in ("catalog", "report", "train_distilled")} == {(0, True)}, "the last has no kind"
+    assert asked["ingest"] == (0, False)
+    assert resource(dry_run("--config", "cluster=true"), "train_generator", "gpu") == 1
+
+
+def test_on_one_machine_a_stage_asks_for_a_gpu_where_there_is_one(tmp_path: Path) -> None:
+    assert resource(dry_run(), "train_generator", "gpu") == 0
+    (program := tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\n")
+    program.chmod(0o755)
+    assert resource(dry_run(first=tmp_path), "train_generator", "gpu") == 1

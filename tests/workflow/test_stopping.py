@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 ABOVE = """
 import signal, subprocess, sys
 from stopping import pass_on_sigterm
-pass_on_sigterm(True)
+pass_on_sigterm(True, False)
 signal.signal(signal.SIGTERM, lambda number, frame: print("heard", flush=True))
 shell = "python -c 'import time; time.sleep(60)' -m darkroom {} & echo $!; wait"
 for stage in ("train_generator", "sample_generator"):

@@ -38,6 +38,7 @@ for stage in stages.names:
             f"logs/timing/{stages.file_name(stage)}.tsv"
         priority: stages.priority(stage)
         threads: stages.threads(stage)
+        localrule: stages.is_local(stage)
         resources:
             gpu=stages.gpu(stage),
             seconds=stages.seconds(stage),  # expected; the scheduler reads them

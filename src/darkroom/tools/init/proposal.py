@@ -261,6 +261,8 @@ def _training(
         if machine.bf16 and not machine.gpu and name == "train_tokenizer" and size >= _BF16_SIDE:
             keys["precision"] = Choice("bf16", "convolutions are quicker in it on this CPU")
         choices |= {f"{name}.training.{key}": choice for key, choice in keys.items()}
+    if "train_generator" in trainings(wish):
+        choices["sample_generator.common.threads"] = choices["train_generator.training.threads"]
     return choices
 
 

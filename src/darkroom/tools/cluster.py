@@ -1,0 +1,68 @@
+"""`darkroom cluster`: write a Snakemake profile for Slurm, with the memory and time of each stage."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from typer import Option
+
+from darkroom.artifacts.atomic import write_bytes
+from darkroom.errors import DarkroomError
+from darkroom.tools.plan.plan import planned
+from darkroom.tools.plan.table import UNKNOWN, StagePlan
+
+PROFILES = Path("profiles")
+_BASE = PROFILES / "slurm" / "config.yaml"
+_LIBRARIES, _STARTS = 2e9, 300.0  # bytes and seconds of a job besides its stage's body
+_HEADER = """# Written by `darkroom cluster` from `darkroom plan`: memory and time are {margin:g} times as much as
+# measured, plus libraries and starts. Change what does not fit; `--set-resources STAGE:mem_mb=16000` overrides it once.
+# The other settings are those of {base}.
+
+"""
+
+
+def resources(plans: Iterable[StagePlan], margin: float, gpu_partition: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return `mem_mb`, `runtime` (minutes) and the partition of each rule, of the largest of its jobs."""
+    found: dict[str, dict[str, Any]] = {}
+    for plan in plans:
+        if plan.source in UNKNOWN:
+            continue
+        memory = math.ceil((margin * sum(plan.memory.values()) + _LIBRARIES) / 1e9) * 1000
+        minutes = math.ceil((margin * plan.seconds + _STARTS) / 60)
+        rule = found.setdefault(plan.stage.partition("@")[0], {"mem_mb": 0, "runtime": 0})
+        rule.update(mem_mb=max(memory, rule["mem_mb"]), runtime=max(minutes, rule["runtime"]))
+        if plan.gpu and gpu_partition:
+            rule["slurm_partition"] = gpu_partition
+    return found
+
+
+def cluster(
+    name: Annotated[str, Option(help="of the folder below profiles/")] = "cluster",
+    partition: Annotated[str | None, Option(help="of the jobs")] = None,
+    gpu_partition: Annotated[str | None, Option(help="partition of stages with networks")] = None,
+    account: Annotated[str | None, Option(help="of the jobs")] = None,
+    margin: Annotated[float, Option(min=1.0, help="factor on measured memory and time")] = 2.0,
+) -> str:
+    """Write `profiles/NAME/config.yaml`, and return what to do next.
+
+    Raises:
+        DarkroomError: NAME is a profile of the repository, or a stage cannot be planned.
+    """
+    path = PROFILES / name / "config.yaml"
+    if name in ("default", "slurm", "accelerate"):
+        raise DarkroomError(f"profiles/{name} belongs to the repository: choose another --name.")
+    result = planned(everything=True)
+    assert result is not None
+    settings = yaml.safe_load(_BASE.read_text())
+    given = {"slurm_partition": partition, "slurm_account": account}
+    settings["default-resources"] += [f"{key}={value}" for key, value in given.items() if value]
+    settings["set-resources"] = resources(result.plans, margin, gpu_partition)
+    text = _HEADER.format(margin=margin, base=_BASE) + yaml.safe_dump(settings, sort_keys=False)
+    write_bytes(path, text.encode())
+    unknown = [plan.stage for plan in result.plans if plan.source in UNKNOWN]
+    lines = [f"{path} is written. Next: `snakemake --profile {path.parent}`."]
+    if unknown:
+        lines.append(f"Not measured here, so they get the default memory and time: {', '.join(unknown)}.")
+    return "\n".join(lines)

@@ -1,0 +1,179 @@
+"""Stages as jobs of a real Slurm, Debian's slurmctld, slurmd and munge, started here; skipped without them."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dag.sandbox import Sandbox, wait_until
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+PLUGIN = "snakemake_executor_plugin_slurm"
+FOUND = Path("/etc/slurm/slurm.conf")
+MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+MISSING += [PLUGIN] * (importlib.util.find_spec(PLUGIN) is None) + ["root"] * (os.getuid() != 0)
+MISSING += [f"no {FOUND}, which is this machine's own"] * FOUND.exists()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+]
+
+CONF = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+ReturnToService=2
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=20000 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL State=UP PriorityTier=10
+"""
+# Without accounting; the test waits less for the first look at a job.
+OPTIONS = (
+    "--profile",
+    "profiles/slurm",
+    "--slurm-status-command",
+    "squeue",
+    "--slurm-init-seconds-before-status-checks",
+)
+OPTIONS += ("3", "--default-resources", "mem_mb=2000", "runtime=30", "slurm_extra='--signal=TERM@300'")
+
+
+STAGE, TARGET = "train_extractor", "models/extractor"
+LENGTH = {"images": 6_400, "log_every": 160, "validate_every": 800}
+
+
+def free_ports() -> list[int]:
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in (one, other)]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Start Slurm with one node, and return the variables by which its programs find it."""
+    folder = tmp_path_factory.mktemp("slurm")
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    (folder / "key").write_bytes(os.urandom(1024))
+    (folder / "key").chmod(0o400)
+    files = {
+        "socket": "munge.sock",
+        "pid-file": "munge.pid",
+        "log-file": "munge.log",
+        "seed-file": "seed",
+        "key-file": "key",
+    }
+    subprocess.run(["munged", "--force", *(f"--{name}={folder / file}" for name, file in files.items())], check=True)
+    host = socket.gethostname().partition(".")[0]
+    (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=host, ports=free_ports()))
+    variables = {"SLURM_CONF": str(folder / "slurm.conf")}
+    environment = os.environ | variables
+    for program in ("slurmctld", "slurmd"):
+        subprocess.run([program], check=True, env=environment)
+
+    def ready() -> bool:
+        return "idle" in subprocess.run(["sinfo", "-h"], env=environment, capture_output=True, text=True).stdout
+
+    wait_until(ready, 30, lambda: (folder / "slurmctld.log").read_text()[-2000:])
+    FOUND.parent.mkdir(exist_ok=True)
+    FOUND.symlink_to(folder / "slurm.conf")  # inside a job the plugin does not pass SLURM_CONF on
+    yield variables
+    FOUND.unlink()
+    subprocess.run(["scontrol", "shutdown"], env=environment)
+    os.kill(int((folder / "munge.pid").read_text()), signal.SIGTERM)
+
+
+def on(slurm: dict[str, str], sandbox: Sandbox, home: Path) -> Sandbox:
+    """Return the sandbox with programs that find Slurm, and a HOME: Snakemake inside a job writes there."""
+    home.mkdir()
+    sandbox.environment |= {**slurm, "HOME": str(home)}
+    return sandbox
+
+
+@pytest.fixture
+def clone(slurm: dict[str, str], tmp_path: Path) -> Sandbox:
+    """Return a clone with the tiny DAG whose programs find Slurm."""
+    return on(slurm, Sandbox.clone(tmp_path / "clone"), tmp_path / "home")
+
+
+@pytest.fixture
+def training(fresh: Sandbox, slurm: dict[str, str], tmp_path: Path) -> Sandbox:
+    """Return a clone in which a training of some seconds is to run, with no checkpoint unless it is stopped."""
+    fresh.edit({"run": {"max_lost_seconds": 1_000_000}, STAGE: {"training": LENGTH}})
+    return on(slurm, fresh, tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def trained(committed: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the hashes of the same training without Slurm, undisturbed."""
+    local = committed.copy(tmp_path_factory.mktemp("local") / "clone")
+    local.edit({"run": {"max_lost_seconds": 1_000_000}, STAGE: {"training": LENGTH}})
+    local.snakemake(TARGET)
+    return local.hashes(STAGE)
+
+
+def starts(clone: Sandbox) -> int:
+    return sum(line["stage"] == STAGE and line["event"] == "start" for line in clone.history())
+
+
+def test_the_small_dag_gives_the_same_bytes(clone: Sandbox, committed: Sandbox) -> None:
+    said = clone.run("snakemake", *OPTIONS)
+    assert clone.lock() == committed.lock()
+    clone.assert_nothing_to_do()
+    submitted = {path.name for path in (clone.root / ".snakemake/slurm_logs").iterdir()}
+    assert {"rule_ingest", "rule_train_generator"} <= submitted and "rule_report" not in submitted, said
+
+
+def test_a_preempted_training_continues(training: Sandbox, trained: dict[str, str]) -> None:
+    with training.start("snakemake", *OPTIONS, TARGET):
+        wait_until(lambda: "images/s" in training.log(STAGE))
+        training.run(
+            "sbatch", "--partition", "urgent", "--cpus-per-task", "2", "--output", "/dev/null", "--wrap", "sleep 3"
+        )
+        wait_until(lambda: "stopped at image" in training.log(STAGE))
+    assert training.hashes(STAGE) == trained and "resumes at image" in training.log(STAGE) and starts(training) == 3
+
+
+def test_a_training_that_runs_out_of_time_continues(training: Sandbox, trained: dict[str, str]) -> None:
+    limit = ("--default-resources", "mem_mb=2000", "runtime=1", "slurm_extra='--signal=TERM@45'")
+    training.run("snakemake", *OPTIONS[:-4], *limit, TARGET)
+    assert training.hashes(STAGE) == trained and "resumes at image" in training.log(STAGE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_the_main_process_is_stopped(training: Sandbox, trained: dict[str, str], number: signal.Signals) -> None:
+    """SIGTERM and Ctrl-C stop the training with a checkpoint; after SIGKILL it goes on, and the next run waits."""
+    with training.start("snakemake", *OPTIONS, TARGET) as run:
+        wait_until(lambda: "images/s" in training.log(STAGE))
+        run.send_signal(number)
+        if number != signal.SIGKILL:
+            wait_until(lambda: "stopped at image" in training.log(STAGE), 60)
+    training.run("snakemake", "--unlock")
+    training.run("snakemake", *OPTIONS, TARGET)
+    assert training.hashes(STAGE) == trained

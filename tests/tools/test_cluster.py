@@ -1,0 +1,52 @@
+"""The profile that `darkroom cluster` writes."""
+
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from darkroom.errors import DarkroomError
+from darkroom.tools import cluster as module
+from darkroom.tools.cluster import cluster, resources
+from darkroom.tools.plan.table import StagePlan
+
+PLANS = [
+    StagePlan("ingest@first", seconds=60, memory={"images": 500_000_000}),
+    StagePlan("ingest@second", seconds=1200, memory={"images": 100_000_000}),
+    StagePlan(
+        "train_generator", seconds=36_000, memory={"weights": 3_000_000_000, "activations": 5_000_000_000}, gpu=True
+    ),
+    StagePlan("train_clip", source="too large", gpu=True),
+]
+
+
+def test_a_rule_gets_what_its_largest_job_needs():
+    assert resources(PLANS, 2.0) == {
+        "ingest": {"mem_mb": 3000, "runtime": 45},
+        "train_generator": {"mem_mb": 18_000, "runtime": 1205},
+    }
+    assert resources(PLANS, 1.0, "gpu") == {
+        "ingest": {"mem_mb": 3000, "runtime": 25},
+        "train_generator": {"mem_mb": 10_000, "runtime": 605, "slurm_partition": "gpu"},
+    }
+
+
+def test_the_profile_is_the_committed_one_with_partition_account_and_resources(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "planned", lambda everything: SimpleNamespace(plans=PLANS))
+    base = yaml.safe_load(module._BASE.read_text())
+    monkeypatch.setattr(module, "PROFILES", tmp_path)
+    said = cluster(name="mine", partition="cpu", account="lab")
+    written = yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())
+    assert written.pop("set-resources") == resources(PLANS, 2.0)
+    assert written.pop("default-resources") == [
+        *base.pop("default-resources"),
+        "slurm_partition=cpu",
+        "slurm_account=lab",
+    ]
+    assert written == base
+    assert "train_clip" in said and "train_generator" not in said
+
+
+def test_a_profile_of_the_repository_stays():
+    with pytest.raises(DarkroomError, match="profiles/slurm"):
+        cluster(name="slurm")
