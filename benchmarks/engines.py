@@ -56,10 +56,12 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Run both engines, then look for stale stages and different outputs."""
     deadline = time.monotonic() + args.seconds
     commands = {
-        "snakemake": ("snakemake", "--cores", "all", "--resources", f"gpu={args.networks}", "--keep-going"),
+        "snakemake": ("snakemake", "--cores", "all", "--keep-going"),
         "dvc": ("dvc", "repro", "--keep-going", *args.targets),
     }
     clones = {name: clone(folder / name, args.device, args.images) for name in commands}
+    for sandbox in clones.values():
+        sandbox.environment["DARKROOM_STAGES_PER_GPU"] = str(args.networks)
     with ThreadPoolExecutor() as pool:
         left = int(deadline - time.monotonic())
         started = {name: pool.submit(run, clones[name], command, left) for name, command in commands.items()}

@@ -116,7 +116,7 @@ def main() -> None:
                 neighbour.kill()
                 neighbour.wait()
         print(f"\n{count} neighbours, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
-        print("| policy | images/s | CPU, s | of the default's rate |\n|---|---|---|---|")
+        print("| policy | images/s | CPU, s | of the rate of the first |\n|---|---|---|---|")
         first = next(iter(policies))
         for name in policies:
             found = [each[name] for each in rounds]

@@ -136,28 +136,33 @@ class Stages:
         if not main:
             os.environ[parents.NAME] = ""
         elif self.stale and not looks():
-            networks = sum(STAGES[each.partition("@")[0]].networks for each in self.stale)
-            parents.start([parents.LIGHT, *[parents.NETWORKS] * (networks > 1)])
+            names = [each.partition("@")[0] for each in self.stale]
+            networks = sum(STAGES[name].networks and not self._is_idle(name) for name in names)
+            parents.start([parents.LIGHT, *[parents.NETWORKS] * (networks > 1 and not self._cluster)])
 
     @cached_property
     def gpus(self) -> int | None:
         """The number of GPUs that stages may use; None: as many as they need, of a cluster."""
-        if self._params["run"]["device"] in ("cpu", "mps"):
+        device = self._params["run"]["device"]
+        if device in ("cpu", "mps"):
             return 0
-        return None if self._cluster else len(gpus.present())
+        return None if self._cluster else gpus.per_gpu() * len(gpus.present()[: 1 if ":" in device else None])
 
     def gpu(self, name: str) -> int:
         """Return the GPUs of a stage, one for each process; 0 if it has no networks, nothing to do, or there are none.
 
         Raises:
-            WorkflowError: it needs more than this machine has.
+            WorkflowError: it is to run, and needs more than this machine has.
         """
         if not STAGES[name].networks or self.gpus == 0 or self._is_idle(name):
             return 0
         count = processes(self._params[name])
-        if self.gpus is not None and count > self.gpus:
+        if self.gpus is None or count <= self.gpus:
+            return count
+        is_stale = any(each.partition("@")[0] == name for each in self.stale)
+        if is_stale and not self._params["run"].get("accelerate") and not looks():
             raise WorkflowError(f"{name} needs {count} GPUs, one for each of its `processes`; here are {self.gpus}.")
-        return count
+        return self.gpus
 
     def is_local(self, name: str) -> bool:
         """Return whether a stage of a cluster's run has so little to do that it runs where Snakemake was started."""

@@ -37,11 +37,13 @@ def trainings(above: psutil.Process) -> Iterator[psutil.Process]:
 def pass_on_sigterm(main: bool, cluster: bool) -> None:
     """Forward SIGTERM in Snakemake's main process; its own handler, set later, stays as it is.
 
-    Of a cluster it becomes a SIGINT, at which Snakemake cancels its jobs; so these get a SIGTERM, too.
+    With a cluster, this process gets a SIGINT instead: Snakemake then cancels its jobs, which sends them SIGTERM.
     Python writes the number of every signal that it handles to the wake-up descriptor, whichever handler runs.
     """
     if not main:
         return
+    if cluster and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # it runs in the background of a script
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

@@ -83,14 +83,8 @@ def compared(
         log_every=10**6 // batch * batch,
         validate_every=10**6 // batch * batch,
     )
-    what = (
-        "the original network"
-        if isinstance(around, Path)
-        else f"the network of {around}"
-        if around != "same"
-        else "the same network"
-    )
-    label = f"dit, a bare loop around {what}: {batch} latents of {channels}×{side}×{side}, {name}"
+    network = {"same": "the same network", "diffusers": "diffusers' network"}.get(str(around), "the original network")
+    label = f"dit, a bare loop around {network}: {batch} latents of {channels}×{side}×{side}, {name}"
     return Comparison(label, recipe, training, lambda: next(steps))
 
 

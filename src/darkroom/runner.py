@@ -126,10 +126,10 @@ def _take_gpus(stage: str, params: Any, count: int, place: Rank | None) -> None:
     """Wait for GPUs that no other stage of this machine uses, if there are any and the stage runs networks on them."""
     if params.run.device in ("cpu", "mps") or not STAGES[stage].networks or getattr(params, "idle", None):
         return
-    if place is not None:
+    if place is None and (here := len(gpus.present())):
+        gpus.take(min(count, here) if params.run.accelerate else count)  # accelerate may start some on other machines
+    elif place is not None and place.supervisor is not None:
         gpus.share()
-    elif gpus.present():
-        gpus.take(count)
 
 
 def _open_log(name: str, place: Rank | None) -> TextIO:

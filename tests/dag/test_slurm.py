@@ -54,14 +54,19 @@ PartitionName=all Nodes=ALL Default=YES State=UP PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL State=UP PriorityTier=10
 """
 # Without accounting; the test waits less for the first look at a job.
-OPTIONS = (
-    "--profile",
-    "profiles/slurm",
-    "--slurm-status-command",
-    "squeue",
-    "--slurm-init-seconds-before-status-checks",
-)
-OPTIONS += ("3", "--default-resources", "mem_mb=2000", "runtime=30", "slurm_extra='--signal=TERM@300'")
+OPTIONS = ("--profile", "profiles/slurm", "--slurm-status-command", "squeue")
+OPTIONS += ("--slurm-init-seconds-before-status-checks", "3")
+
+
+def resources(minutes: int, seconds: int) -> tuple[str, ...]:
+    """Return the options of a limit in minutes, before whose end Slurm sends SIGTERM so many seconds."""
+    return (
+        "--default-resources",
+        "mem_mb=2000",
+        f"runtime={minutes}",
+        f"slurm_extra='--signal=TERM@{seconds}'",
+        *OPTIONS,
+    )
 
 
 STAGE, TARGET = "train_extractor", "models/extractor"
@@ -95,19 +100,21 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=host, ports=free_ports()))
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}
     environment = os.environ | variables
-    for program in ("slurmctld", "slurmd"):
-        subprocess.run([program], check=True, env=environment)
 
     def ready() -> bool:
         return "idle" in subprocess.run(["sinfo", "-h"], env=environment, capture_output=True, text=True).stdout
 
-    wait_until(ready, 30, lambda: (folder / "slurmctld.log").read_text()[-2000:])
-    FOUND.parent.mkdir(exist_ok=True)
-    FOUND.symlink_to(folder / "slurm.conf")  # inside a job the plugin does not pass SLURM_CONF on
-    yield variables
-    FOUND.unlink()
-    subprocess.run(["scontrol", "shutdown"], env=environment)
-    os.kill(int((folder / "munge.pid").read_text()), signal.SIGTERM)
+    try:
+        for program in ("slurmctld", "slurmd"):
+            subprocess.run([program], check=True, env=environment)
+        wait_until(ready, 30, lambda: (folder / "slurmctld.log").read_text()[-2000:])
+        FOUND.parent.mkdir(exist_ok=True)
+        FOUND.symlink_to(folder / "slurm.conf")  # inside a job the plugin does not pass SLURM_CONF on
+        yield variables
+    finally:
+        FOUND.unlink(missing_ok=True)
+        subprocess.run(["scontrol", "shutdown"], env=environment)
+        os.kill(int((folder / "munge.pid").read_text()), signal.SIGTERM)
 
 
 def on(slurm: dict[str, str], sandbox: Sandbox, home: Path) -> Sandbox:
@@ -127,6 +134,7 @@ def clone(slurm: dict[str, str], tmp_path: Path) -> Sandbox:
 def training(fresh: Sandbox, slurm: dict[str, str], tmp_path: Path) -> Sandbox:
     """Return a clone in which a training of some seconds is to run, with no checkpoint unless it is stopped."""
     fresh.edit({"run": {"max_lost_seconds": 1_000_000}, STAGE: {"training": LENGTH}})
+    (fresh.root / f"logs/{STAGE}.log").unlink()
     return on(slurm, fresh, tmp_path / "home")
 
 
@@ -144,7 +152,7 @@ def starts(clone: Sandbox) -> int:
 
 
 def test_the_small_dag_gives_the_same_bytes(clone: Sandbox, committed: Sandbox) -> None:
-    said = clone.run("snakemake", *OPTIONS)
+    said = clone.run("snakemake", *resources(30, 300))
     assert clone.lock() == committed.lock()
     clone.assert_nothing_to_do()
     submitted = set(re.findall(r"slurm_logs/rule_(\w+)/", said))
@@ -152,7 +160,7 @@ def test_the_small_dag_gives_the_same_bytes(clone: Sandbox, committed: Sandbox) 
 
 
 def test_a_preempted_training_continues(training: Sandbox, trained: dict[str, str]) -> None:
-    with training.start("snakemake", *OPTIONS, TARGET):
+    with training.start("snakemake", *resources(30, 300), TARGET):
         wait_until(lambda: "images/s" in training.log(STAGE))
         training.run(
             "sbatch", "--partition", "urgent", "--cpus-per-task", "2", "--output", "/dev/null", "--wrap", "sleep 3"
@@ -162,19 +170,19 @@ def test_a_preempted_training_continues(training: Sandbox, trained: dict[str, st
 
 
 def test_a_training_that_runs_out_of_time_continues(training: Sandbox, trained: dict[str, str]) -> None:
-    limit = ("--default-resources", "mem_mb=2000", "runtime=1", "slurm_extra='--signal=TERM@45'")
-    training.run("snakemake", *OPTIONS[:-4], *limit, TARGET)
+    training.run("snakemake", *resources(1, 45), TARGET)
     assert training.hashes(STAGE) == trained and "resumes at image" in training.log(STAGE)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_the_main_process_is_stopped(training: Sandbox, trained: dict[str, str], number: signal.Signals) -> None:
     """SIGTERM and Ctrl-C stop the training with a checkpoint; after SIGKILL it goes on, and the next run waits."""
-    with training.start("snakemake", *OPTIONS, TARGET) as run:
+    with training.start("snakemake", *resources(30, 300), TARGET) as run:
         wait_until(lambda: "images/s" in training.log(STAGE))
         run.send_signal(number)
         if number != signal.SIGKILL:
             wait_until(lambda: "stopped at image" in training.log(STAGE), 60)
     training.run("snakemake", "--unlock")
-    training.run("snakemake", *OPTIONS, TARGET)
+    training.run("snakemake", *resources(30, 300), TARGET)
     assert training.hashes(STAGE) == trained
+    assert starts(training) == (2 if number == signal.SIGKILL else 3), "one of them before the copy"

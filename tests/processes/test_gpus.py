@@ -44,7 +44,8 @@ def four(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "FOLDER", tmp_path / "gpus")
     yield program
     gpus.release()
-    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", gpus.LOCKS):
+        os.environ.pop(name, None)
 
 
 def test_none_without_nvidia_smi(monkeypatch):
@@ -59,6 +60,10 @@ def test_none_without_nvidia_smi(monkeypatch):
         ("2,0", ["GPU-2abc", "GPU-0abc"]),
         ("GPU-3abc", ["GPU-3abc"]),
         ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("1,7,0", ["GPU-1abc"]),
+        ("GPU-3", ["GPU-3abc"]),
     ],
 )
 def test_visible_devices_are_respected(four, monkeypatch, visible, names):
@@ -87,6 +92,16 @@ def test_a_rank_keeps_the_gpus_when_its_supervisor_is_gone(four):
     del os.environ["CUDA_VISIBLE_DEVICES"]
     gpus.take(2)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-2abc,GPU-3abc" and len(ranks) == 2
+
+
+def test_small_stages_share_a_gpu_where_that_is_allowed(four, monkeypatch):
+    monkeypatch.setenv(gpus.PER_GPU, "2")
+    for taken in ("GPU-0abc,GPU-1abc,GPU-2abc", "GPU-3abc,GPU-0abc,GPU-1abc"):
+        gpus.take(3)
+        assert os.environ.pop("CUDA_VISIBLE_DEVICES") == taken
+    monkeypatch.setenv(gpus.PER_GPU, "none")
+    with pytest.raises(DarkroomError, match=gpus.PER_GPU):
+        gpus.take(1)
 
 
 def test_more_than_there_are_is_refused(four):

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.tools import cluster as module
 from darkroom.tools.cluster import cluster, resources
 from darkroom.tools.plan.table import StagePlan
 
+ONE = dict.fromkeys(STAGES, 1)
 PLANS = [
     StagePlan("ingest@first", seconds=60, memory={"images": 500_000_000}),
     StagePlan("ingest@second", seconds=1200, memory={"images": 100_000_000}),
@@ -21,13 +23,14 @@ PLANS = [
 
 
 def test_a_rule_gets_what_its_largest_job_needs():
-    assert resources(PLANS, 2.0) == {
-        "ingest": {"mem_mb": 3000, "runtime": 45},
-        "train_generator": {"mem_mb": 18_000, "runtime": 1205},
+    assert resources(PLANS, ONE, 2.0) == {
+        "ingest": {"mem_mb": 3000, "runtime": 51},
+        "train_generator": {"mem_mb": 18_000, "runtime": 1211},
     }
-    assert resources(PLANS, 1.0, "gpu") == {
-        "ingest": {"mem_mb": 3000, "runtime": 25},
-        "train_generator": {"mem_mb": 10_000, "runtime": 605, "slurm_partition": "gpu"},
+    assert resources(PLANS, {**ONE, "train_generator": 4}, 1.0, "gpu") == {
+        "ingest": {"mem_mb": 3000, "runtime": 31},
+        "train_generator": {"mem_mb": 40_000, "runtime": 611, "slurm_partition": "'gpu'"},
+        "train_clip": {"slurm_partition": "'gpu'"},
     }
 
 
@@ -37,11 +40,11 @@ def test_the_profile_is_the_committed_one_with_partition_account_and_resources(t
     monkeypatch.setattr(module, "PROFILES", tmp_path)
     said = cluster(name="mine", partition="cpu", account="lab")
     written = yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())
-    assert written.pop("set-resources") == resources(PLANS, 2.0)
+    assert written.pop("set-resources") == resources(PLANS, ONE, 2.0)
     assert written.pop("default-resources") == [
         *base.pop("default-resources"),
-        "slurm_partition=cpu",
-        "slurm_account=lab",
+        "slurm_partition='cpu'",
+        "slurm_account='lab'",
     ]
     assert written == base
     assert "train_clip" in said and "train_generator" not in said

@@ -77,6 +77,7 @@ def test_updates_longer_than_the_window_have_a_speed(tmp_path, clock, capsys):
     [
         ({"a": (20.0, 0.2), "b": (19.0, 19.0), "saver": (1.0, 9.0)}, 2.0),  # one of two threads shares its core
         ({"a": (20.0, 0.2), "new": (15.0, 3.0)}, 1.2),
+        ({"a": (20.0, 0.0), "b": (10.0, 10.0)}, 2.0),  # the first one spins while it waits
         ({"a": (9.0, 0.9)}, None),
         ({}, None),
     ],
@@ -109,7 +110,7 @@ def test_a_training_that_waits_for_cores_says_so_once(tmp_path, monkeypatch, cap
         for each in neighbours:
             each.kill()
             each.wait()
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("other processes")]
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("other work")]
     assert len(told) == 1 and float(told[0].split(" at least ")[1].split()[0]) >= 1.5
 
 

@@ -61,7 +61,7 @@ _POLL = 0.5  # seconds between two checks for another process
 _RUN = "DARKROOM_RUN"  # the run of an engine that has the turn, in the environment of all its processes
 _ASIDE = {"--dry", "--queue", "--temp", "-h", "--help"}  # arguments of a command that runs no stage in this checkout
 _BODY = "PYTHONPATH=src python -m darkroom "  # what the command of a stage begins with
-_asked: list[str] = []  # stages with networks that this process has run, if it is the engine
+_requested: list[str] = []  # stages with networks that this process has run, if it is the engine
 _locked: list[Any] = []  # open files with locks, which must not be closed before this process ends
 
 
@@ -268,11 +268,11 @@ def _ask(command: str, environment: Mapping[str, str]) -> int | None:
     except (DarkroomError, KeyError, ValueError, OSError):  # the body says what is wrong
         return None
     kind = parents.NETWORKS if STAGES[stage].networks else parents.LIGHT
-    if parents.NAME not in os.environ or _asked:  # this process is the engine
+    if parents.NAME not in os.environ or _requested:  # this process is the engine
         if kind == parents.LIGHT:
             return None
-        _asked.append(stage)
-        if len(_asked) == 2:  # loading the libraries pays from the second on
+        _requested.append(stage)
+        if len(_requested) == 2:  # loading the libraries pays from the second on
             parents.start([kind])
     words = ["darkroom", *shlex.split(command.removeprefix(_BODY))]
     return parents.ask(kind, words, {**environment, "PYTHONPATH": "src"}, count)

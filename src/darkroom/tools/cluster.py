@@ -1,7 +1,7 @@
 """`darkroom cluster`: write a Snakemake profile for Slurm, with the memory and time of each stage."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,13 +9,17 @@ import yaml
 from typer import Option
 
 from darkroom.artifacts.atomic import write_bytes
+from darkroom.check.check import read_params
+from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
+from darkroom.params.stage import processes
 from darkroom.tools.plan.plan import planned
 from darkroom.tools.plan.table import UNKNOWN, StagePlan
 
 PROFILES = Path("profiles")
 _BASE = PROFILES / "slurm" / "config.yaml"
-_LIBRARIES, _STARTS = 2e9, 300.0  # bytes and seconds of a job besides its stage's body
+_LIBRARIES = 2e9  # bytes of a process besides what its stage's body needs
+_STARTS = 660.0  # seconds of a job besides the body, 360 of them since Slurm's SIGTERM may come so early
 _HEADER = """# Written by `darkroom cluster` from `darkroom plan`: memory and time are {margin:g} times as much as
 # measured, plus libraries and starts. Change what does not fit; `--set-resources STAGE:mem_mb=16000` overrides it once.
 # The other settings are those of {base}.
@@ -23,19 +27,23 @@ _HEADER = """# Written by `darkroom cluster` from `darkroom plan`: memory and ti
 """
 
 
-def resources(plans: Iterable[StagePlan], margin: float, gpu_partition: str | None = None) -> dict[str, dict[str, Any]]:
-    """Return `mem_mb`, `runtime` (minutes) and the partition of each rule, of the largest of its jobs."""
-    found: dict[str, dict[str, Any]] = {}
+def resources(
+    plans: Iterable[StagePlan], processes: Mapping[str, int], margin: float, gpu_partition: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return `mem_mb`, `runtime` (minutes) and the partition of each rule, of the largest of its jobs.
+
+    processes: of each rule; a plan has the memory of one process.
+    """
+    rules: dict[str, dict[str, Any]] = {}
     for plan in plans:
-        if plan.source in UNKNOWN:
-            continue
-        memory = math.ceil((margin * sum(plan.memory.values()) + _LIBRARIES) / 1e9) * 1000
-        minutes = math.ceil((margin * plan.seconds + _STARTS) / 60)
-        rule = found.setdefault(plan.stage.partition("@")[0], {"mem_mb": 0, "runtime": 0})
-        rule.update(mem_mb=max(memory, rule["mem_mb"]), runtime=max(minutes, rule["runtime"]))
-        if plan.gpu and gpu_partition:
-            rule["slurm_partition"] = gpu_partition
-    return found
+        rule = rules.setdefault(stage := plan.stage.partition("@")[0], {})
+        if gpu_partition and STAGES[stage].networks:
+            rule["slurm_partition"] = repr(gpu_partition)
+        if plan.source not in UNKNOWN:
+            memory = math.ceil(processes[stage] * (margin * sum(plan.memory.values()) + _LIBRARIES) / 1e9) * 1000
+            minutes = math.ceil((margin * plan.seconds + _STARTS) / 60)
+            rule.update(mem_mb=max(memory, rule.get("mem_mb", 0)), runtime=max(minutes, rule.get("runtime", 0)))
+    return {stage: rule for stage, rule in rules.items() if rule}
 
 
 def cluster(
@@ -57,8 +65,10 @@ def cluster(
     assert result is not None
     settings = yaml.safe_load(_BASE.read_text())
     given = {"slurm_partition": partition, "slurm_account": account}
-    settings["default-resources"] += [f"{key}={value}" for key, value in given.items() if value]
-    settings["set-resources"] = resources(result.plans, margin, gpu_partition)
+    settings["default-resources"] += [f"{key}={value!r}" for key, value in given.items() if value]
+    params = read_params()
+    count = {name: processes(params.get(name) or {}) for name in STAGES} | {"ingest": params["run"]["ingest_processes"]}
+    settings["set-resources"] = resources(result.plans, count, margin, gpu_partition)
     text = _HEADER.format(margin=margin, base=_BASE) + yaml.safe_dump(settings, sort_keys=False)
     write_bytes(path, text.encode())
     unknown = [plan.stage for plan in result.plans if plan.source in UNKNOWN]

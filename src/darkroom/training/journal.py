@@ -55,15 +55,15 @@ def thread_times() -> dict[str, tuple[float, float]]:
 def slowdown(before: Mapping[str, tuple[float, float]], now: Mapping[str, tuple[float, float]]) -> float | None:
     """Return how many times longer the slowest computing thread took than with a core of its own.
 
-    Threads share each operation, so all wait for the slowest. Those that ran less than half as long as the busiest
-    thread do not compute. None: no thread has run and waited for `_WATCHED` seconds.
+    Threads share each operation, so all wait for the slowest. Threads that wanted a core for less than half as long as
+    the busiest one do not compute. None: no thread has wanted one for `_WATCHED` seconds.
     """
     starts = {name: before.get(name, (0.0, 0.0)) for name in now}
     spent = [(run - starts[name][0], waited - starts[name][1]) for name, (run, waited) in now.items()]
-    if not any(run + waited >= _WATCHED for run, waited in spent):
+    most = max((run + waited for run, waited in spent), default=0.0)
+    if most < _WATCHED:
         return None
-    most = max(run for run, _ in spent)
-    return max(1 + waited / run for run, waited in spent if run > most / 2)
+    return max(1 + waited / run for run, waited in spent if run > 0 and run + waited > most / 2)
 
 
 class Journal:
@@ -72,7 +72,7 @@ class Journal:
     Each line of the file is a record with `seconds` (of training so far, over all starts),
     `images_per_second` (recent, validations and checkpoints included), `mean_images_per_second` (since this start) and
     `seconds_left`. A training that resumes continues the file after the last of `records`, those of its checkpoint;
-    other lines are removed. If other processes take the cores, it prints so once.
+    other lines are removed. If other processes take the cores, it prints a notice, once.
 
     Raises:
         DarkroomError: the file cannot be written.
@@ -123,8 +123,8 @@ class Journal:
         if ratio >= _SLOWER:
             self._watched = None
             print(
-                f"other processes use the cores: this training takes at least {ratio:.1f} times as long as on a quiet "
-                "machine, with several threads much longer. Results stay the same.",
+                f"other work uses the cores: optimizer steps take at least {ratio:.1f} times as long as on a quiet "
+                "machine, with several threads more. Results stay the same.",
                 flush=True,
             )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from darkroom.check.check import check, check_sources
 from darkroom.dag.lock_file import damage
-from darkroom.dag.records import HOLDERS, is_locked, recorded
+from darkroom.dag.records import HOLDERS, recorded
 from darkroom.dag.records import LOCK as LOCK_FILE
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
@@ -130,16 +130,20 @@ def nodes(count: int, seconds: float = 60.0) -> Iterator[Finding]:
     with (hidden := own.with_name(f".{own.name}")).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         hidden.rename(own)
-        while len(others) + 1 < count and time.monotonic() < end:
-            time.sleep(0.1)
-            others = [path for path in folder.glob("[!.]*") if path != own]
-        unlocked = [path.name for path in others if not is_locked(path)]
-        print("looked", file=file, flush=True)
-        while any(path.exists() and not _state(path).st_size for path in others) and time.monotonic() < end:
-            time.sleep(0.1)
-        own.unlink(missing_ok=True)
+        try:
+            while len(others) + 1 < count and time.monotonic() < end:
+                time.sleep(0.1)
+                others = [path for path in folder.glob("[!.]*") if path != own]
+            unlocked = [path.name for path in others if not _is_locked(path)]
+            print("looked", file=file, flush=True)
+            while any(path.exists() and not _state(path).st_size for path in others) and time.monotonic() < end:
+                time.sleep(0.1)
+        finally:
+            own.unlink(missing_ok=True)
     if len(others) + 1 < count:
-        yield problem("nodes", f"{len(others) + 1} of {count} came within {seconds:.0f} s: start all at the same time.")
+        yield problem(
+            "nodes", f"{len(others) + 1} of {count} started within {seconds:.0f} s: start all at the same time."
+        )
     elif unlocked:
         remedy = "mount the folder with locks (NFS: without `nolock`; Lustre: with `flock`), or run on one node"
         yield problem("nodes", f"locks of {', '.join(unlocked)} do not reach {platform.node()}: {remedy}.")
@@ -147,10 +151,10 @@ def nodes(count: int, seconds: float = 60.0) -> Iterator[Finding]:
         yield ok("nodes", f"{platform.node()} sees the locks of all {count} processes")
 
 
-def _in_use(folder: Path) -> bool:
-    """Return whether a running training holds the lock of a state."""
+def _is_locked(path: Path) -> bool:
+    """Return whether a process keeps a file locked."""
     try:
-        with (folder / LOCK).open() as lock:
+        with path.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -174,7 +178,7 @@ def states() -> Iterator[Finding]:
         images = max((int(name.name.rpartition("-")[2]) for name in folder.glob("images-*")), default=0)
         stage = folder.name.rpartition("-")[0].replace("-", "@", 1)  # STAGE-KEY or STAGE-ITEM-KEY
         status = f"`dvc repro {stage}` continues it if its parameters are unchanged; otherwise remove the folder"
-        if _in_use(folder):
+        if _is_locked(folder / LOCK):
             status = "training is running"
         elif (folder / FINISHED).is_file():
             status = "finished: removed once dvc.lock records the result and a stage starts"

@@ -38,7 +38,9 @@ def findings() -> Iterator[Finding]:
 
 
 def doctor(
-    nodes: Annotated[int, Option(min=1, help="only test locks between so many nodes, which all run this now")] = 1,
+    nodes: Annotated[
+        int, Option(min=1, help="test only whether locks hold between this many nodes, which all run this now")
+    ] = 1,
 ) -> tuple[str, bool]:
     """Return all findings as lines, and whether they include no error."""
     if nodes > 1:

@@ -158,6 +158,7 @@ def _measure(before: str, facts: Facts, wish: InitOptions, tier: Tier, machine: 
         if each.source == "too large" or (each.source == "not measured" and each.notes):
             kind = _TooLargeError if each.source == "too large" else DarkroomError
             raise kind(f"{each.stage} cannot run here: {'; '.join(each.notes)}")
+    plan = replace(plan, whole=replace(plan.whole, cores=machine.cores))  # without those that other processes use
     if source["source"] != wish.source["source"]:
         plan = reading(plan, wish.part, facts)
     return Measured(tier, enough, lengths, {name: longest(name, facts, tier) for name in lengths}, plan)

@@ -243,7 +243,8 @@ def _training(
     train, choices = training_images(facts), dict[str, Choice]()
     if machine.gpu and machine.bf16:
         choices["training.precision"] = Choice("bf16", "this GPU computes in it")
-    cores = min(4, machine.cores) if machine.gpu else machine.cores  # trainings run one after another
+    most = 4 if machine.gpu else _MOST_THREADS
+    threads = max(1, min(machine.cores, most))  # trainings run one after another
     others = (
         f"other processes use {machine.busy} of {machine.cores + machine.busy} cores, and threads would wait for them"
     )
@@ -255,7 +256,7 @@ def _training(
             "warmup": Choice(min(warmup, images - batch)),
             "log_every": Choice(_rounded(images / 50, batch)),
             "validate_every": Choice(_rounded(images / 10, batch)),
-            "threads": Choice(max(1, min(cores, _MOST_THREADS)), others if machine.busy else ""),
+            "threads": Choice(threads, others if threads < min(machine.cores + machine.busy, most) else ""),
         }
         # The small matrices of a transformer do not gain from it on a CPU.
         if machine.bf16 and not machine.gpu and name == "train_tokenizer" and size >= _BF16_SIDE:

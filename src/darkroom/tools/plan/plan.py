@@ -5,7 +5,6 @@ Every stage runs for real in miniature on this machine. Artifacts are neither re
 
 import difflib
 import heapq
-import shutil
 import time
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -24,6 +23,7 @@ from darkroom.environment import choose_device, set_threads
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, cut, processes, read_yaml, threads
+from darkroom.processes import gpus
 from darkroom.runner import machine, params_key
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
@@ -98,8 +98,8 @@ def _cpus(name: str, params: Mapping[str, Any]) -> int:
 
 
 def _gpu(params: Mapping[str, Any]) -> bool:
-    """Return whether networks run on a GPU, one stage at a time, as in the Snakemake rules."""
-    return params["run"]["device"] != "cpu" and shutil.which("nvidia-smi") is not None
+    """Return whether networks run on GPUs, as in the Snakemake rules."""
+    return params["run"]["device"] not in ("cpu", "mps") and bool(gpus.present())
 
 
 def in_miniature(
@@ -180,11 +180,11 @@ class Job:
 
     seconds: float  # from its start to its end, the engine's own part included
     threads: int  # cores that it takes
-    gpu: bool = False  # whether it takes the GPU
+    gpu: bool = False  # whether it takes a GPU
 
 
-def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int) -> float:
-    """Return the total seconds of jobs that each start once their dependencies have ended and cores and GPU are free.
+def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: int, gpus: int = 1) -> float:
+    """Return the total seconds of jobs that each start once their dependencies have ended and cores and GPUs are free.
 
     Of several ready jobs, the first in `jobs` starts: list scheduling, which `snakemake --cores N` approximates. A job
     that requests more cores than available gets all.
@@ -194,7 +194,7 @@ def side_by_side(jobs: Mapping[str, Job], needs: Mapping[str, Set[str]], cores: 
     waits = {name: set(needs.get(name, ())) & jobs.keys() for name in jobs}
     ready = [name for name, needed in waits.items() if not needed]
     running: list[tuple[float, str]] = []
-    now, free, gpus = 0.0, cores, 1
+    now, free = 0.0, cores
     while ready or running:
         for name in list(ready):
             requested = min(jobs[name].threads, cores)
@@ -276,7 +276,14 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     bodies, cores = sum(each.seconds for each in plans), core_count()
     # `dvc repro` queries once what is stale; for each body, it starts a process and writes dvc.lock.
     dvc = query + bodies + len(plans) * (start + write)
-    whole = Whole(bodies, dvc, start + query + side_by_side(jobs, dag.needs, cores), cores, between, load)
+    whole = Whole(
+        bodies,
+        dvc,
+        start + query + side_by_side(jobs, dag.needs, cores, max(1, len(gpus.present()))),
+        cores,
+        between,
+        load,
+    )
     assumed = _assumptions(total, scale, params["run"]["keep"], whole, plans) if measure else [_MEANWHILE]
     return Planned(plans, whole, assumed, dag.needs, jobs)
 
