@@ -88,7 +88,7 @@ def clone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_ROOT", raising=False)
     monkeypatch.setitem(stages.FOREACH, "train_nets", "train_nets.nets")
-    for module in (checking, cli):
+    for module in (checking, cli, runner):
         monkeypatch.setattr(
             module, "STAGES", {**stages.STAGES, "train_nets": stages.Stage("train_nets_settings:Params")}
         )

@@ -70,7 +70,7 @@ def resources(minutes: int, seconds: int) -> tuple[str, ...]:
 
 
 STAGE, TARGET = "train_extractor", "models/extractor"
-LENGTH = {"images": 6_400, "log_every": 160, "validate_every": 800}
+LENGTH = {"images": 120_000, "log_every": 1_600, "validate_every": 32_000}  # about 30 s
 
 
 def free_ports() -> list[int]:
@@ -170,7 +170,7 @@ def test_a_preempted_training_continues(training: Sandbox, trained: dict[str, st
 
 
 def test_a_training_that_runs_out_of_time_continues(training: Sandbox, trained: dict[str, str]) -> None:
-    training.run("snakemake", *resources(1, 45), TARGET)
+    training.run("snakemake", *resources(1, 30), TARGET)
     assert training.hashes(STAGE) == trained and "resumes at image" in training.log(STAGE)
 
 

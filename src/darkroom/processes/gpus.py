@@ -5,8 +5,6 @@ process of a training locks them too, since it may outlive the stage's first pro
 its process ends, however it ends. The names are UUIDs, since an index means another GPU in another Slurm job.
 """
 
-# No effect on any output: says which GPU computes
-
 import fcntl
 import os
 import re
