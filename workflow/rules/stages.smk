@@ -37,8 +37,8 @@ for stage in stages.names:
         benchmark:
             f"logs/timing/{stages.file_name(stage)}.tsv"
         priority: stages.priority(stage)
-        threads: stages.threads(stage)
         localrule: stages.is_local(stage)
+        threads: stages.threads(stage)
         resources:
             gpu=stages.gpu(stage),
             seconds=stages.seconds(stage),  # expected; the scheduler reads them
