@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from dag.sandbox import wait_until
-from darkroom.dag import parents
+from darkroom.dag import dvc, parents
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no parents are started"),
@@ -22,7 +22,7 @@ pytestmark = [
 
 ENGINE = """
 import json, os, sys
-from darkroom.dag import parents
+from darkroom.dag import dvc, parents
 parents.start(sys.argv[1:])
 for line in sys.stdin:
     kind, words, threads, extra = json.loads(line)
@@ -124,6 +124,16 @@ def test_libraries_are_loaded_and_use_the_threads_of_a_new_process(engine, tmp_p
         command = [sys.executable, "-c", "import program; program.main()", "threads"]
         new = subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=True)
         assert sorted(ast.literal_eval(forked)) == sorted(ast.literal_eval(new.stdout))
+
+
+def test_dvc_starts_a_parent_for_the_second_stage_with_networks(monkeypatch):
+    started = []
+    monkeypatch.setattr(parents, "start", started.extend)
+    monkeypatch.delenv(parents.NAME, raising=False)
+    monkeypatch.setattr(dvc, "_requested", [])
+    monkeypatch.setattr(dvc, "stage_params", lambda stage, item: {})
+    for stage, kinds in (("report", []), ("train_clip", []), ("catalog", []), ("embed_clip", ["networks"])):
+        assert dvc._ask(f"{dvc._BODY}{stage}", {"DVC_STAGE": stage}) is None and started == kinds, stage
 
 
 @pytest.mark.parametrize(("how", "answer"), [("kill", "-9"), ("raise", "1"), ("refuse", "1")])
