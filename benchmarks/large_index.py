@@ -148,7 +148,8 @@ def measure(root: Path) -> None:
     assert step("shuffle an epoch", lambda: shuffled(lambda at: order(0, len(train), at))) == len(train)
     assert step("the same, streaming order", lambda: shuffled(lambda at: streaming.order(0, at))) == len(train)
     names = tuple(f"class {number:03d}" for number in range(CLASSES))
-    catalog = Catalog(names, {}, ImageSpec(256, "RGB", "png"), {}, {}, "", {name: at for at, name in enumerate(names)})
+    numbers = {name: at for at, name in enumerate(names)}
+    catalog = Catalog(names, {}, ImageSpec(256, "RGB", "png"), {}, {}, "", None, numbers)
     numbers = step("numbers of all labels", lambda: label_numbers(train.label_column, catalog))
     assert numbers.max() == CLASSES - 1
     counts = step(

@@ -78,7 +78,7 @@ def latents_of(root: Path, shape: tuple[int, int, int], images: int, dtype: str 
     write_darkroom(root, mean, mean - 5, dtype, 8)
     names = [str(number) for number in range(CLASSES)]
     spec, numbers = ImageSpec(shape[1], "L", "png"), {name: number for number, name in enumerate(names)}
-    catalog = Catalog(tuple(names), {}, spec, {}, {}, "", numbers)
+    catalog = Catalog(tuple(names), {}, spec, {}, {}, "", None, numbers)
     return LabelledLatents(Labelled.open_parts(["part"], "train", root), catalog)
 
 

@@ -56,7 +56,7 @@ def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: in
         update={"batch": batch, "images": batch * (updates + 2), "warmup": batch, "processes": 1, "precision": "fp32"}
     )
     run = params.run.model_copy(update={"device": "cpu", "workers": workers, "trackers": []})  # type: ignore[attr-defined]
-    catalog = Catalog(("0",), {}, ImageSpec(256, "RGB", "png"), {}, {}, "", {"0": 0})
+    catalog = Catalog(("0",), {}, ImageSpec(256, "RGB", "png"), {}, {}, "", None, {"0": 0})
     rows = LabelledLatents(Unlabelled.open_parts(["part"], "train", root / "latents"), catalog)
     model = DiT(DiTConfig(*SHAPE[:2], 1, *size, 4.0))
     scaler = LatentScaler([0.0] * SHAPE[0], [1.0] * SHAPE[0])
