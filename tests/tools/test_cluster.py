@@ -47,7 +47,11 @@ def test_the_profile_is_the_committed_one_with_partition_account_and_resources(t
         "slurm_account='lab'",
     ]
     assert written == base
-    assert "train_clip" in said and "train_generator" not in said
+    assert "train_clip" in said and "--gpu-partition" in said
+    cluster(name="mine")
+    assert "slurm_account" in (tmp_path / "mine" / "config.yaml.before").read_text()
+    assert "slurm_account" not in (tmp_path / "mine" / "config.yaml").read_text()
+    assert "train_generator" not in said
 
 
 def test_a_profile_of_the_repository_stays():

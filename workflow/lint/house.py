@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
     "lines of src": 49_900,
-    "lines of code": 32_150,
+    "lines of code": 32_170,
     "files": 382,
     "lines of the longest file": 400,
     "import cycles": 0,

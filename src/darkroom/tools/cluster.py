@@ -20,9 +20,9 @@ PROFILES = Path("profiles")
 _BASE = PROFILES / "slurm" / "config.yaml"
 _LIBRARIES = 2e9  # bytes of a process besides what its stage's body needs
 _STARTS = 660.0  # seconds of a job besides the body, 360 of them since Slurm's SIGTERM may come so early
-_HEADER = """# Written by `darkroom cluster` from `darkroom plan`: memory and time are {margin:g} times as much as
-# measured, plus libraries and starts. Change what does not fit; `--set-resources STAGE:mem_mb=16000` overrides it once.
-# The other settings are those of {base}.
+_HEADER = """# Written by `darkroom cluster`: memory (MB) and time (minutes) are {margin:g} times what `darkroom plan` measured
+# on the machine where it ran, plus libraries and starts. Change what does not fit; the next call keeps this file as
+# config.yaml.before. `--set-resources STAGE:runtime=600` changes it for one run. The rest is from {base}.
 
 """
 
@@ -61,6 +61,7 @@ def cluster(
     path = PROFILES / name / "config.yaml"
     if name in ("default", "slurm", "accelerate"):
         raise DarkroomError(f"profiles/{name} belongs to the repository: choose another --name.")
+    print("planning all stages, which takes about a minute …", flush=True)
     result = planned(everything=True)
     assert result is not None
     settings = yaml.safe_load(_BASE.read_text())
@@ -70,9 +71,13 @@ def cluster(
     count = {name: processes(params.get(name) or {}) for name in STAGES} | {"ingest": params["run"]["ingest_processes"]}
     settings["set-resources"] = resources(result.plans, count, margin, gpu_partition)
     text = _HEADER.format(margin=margin, base=_BASE) + yaml.safe_dump(settings, sort_keys=False)
+    if path.is_file():
+        path.replace(path.with_name(f"{path.name}.before"))
     write_bytes(path, text.encode())
     unknown = [plan.stage for plan in result.plans if plan.source in UNKNOWN]
-    lines = [f"{path} is written. Next: `snakemake --profile {path.parent}`."]
+    lines = [f"{path} is written. Next: `snakemake --profile {path.parent}`. docs/cluster.md says what to know."]
+    if partition and not gpu_partition and read_params()["run"]["device"] != "cpu":
+        lines.append(f"Stages with networks ask for GPUs in {partition}: --gpu-partition names another partition.")
     if unknown:
         lines.append(f"Not measured here, so they get the default memory and time: {', '.join(unknown)}.")
     return "\n".join(lines)

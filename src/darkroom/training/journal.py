@@ -124,7 +124,7 @@ class Journal:
             self._watched = None
             print(
                 f"other work uses the cores: optimizer steps take at least {ratio:.1f} times as long as on a quiet "
-                "machine, with several threads more. Results stay the same.",
+                "machine, and longer with several threads. Results stay the same.",
                 flush=True,
             )
 

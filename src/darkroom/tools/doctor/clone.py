@@ -141,9 +141,8 @@ def nodes(count: int, seconds: float = 60.0) -> Iterator[Finding]:
         finally:
             own.unlink(missing_ok=True)
     if len(others) + 1 < count:
-        yield problem(
-            "nodes", f"{len(others) + 1} of {count} started within {seconds:.0f} s: start all at the same time."
-        )
+        remedy = "start all at the same time, with the same `--nodes`"
+        yield problem("nodes", f"{len(others) + 1} of {count} started within {seconds:.0f} s: {remedy}.")
     elif unlocked:
         remedy = "mount the folder with locks (NFS: without `nolock`; Lustre: with `flock`), or run on one node"
         yield problem("nodes", f"locks of {', '.join(unlocked)} do not reach {platform.node()}: {remedy}.")

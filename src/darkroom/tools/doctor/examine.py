@@ -46,6 +46,7 @@ def doctor(
     if nodes > 1:
         from darkroom.tools.doctor import clone
 
+        print(f"waiting up to a minute for {nodes} processes …", flush=True)
         results = list(clone.nodes(nodes))
     else:
         results = list(findings())
