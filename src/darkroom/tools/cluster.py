@@ -20,8 +20,8 @@ PROFILES = Path("profiles")
 _BASE = PROFILES / "slurm" / "config.yaml"
 _LIBRARIES = 2e9  # bytes of a process besides what its stage's body needs
 _STARTS = 660.0  # seconds of a job besides the body, 360 of them since Slurm's SIGTERM may come so early
-_HEADER = """# Written by `darkroom cluster`: memory (MB) and time (minutes) are {margin:g} times what `darkroom plan` measured
-# on the machine where it ran, plus libraries and starts. Change what does not fit; the next call keeps this file as
+_HEADER = """# Written by `darkroom cluster`: memory (MB) and time (minutes) are {margin:g} times what `darkroom plan`
+# measured where it ran, plus libraries and starts. Change what does not fit; the next call keeps this file as
 # config.yaml.before. `--set-resources STAGE:runtime=600` changes it for one run. The rest is from {base}.
 
 """
