@@ -149,7 +149,7 @@ class Stages:
         return None if self._cluster else gpus.per_gpu() * len(gpus.present()[: 1 if ":" in device else None])
 
     def gpu(self, name: str) -> int:
-        """Return the GPUs of a stage, one for each process; 0 if it has no networks, nothing to do, or there are none.
+        """Return the GPUs of a stage, one for each process; 0 if it has no networks, nothing to do, or no GPU is here.
 
         Raises:
             WorkflowError: it is to run, and needs more than this machine has.

@@ -110,8 +110,8 @@ def test_a_training_that_waits_for_cores_says_so_once(tmp_path, monkeypatch, cap
         for each in neighbours:
             each.kill()
             each.wait()
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("other work")]
-    assert len(told) == 1 and float(told[0].split(" at least ")[1].split()[0]) >= 1.5
+    notices = [line for line in capsys.readouterr().out.splitlines() if line.startswith("other work")]
+    assert len(notices) == 1 and float(notices[0].split(" at least ")[1].split()[0]) >= 1.5
 
 
 @pytest.fixture
