@@ -119,7 +119,7 @@ def test_parts_of_a_gpu_count_and_are_not_for_several_processes(four):
 
 @pytest.mark.parametrize("rounds", [8, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
 def test_trainings_that_are_killed_never_share_a_gpu_and_leave_none_idle(four, rounds):
-    """Six at a time, for 1 or 2 of 4 GPUs, a fifth of them killed."""
+    """Six at a time, for 1 or 2 of 4 GPUs, killed at random."""
     folder, draws = gpus.FOLDER, random.Random(0)
     folder.mkdir()
     running, left, idle_since = {}, 6 * rounds, None
