@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from darkroom.cli import main
-from darkroom.commands import COMMANDS, GROUPS
+from darkroom.commands import GROUPS, commands
 from darkroom.dag.stages import STAGES
 
 
@@ -34,13 +34,18 @@ def test_a_wrong_word_is_answered_with_what_is_near(given, text, capsys):
 def test_help_lists_the_commands_in_groups_without_stages(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(word in text for word in (*GROUPS, *COMMANDS)) and not any(stage in text for stage in STAGES)
+    assert all(word in text for word in (*GROUPS, *commands())) and not any(stage in text for stage in STAGES)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def test_each_mark_is_read():
+    marked = [path.read_text().count("\n@command(") for path in Path("src/darkroom/tools").rglob("*.py")]
+    assert sum(marked) == len(commands())
+
+
+@pytest.mark.parametrize("name", commands())
 def test_each_command_has_help(name, capsys):
     assert main([name, "--help"]) == 0
-    assert COMMANDS[name].help.split()[0] in capsys.readouterr().out
+    assert commands()[name].help.split()[0] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Run the command line: the stages that dvc.yaml calls, and the commands for users (see `commands.py`)."""
 
 import argparse
+import gc
 import io
 import locale
 import os
@@ -94,6 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit(2)
     # Libraries emit it when they are imported; users cannot prevent it.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
+    # Two savings of 5 and 14 % of `darkroom check`: pydantic looks for plugins, and garbage is collected in imports.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if command not in STAGES:
+        gc.set_threshold(50_000)
     try:
         if command != "score" and not {"-h", "--help"} & set(words):
             _require_root()

@@ -1,70 +1,45 @@
-"""List the commands of `darkroom` by the groups of its help. Each command is a function next to its code."""
+"""Find the commands of `darkroom` (`@command` in a file below `tools/`), print their help, and run them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from typer import Typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+_PACKAGE = Path(__file__).parent
+
 
 class Command(NamedTuple):
-    """A command of the command line. `place` and `body` are MODULE:FUNCTION."""
+    """A command of the command line. `place` and `body` are MODULE:NAME below `darkroom`."""
 
+    group: str
+    name: str
+    help: str
+    body: str
     place: str
-    help: str  # one sentence
-    body: str | None = None  # is called with what `place` returns, the options; imported then, since it loads torch
 
 
-GROUPS: Mapping[str, Mapping[str, Command]] = {
-    "Data": {
-        "init": Command(
-            "tools.init.request:Request",
-            "Inspect a dataset, benchmark this machine, and write params.yaml.",
-            "tools.init.command:init",
-        ),
-        "data": Command("tools.verify.show:show", "Show counts, classes, sizes, captions and damage."),
-        "verify": Command("tools.verify.verify:verify", "Check the data and every output in dvc.lock byte by byte."),
-    },
-    "Train": {
-        "check": Command("tools.check:check", "Validate params.yaml, dvc.yaml and data folders, and repair dvc.lock."),
-        "params": Command("tools.params:params", "List the keys of params.yaml: value, default, description."),
-        "preset": Command("tools.preset:preset", "List the presets, or apply one to params.yaml."),
-        "plan": Command("tools.plan.plan:plan", "Estimate the memory, disk space and time of the stale stages."),
-        "tune": Command("tools.tune.command:tune", "Find settings that are faster at equal loss on this machine."),
-        "why": Command("dag.why:why", "Show which parameter, input or function made a stage stale."),
-        "times": Command("tools.times:times", "Show the start time and duration of each stage of the last run."),
-    },
-    "Sample": {
-        "sample": Command(
-            "tools.sample.command:command", "Sample images from texts or classes, or variations of images."
-        ),
-        "invert": Command(
-            "tools.invert.request:Request",
-            "Map images to noise by reversed DDIM or the reversed flow, and back.",
-            "tools.invert.command:invert",
-        ),
-        "show": Command("tools.show:show", "Show an image in the terminal, or list the available ones."),
-        "export": Command("tools.export.options:command", "Export the generator or the tokenizer for other programs."),
-    },
-    "Score and compare": {
-        "score": Command(
-            "tools.score.options:Request",
-            "Score two folders of images, or published .npz files.",
-            "tools.score.command:score",
-        ),
-        "scores": Command("tools.compare.table:scores", "Show all scores of a revision, with their standard errors."),
-        "compare": Command("tools.compare.table:table", "Compare two revisions: do they differ by more than noise?"),
-    },
-    "Environment": {
-        "cluster": Command(
-            "tools.cluster:cluster", "Write a Snakemake profile with the memory and time of each stage."
-        ),
-        "doctor": Command("tools.doctor.examine:doctor", "Check the installation and this clone, and suggest fixes."),
-    },
-}
-COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+GROUPS = ("Data", "Train", "Sample", "Score and compare", "Environment")  # of the help, in this order
+_MARK = re.compile(r"^@command\((.+?)\)\n(?:@.+\n)?(?:class|def) (\w+)", re.MULTILINE | re.DOTALL)
+
+
+@cache
+def commands() -> dict[str, Command]:
+    """Return the functions and classes marked by `darkroom.tools.command`, by their names in the order of the help."""
+    listed = []
+    for path in (_PACKAGE / "tools").rglob("*.py"):
+        module = ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
+        for words, name in _MARK.findall(path.read_text(encoding="utf-8")):
+            group, command, help, *body = ast.literal_eval(f"({words})")
+            listed.append(Command(group, command, help, "".join(body), f"{module}:{name}"))
+    listed.sort(key=lambda command: (GROUPS.index(command.group), command.name))
+    return {command.name: command for command in listed}
 
 
 def _function(place: str) -> Callable[..., Any]:
@@ -84,14 +59,15 @@ class _Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, arguments = super().resolve_command(ctx, args)
         app = Typer(add_completion=False)
-        app.command(help=COMMANDS[str(name)].help, context_settings=_HELP)(_function(COMMANDS[str(name)].place))
+        command = commands()[str(name)]
+        app.command(help=command.help, context_settings=_HELP)(_function(command.place))
         return name, get_command(app), arguments
 
     def invoke(self, ctx: Any) -> None:
         """Run the command, and store its result."""
         result = super().invoke(ctx)
-        body = COMMANDS[ctx.invoked_subcommand].body
-        self.result = result if body is None else _function(body)(result)
+        body = commands()[ctx.invoked_subcommand].body
+        self.result = _function(body)(result) if body else result
 
 
 def run(words: Sequence[str]) -> Any:
@@ -101,9 +77,7 @@ def run(words: Sequence[str]) -> Any:
         SystemExit: the command or an option is not valid, or it was interrupted.
     """
     listed = [
-        TyperCommand(name, help=command.help, rich_help_panel=title)
-        for title, commands in GROUPS.items()
-        for name, command in commands.items()
+        TyperCommand(command.name, help=command.help, rich_help_panel=command.group) for command in commands().values()
     ]
     text = "Train image generators as one reproducible DAG."
     group = _Group(name="darkroom", commands=listed, help=text, no_args_is_help=True, context_settings=_HELP)

@@ -15,7 +15,8 @@ class Kinds:
     `build/code/`: an edit of another kind makes nothing stale.
 
     Args:
-        chosen_by: the key of params.yaml that chooses, which dvc.yaml lists under `params` of the stage `code`.
+        chosen_by: the key of params.yaml that chooses, which dvc.yaml lists under `params` of the stage `code`; "": no
+            single key chooses, and a stage that loads a part of any kind depends on the code of all.
         package: the package of the places.
         parts: name of each part, and what runs it: a stage, or an artifact that several stages open.
         kinds: name of each kind, and "MODULE:NAME" of each part that it has.
@@ -23,10 +24,10 @@ class Kinds:
 
     def __init__(
         self,
-        chosen_by: str,
         package: str,
         parts: Mapping[str, str],
         kinds: Mapping[str, Mapping[str, str]],
+        chosen_by: str = "",
     ) -> None:
         self.chosen_by, self.package, self.parts, self.kinds = chosen_by, package, parts, kinds
 

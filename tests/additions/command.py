@@ -1,4 +1,4 @@
-"""A command as somebody would add it: a function, and a line of `GROUPS`."""
+"""A command as somebody would add it: one file."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,10 @@ from typing import Annotated
 
 from typer import Argument
 
+from darkroom.tools import command
 
+
+@command("Data", "label", "Count a label.")
 def label(name: Annotated[str, Argument(help="A label.")]) -> str:
     """Return how many images have a label."""
     return f"{json.loads(Path('samples/labels/labels.json').read_text())[name]} images"

@@ -1,4 +1,4 @@
-"""A source as somebody would add it: one file, a line of `SOURCES`, its settings, and its section of params.yaml."""
+"""A source as somebody would add it: one file, its settings, and its section of params.yaml."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -13,7 +13,7 @@ from darkroom.artifacts.atomic import json_bytes
 from darkroom.dag import repo as module
 from darkroom.dag.records import BUSY
 from darkroom.dag.repo import RUNNING, observe
-from darkroom.dag.why import why
+from darkroom.tools.why import why
 
 STAGES = """
 stages:

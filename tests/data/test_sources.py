@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from darkroom.data.sources import SOURCES, open_source, slice_of
+from darkroom.data.sources import open_source, slice_of
 from darkroom.errors import DarkroomError
-from darkroom.params.parts import SECTIONS, Part, settings_of
+from darkroom.params.parts import SECTIONS, SOURCES, Part, settings_of
 from darkroom.params.parts import Digits as Settings
 
 PART = Part(source="digits", path="data/none")

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from darkroom.dag.stages import STAGES
 from darkroom.diffusion.settings import Diffusion
 from darkroom.errors import DarkroomError
 from darkroom.params.fits import RENAMED
-from darkroom.params.section import PARAMS, validate
+from darkroom.params.section import PARAMS, Section, validate
 from darkroom.params.stage import (
     DVC,
     OUTPUTS,
@@ -733,3 +734,17 @@ def test_the_narrowest_section_decides_what_a_training_does(clone):
     change("train_tokenizer.kl.training", {"weight_decay": 0.3})
     change("train_decoder.unets.base.training", {"weight_decay": 0.4})
     assert decays() == (0.3, 0.4, 0.2)
+
+
+def test_the_default_of_each_section_is_valid():
+    """`model_construct` does not validate."""
+
+    def below(section: type[Section]) -> Iterator[type[Section]]:
+        for each in section.__subclasses__():
+            yield from (each, *below(each))
+
+    defaults = [field.default for section in below(Section) for field in section.model_fields.values()]
+    sections = [default for default in defaults if isinstance(default, Section)]
+    assert len(sections) > 50
+    for default in sections:
+        assert type(default).model_validate(default.model_dump()) == default

@@ -3,10 +3,11 @@
 import importlib
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
-from pydantic import create_model
+from pydantic import BaseModel, create_model
 
 from darkroom.artifacts.manifest import NAME, read_manifest
 from darkroom.check import needs
@@ -25,7 +26,7 @@ from darkroom.models.tokenizers.settings import fits as tokenizers_fit
 from darkroom.params.fits import fits as data_fit
 from darkroom.params.fits import require_new_names
 from darkroom.params.parts import settings_of
-from darkroom.params.section import PARAMS, Section, described, validate
+from darkroom.params.section import NO_FILE, PARAMS, Section, described, model_of, validate
 from darkroom.params.stage import (
     DVC,
     OUTPUTS,
@@ -55,6 +56,7 @@ def schema(stage: str) -> type[Section]:
     return validated
 
 
+@cache
 def whole() -> type[Section]:
     """Return the class that validates all of params.yaml: the sections of all stages, and `training`."""
     fields: dict[str, Any] = {"training": (SharedTraining, SharedTraining())}
@@ -115,8 +117,25 @@ def _stage(stage: str, item: str | None, params: dict[str, Any], dvc: dict[str, 
     sliced = cut(stage, item, params, dvc)
     if stage not in sliced and stage in schema(stage).model_fields:
         raise DarkroomError(f"{DVC}: {stage} does not list its own section under `params`.")
-    validate(schema(stage), sliced)
+    if "_misfits" in vars(schema(stage)) or not _covers(schema(stage), sliced):
+        validate(schema(stage), sliced)
     return paths(entry, ["deps"], names), paths(entry, OUTPUTS, names)
+
+
+def _covers(section: type[BaseModel], values: Mapping[str, Any]) -> bool:
+    """Return whether `values`, valid as parts of params.yaml, are the keys of a section: all required, and no others.
+
+    To build and run the validators of all stages takes a fifth of the time of `darkroom check`.
+    """
+    fields = section.model_fields
+    if not values.keys() <= fields.keys() or any(fields[key].is_required() for key in fields.keys() - values.keys()):
+        return False
+    for key, value in values.items():
+        inner, of_names = model_of(fields[key].annotation), get_origin(fields[key].annotation) is dict
+        sections = value.values() if isinstance(value, Mapping) and of_names else [value]
+        if inner and not all(_covers(inner, each) for each in sections if isinstance(each, Mapping)):
+            return False
+    return True
 
 
 def _shape(dvc: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,5 +235,6 @@ def check_sources() -> str:
     Raises:
         DarkroomError: lists what DVC cannot hash.
     """
-    parts = read_params()["parts"]
-    return require_hashable({Path(part["path"]): f"`parts.{name}.path`" for name, part in parts.items()})
+    parts = read_yaml(PARAMS)["parts"]
+    named = {Path(part.get("path", NO_FILE)): f"`parts.{name}.path`" for name, part in parts.items()}
+    return require_hashable(named)

@@ -10,6 +10,7 @@ line and exits with code 0. Its next run removes such an output and makes it aga
 
 import configparser
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,10 +20,12 @@ from darkroom.artifacts.atomic import write_bytes
 from darkroom.dag.records import BUSY, LOCK, CutShortError, entries, held, holders, recorded, uncached
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, read_yaml, related
+from darkroom.params.yaml_text import conflict
 
 BROKEN = Path(".darkroom/dvc.lock.broken")
 RUNS = Path(".dvc/cache/runs")  # the run cache
 _OBJECTS = Path("files/md5")
+_HEAD, _ENTRY = "schema: '2.0'\nstages:\n", re.compile(r"^  [^\s-].*:$", re.MULTILINE)
 
 
 def damage() -> str | None:
@@ -32,7 +35,9 @@ def damage() -> str | None:
         DarkroomError: it contains the markers of a git merge; the message names the line.
     """
     try:
-        entries(LOCK.read_text(encoding="utf-8"))
+        text = LOCK.read_text(encoding="utf-8")
+        last = text.startswith(_HEAD) and list(_ENTRY.finditer(text))  # the others are complete: it was cut at its end
+        entries(_HEAD + text[last[-1].start() :] if last and conflict(text) is None else text)
     except FileNotFoundError:
         return "is missing" if _staged() else None
     except UnicodeDecodeError:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from darkroom.errors import DarkroomError
+from darkroom.kinds import Kinds
 from darkroom.params.section import NO_FILE, PARAMS, Overrides, PartName, Section, Seed, validate
 
 SourceName = Literal["digits", "shapes", "torchvision", "folder", "webdataset", "hub"]
@@ -190,6 +191,19 @@ class Sources(Section):
     hub: Hub | None = None
 
 
+# Each is called with its settings, the `path` of the part, or None, and the column of groups, if any.
+SOURCES = Kinds(
+    package="darkroom.data.sources",
+    parts={"source": "ingest"},
+    kinds={
+        "digits": {"source": "digits:Digits"},
+        "shapes": {"source": "shapes:Shapes"},
+        "torchvision": {"source": "torchvision_sets:Torchvision"},
+        "folder": {"source": "folder:Folder"},
+        "webdataset": {"source": "webdataset:Webdataset"},
+        "hub": {"source": "hub:Hub"},
+    },
+)
 SECTIONS: dict[str, type[Section]] = {name: get_args(of.annotation)[0] for name, of in Sources.model_fields.items()}
 
 

@@ -65,11 +65,11 @@ class ReferenceStats(Section):
         "in_domain"
     ]
     """Feature networks; in_domain: train_extractor's network; inception: the network of FID; dinov2; clip: CMMD's."""
-    inception: Inception = Inception()
+    inception: Inception = Inception.model_construct()
     """Weights of FID's network."""
-    dinov2: Dinov2 = Dinov2()
+    dinov2: Dinov2 = Dinov2.model_construct()
     """Weights of DINOv2."""
-    clip: ClipFile = ClipFile()
+    clip: ClipFile = ClipFile.model_construct()
     """Weights of the CLIP of CMMD."""
 
     def _misfits(self) -> Iterator[str]:

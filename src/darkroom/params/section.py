@@ -24,6 +24,9 @@ class Section(BaseModel):
 
     READ_WITH: keys that are read only where another key has one of some values: {key: (other key, *values)}; without
         values, where that key is neither empty nor 0. Elsewhere they keep their defaults.
+
+    The default of a field that is a section is made by `model_construct`, which does not build the class when its
+    module is imported.
     """
 
     # `defer_build`: a class is built when it is first used, which few commands do with all of them.
@@ -81,6 +84,12 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the settings class in the type of a field: itself, in a union, or of the values of a mapping."""
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    return next((each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)), None)
+
+
 def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
     """Return the settings class that contains the key at `location`, or would contain it, or None."""
     current: Any = model
@@ -89,11 +98,8 @@ def _holder(model: type[BaseModel], location: tuple[int | str, ...]) -> type[Bas
         field = current.model_fields.get(name) if is_model else None
         if field is not None:
             current = field.annotation
-        candidates = [current, *getattr(current, "__args__", ())]
-        models = [each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)]
-        if not models:
+        if (current := model_of(current)) is None:
             return None
-        current = models[0]
     holder: type[BaseModel] = current
     return holder
 

@@ -106,7 +106,7 @@ class Training(Section):
     """Images between sets of weights to keep, raw and averaged; null: only the final weights."""
     select: Literal["last", "best"] = "last"
     """Averaged weights to write: the last, or those with the lowest validation loss (best)."""
-    init: Init = Init()
+    init: Init = Init.model_construct()
     """Fine-tuning: initial weights."""
     log_every: Positive = 640
     """Images between points of the loss curve."""

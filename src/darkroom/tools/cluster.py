@@ -13,6 +13,7 @@ from darkroom.check.check import read_params
 from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import processes
+from darkroom.tools import command
 from darkroom.tools.plan.plan import planned
 from darkroom.tools.plan.table import UNKNOWN, StagePlan
 
@@ -46,6 +47,7 @@ def resources(
     return {stage: rule for stage, rule in rules.items() if rule}
 
 
+@command("Environment", "cluster", "Write a Snakemake profile with the memory and time of each stage.")
 def cluster(
     name: Annotated[str, Option(help="of the folder below profiles/")] = "cluster",
     partition: Annotated[str | None, Option(help="of the jobs")] = None,

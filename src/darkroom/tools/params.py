@@ -20,6 +20,7 @@ from darkroom.params.fits import new_name
 from darkroom.params.section import PARAMS, description
 from darkroom.params.stage import read_yaml
 from darkroom.params.training import SharedTraining, Training
+from darkroom.tools import command
 from darkroom.tools.editing import DEFAULT_VALUE, shown, value_of
 
 REQUIRED = object()  # the default of a key that has none
@@ -130,6 +131,7 @@ images of 32 pixels; params.yaml sets what differs for the digits.
 """
 
 
+@command("Train", "params", "List the keys of params.yaml: value, default, description.")
 def params(
     prefix: Annotated[str | None, Argument(metavar="KEY", help="a stage, a section or a key; default: all")] = None,
     everything: Annotated[bool, Option("--all", help="also list keys that params.yaml does not set")] = False,

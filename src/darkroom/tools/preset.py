@@ -17,6 +17,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
+from darkroom.tools import command
 from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
 
@@ -93,6 +94,7 @@ def apply(name: str, fit: bool = False) -> str:
     return "\n".join(f"{key:<{width}}  {shown(old)} -> {shown(new)}" for key, (old, new) in changes.items())
 
 
+@command("Train", "preset", "List the presets, or apply one to params.yaml.")
 def preset(
     name: Annotated[str | None, Argument(help="a file in presets/, without .yaml; default: list the presets")] = None,
     fit: Annotated[bool, Option("--fit", help="use fp32 instead of bf16 if bf16 is not faster here")] = False,

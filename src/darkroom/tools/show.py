@@ -17,6 +17,7 @@ from darkroom.data.grid import opaque
 from darkroom.data.images import to_array, to_pil
 from darkroom.data.preparing import as_channels, eight_bits
 from darkroom.errors import DarkroomError
+from darkroom.tools import command
 from darkroom.tools.bands import colours_of, columns_of_terminal, half_blocks
 
 _LOGS, _PAGE = Path("logs"), Path("reports/index.html")
@@ -37,6 +38,7 @@ _GRIDS = {Path(path).name for path in _PICTURES}
 _SMALLEST = 0.5  # scale of a grid at least: wider grids lose columns on the right
 
 
+@command("Sample", "show", "Show an image in the terminal, or list the available ones.")
 def show(
     image: Annotated[
         str | None,

@@ -15,6 +15,7 @@ from darkroom.dag.stages import FOREACH
 from darkroom.errors import DarkroomError
 from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
 from darkroom.terminal.numbers import aligned, time_of
+from darkroom.tools import command
 
 _NEXT = 5.0  # maximum seconds from the end of a dependency to the start of a stage that waited for it
 _SHORT = 1.0  # seconds below which stages are not drawn
@@ -96,6 +97,7 @@ def below(after: Mapping[str, set[str]]) -> dict[str, set[str]]:
     return {stage: nx.descendants(graph, stage) for stage in after}
 
 
+@command("Train", "times", "Show the start time and duration of each stage of the last run.")
 def times(
     width: Annotated[int | None, Option(min=1, help="width in characters; default: that of the terminal")] = None,
 ) -> str:

@@ -245,6 +245,15 @@ def test_only_the_parts_that_are_loaded_count(tmp_path: Path, prefix: str, where
     ]
 
 
+def test_where_no_parameter_chooses_all_kinds_count(tmp_path: Path) -> None:
+    table = "Kinds(package='darkroom', parts={'net': 'x'}, kinds={'a': {'net': 'two:A'}, 'b': {'net': 'two:B'}})"
+    files = {"one": f"T = {table}\ndef f(kind):\n  return T.load('net', kind)\n"}
+    sources = write(tmp_path, files | {"two": "class A: 1\nclass B: 2\nclass C: 3\n"})
+    closure = sources.closure([("darkroom.one", "f")])
+    assert {name for module, name in closure.places if module == "darkroom.two" and name} == {"A", "B"}
+    assert not closure.tables
+
+
 @pytest.mark.parametrize(("part", "what"), [('"nte"', "no part `nte`"), ("name", "a part that is not a literal")])
 def test_a_part_that_no_table_has_is_refused(tmp_path: Path, part: str, what: str) -> None:
     sources = write(tmp_path, {"one": f"T = {TABLE}\ndef f(name):\n  T.load({part}, 'a')\n"})

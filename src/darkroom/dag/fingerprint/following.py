@@ -28,7 +28,7 @@ class _Node:
 
     hashes: of its words and of the meanings of the names in them; a class also has one per method.
     reached: the definitions that it reaches.
-    tables: the module and the part of each table of kinds that it loads.
+    tables: the module and the part of each table of kinds that it loads, where a parameter chooses the kind.
     """
 
     hashes: Definitions = field(default_factory=dict)
@@ -143,7 +143,12 @@ class Sources:
                 node.hashes[inside] = digest("".join(definition.words + names))
             node.reached |= {place for targets in meanings.values() for _, place in targets if place is not None}
             node.reached |= set(self._loaded(loaded for _, _, loaded in definition.imports))
-            node.tables += self._tables(source, definition)
+            for holder, table in self._tables(source, definition):
+                if table.chosen_by:
+                    node.tables.append((holder, table))
+                    continue
+                for kind in table.places.values():
+                    node.reached |= {place for _, place in self._means(kind.replace(":", "."), "") if place}
         return node
 
     def _loaded(self, names: Iterable[str]) -> Iterator[Place]:

@@ -20,7 +20,7 @@ class Table:
 
     name: the stage or the artifact that runs it; `build/code/NAME.json` holds its code.
     part: the name of the part.
-    chosen_by: the key of params.yaml that chooses the kind.
+    chosen_by: the key of params.yaml that chooses the kind; "": none, so that a stage depends on all kinds.
     places: "MODULE:NAME" of each kind that has the part.
     """
 
@@ -96,7 +96,7 @@ class Module:
                     self.made_inside.add(inner.id)
 
     def _take_tables(self, tree: ast.Module) -> None:
-        """Read the tables of kinds, and remove the kinds from their statements."""
+        """Read the tables of kinds, and remove the kinds that a parameter chooses from their statements."""
         names = {
             statement.value: statement.targets[0].id
             for statement in tree.body
@@ -118,10 +118,11 @@ class Module:
                     f"{self.path}, line {call.lineno}: the arguments of a table of kinds must be literals with "
                     "keywords, and each kind must name its parts, as in src/darkroom/models/kinds.py."
                 ) from error
-            call.keywords = [keyword for keyword in call.keywords if keyword.arg != "kinds"]
+            if arguments.get("chosen_by"):
+                call.keywords = [keyword for keyword in call.keywords if keyword.arg != "kinds"]
 
 
-def _parts(chosen_by: str, package: str, parts: dict[str, str], kinds: dict[str, Any]) -> dict[str, Table]:
+def _parts(package: str, parts: dict[str, str], kinds: dict[str, Any], chosen_by: str = "") -> dict[str, Table]:
     """Return the parts of a table, whose rows are places by part."""
     if any(not row.keys() <= parts.keys() for row in kinds.values()):
         raise ValueError

@@ -1,18 +1,12 @@
 """Open sources of images. A part in params.yaml names a source; the section of the same name has its settings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from darkroom.data.sample import Entry, Raw
-from darkroom.data.sources.digits import Digits
-from darkroom.data.sources.folder import Folder
-from darkroom.data.sources.hub import Hub
-from darkroom.data.sources.shapes import Shapes
-from darkroom.data.sources.torchvision_sets import Torchvision
-from darkroom.data.sources.webdataset import Webdataset
 from darkroom.errors import DarkroomError
-from darkroom.params.parts import Part
+from darkroom.params.parts import SOURCES, Part
 from darkroom.params.section import NO_FILE, Section
 
 
@@ -40,17 +34,6 @@ class Source(Protocol):
         ...
 
 
-# Each is called with the settings of the source, the `path` of the part, or None, and the column of groups, if any.
-SOURCES: dict[str, Callable[..., Source]] = {
-    "digits": Digits,
-    "folder": Folder,
-    "shapes": Shapes,
-    "torchvision": Torchvision,
-    "webdataset": Webdataset,
-    "hub": Hub,
-}
-
-
 def open_source(chosen: Part, settings: Section, column: str = "") -> Source:
     """Return the source of a part, whose samples hold as `group` the text in a `column`.
 
@@ -60,7 +43,8 @@ def open_source(chosen: Part, settings: Section, column: str = "") -> Source:
     if column and chosen.source not in ("folder", "hub", "webdataset"):
         raise DarkroomError(f"`ingest.group` names a column, but {chosen.source} has none: set it to auto or similar.")
     path = None if chosen.path == NO_FILE else Path(chosen.path)
-    return SOURCES[chosen.source](settings, path, *([column] if column else []))
+    source: Source = SOURCES.load("source", chosen.source)(settings, path, *([column] if column else []))
+    return source
 
 
 def slice_of(source: Source, part: str, start: int, stop: int | None) -> tuple[int, int | None]:

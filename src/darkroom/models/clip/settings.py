@@ -66,7 +66,7 @@ class ClipModel(Section):
 class Trained(Section):
     """A CLIP trained here: its size, and the treatment of equal captions in the loss."""
 
-    model: ClipModel = ClipModel()
+    model: ClipModel = ClipModel.model_construct()
     """Sizes of the two networks."""
     equal_captions: Literal["positives", "negatives"] = "positives"
     """Equal captions in a batch: positives of each other's images, or negatives, as published."""
@@ -155,9 +155,9 @@ class TrainClip(Section):
     """A published CLIP, which is not trained."""
     none: Nothing | None = None
     """No CLIP: it has no keys."""
-    training: ClipTraining = ClipTraining()
+    training: ClipTraining = ClipTraining.model_construct()
     """The keys of `training` that have another value here. Each image is compared with all captions of a batch."""
-    evaluate: Evaluate = Evaluate()
+    evaluate: Evaluate = Evaluate.model_construct()
     """Zero-shot accuracy, and recall of captions by images and of images by captions."""
 
     def _misfits(self) -> Iterator[str]:
@@ -248,7 +248,7 @@ class EmbedClip(Section):
     """Also store CLIP's encoding of each token of a caption: 77 times the space with OpenAI's, for `text_tokens`."""
     store: list[Split] = ["train", "val", "test"]
     """Splits whose embeddings are stored; those of other splits are computed on demand."""
-    imported: Imported = Imported()
+    imported: Imported = Imported.model_construct()
     """The layout of imported embeddings in the folder that a part's `embeddings` names."""
 
     def _misfits(self) -> Iterator[str]:

@@ -47,9 +47,9 @@ class TrainDecoder(Section):
     """data/latents: stored latents are read; data/none: images are encoded while training."""
     timesteps: Timesteps = 1000
     """gaussian: length of the noise schedule of all U-Nets."""
-    evaluate: Evaluate = Evaluate()
+    evaluate: Evaluate = Evaluate.model_construct()
     """Scores of the averaged weights of each U-Net while training, drawn as curves, without effect on the training."""
-    training: DecoderTraining = DecoderTraining()
+    training: DecoderTraining = DecoderTraining.model_construct()
     """The keys of `training` that have another value here."""
     unets: Annotated[dict[PartName, UNet], Field(min_length=1)]
     """The U-Nets by name, a cascade: the first generates small images, the others enlarge those of another."""
@@ -150,7 +150,7 @@ class Decoding(Section):
     """Images in a forward pass, the last one padded."""
     weights: Literal["ema", "raw"] = "ema"
     """Averaged weights (ema), or those of the last optimizer step (raw)."""
-    common: UNetSampling = UNetSampling()
+    common: UNetSampling = UNetSampling.model_construct()
     """How every U-Net is sampled."""
     unets: dict[PartName, Overrides] = {}
     """For each U-Net by name, the keys of `common` that have another value."""
@@ -179,7 +179,7 @@ class SampleDecoder(Decoding):
     """Split whose image embeddings are decoded."""
     images: Positive | None = 256
     """Number of embeddings that are decoded, drawn from the split; null: all."""
-    pictures: Pictures = Pictures()
+    pictures: Pictures = Pictures.model_construct()
     """Further pictures besides the grid, from the first images; 0: none."""
 
 

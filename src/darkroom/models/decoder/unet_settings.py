@@ -149,15 +149,15 @@ class UNet(Section):
     """A folder with initial weights, say models/decoder/base of another run; data/none: random ones."""
     frozen: bool = False
     """true: not trained; it has the initial weights, and without any it is left out of the cascade."""
-    model: Model = Model()
+    model: Model = Model.model_construct()
     """Size of the network, and the inputs of its conditions."""
-    diffusion: UNetDiffusion = UNetDiffusion()
+    diffusion: UNetDiffusion = UNetDiffusion.model_construct()
     """Objective and noise schedule."""
-    low: LowResolution = LowResolution()
+    low: LowResolution = LowResolution.model_construct()
     """For an up-sampler: augmentation of the low-resolution condition in training."""
-    augment: Augment = Augment()
+    augment: Augment = Augment.model_construct()
     """Mirror images and random crops in training; not with stored embeddings, those of the unchanged images."""
-    grids: Grids = Grids()
+    grids: Grids = Grids.model_construct()
     """Grids while training."""
     training: Overrides = Field(default_factory=dict)
     """The keys of `train_decoder.training` that have another value for this U-Net."""

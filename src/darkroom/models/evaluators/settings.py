@@ -41,11 +41,11 @@ class ExtractorTraining(Training):
 class TrainExtractor(Section):
     """The extractor and its training."""
 
-    model: ExtractorModel = ExtractorModel()
+    model: ExtractorModel = ExtractorModel.model_construct()
     """Size of the classifier."""
     balanced: bool = True
     """Equal weights for all classes, by logit adjustment; false: weights by frequency."""
-    training: ExtractorTraining = ExtractorTraining()
+    training: ExtractorTraining = ExtractorTraining.model_construct()
     """The keys of `training` that have another value here."""
 
 
@@ -90,11 +90,11 @@ class TeacherTraining(Training):
 class TrainTeacher(Section):
     """The teacher and its training."""
 
-    model: TeacherModel = TeacherModel()
+    model: TeacherModel = TeacherModel.model_construct()
     """Size of the classifier."""
-    augment: TeacherAugment = TeacherAugment()
+    augment: TeacherAugment = TeacherAugment.model_construct()
     """Augmentation of the images in training."""
-    training: TeacherTraining = TeacherTraining()
+    training: TeacherTraining = TeacherTraining.model_construct()
     """The keys of `training` that have another value here."""
 
 
@@ -162,11 +162,11 @@ class TrainSceneReader(Section):
     """Kinds of scenes to read, those of the source `shapes`."""
     held_out: Positive = 2000
     """Renders for validation while training, and the same number of others for the final accuracy."""
-    model: ReaderModel = ReaderModel()
+    model: ReaderModel = ReaderModel.model_construct()
     """Size of the network."""
-    augment: ReaderAugment = ReaderAugment()
+    augment: ReaderAugment = ReaderAugment.model_construct()
     """Augmentation of the renders in training, as generated pictures are not quite clean."""
-    training: ReaderTraining = ReaderTraining()
+    training: ReaderTraining = ReaderTraining.model_construct()
     """The keys of `training` that have another value here."""
 
 

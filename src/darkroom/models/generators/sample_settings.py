@@ -61,9 +61,9 @@ class ScoreGenerator(Section):
     """Images in a forward pass."""
     blocks: Annotated[int, Field(ge=2)] = 10
     """Blocks of the jackknife that gives the standard errors; fewer where each would have fewer than two images."""
-    copies: CopiesSettings = CopiesSettings()
+    copies: CopiesSettings = CopiesSettings.model_construct()
     """Memorisation: copies of training images among the generated ones."""
-    diversity: DiversitySettings = DiversitySettings()
+    diversity: DiversitySettings = DiversitySettings.model_construct()
     """Differences between generated images of one class, compared with real ones."""
 
 
@@ -74,7 +74,7 @@ class ScoreDiffusion(ScoreGenerator):
     """lpips: also measure diversity by LPIPS, which approximates human judgement."""
     vgg16: str = NO_FILE
     """For lpips, a file with torchvision's weights of VGG16; data/none: download them."""
-    bits: BitsSettings = BitsSettings()
+    bits: BitsSettings = BitsSettings.model_construct()
     """Bits per dim of stored latents, an upper bound."""
 
 
@@ -82,8 +82,8 @@ class Networks(Section):
     """The part of `reference_stats` with the sources of published weights."""
 
     inception: Inception
-    dinov2: Dinov2 = Dinov2()
-    clip: ClipFile = ClipFile()
+    dinov2: Dinov2 = Dinov2.model_construct()
+    clip: ClipFile = ClipFile.model_construct()
 
 
 class ScoreParams(Section):
@@ -168,7 +168,7 @@ _sections: dict[str, Any] = {kind: (GENERATORS.load("sampling", kind) | None, No
 class SampleGenerator(create_model("Sampled", __base__=Section, **_sections)):  # type: ignore[misc]
     """The images, and for each kind their sampling. Only the chosen kind's section is a dependency."""
 
-    common: Common = Common()
+    common: Common = Common.model_construct()
     """The images and the weights, for all kinds."""
 
 
@@ -183,4 +183,4 @@ class Params(Section):
 
     run: Run
     sample_generator: SampleGenerator
-    train_distilled: Distilled = Distilled()
+    train_distilled: Distilled = Distilled.model_construct()

@@ -33,13 +33,13 @@ class GeneratorTraining(Training):
 class TrainGenerator(of_kinds(_sections, "generator")):  # type: ignore[misc]
     """Which generator, and how it is trained."""
 
-    training: GeneratorTraining = GeneratorTraining()
+    training: GeneratorTraining = GeneratorTraining.model_construct()
     """The keys of `training` that have another value here."""
     embeddings: str = NO_FILE
     """data/embeddings: stored embeddings of CLIP, which the conditions image, text and tokens read; data/none: none."""
     captions: str = NO_FILE
     """data/shards: the images' captions, which the condition caption reads; data/none: none."""
-    evaluate: EvaluateGenerator = EvaluateGenerator()
+    evaluate: EvaluateGenerator = EvaluateGenerator.model_construct()
     """Scores of the averaged weights while training, drawn as curves, without effect on the training."""
 
     @property
@@ -114,9 +114,9 @@ class ClassifierTraining(Training):
 class TrainClassifier(Section):
     """The classifier and its training."""
 
-    model: ClassifierModel = ClassifierModel()
+    model: ClassifierModel = ClassifierModel.model_construct()
     """Size of the classifier."""
-    training: ClassifierTraining = ClassifierTraining()
+    training: ClassifierTraining = ClassifierTraining.model_construct()
     """The keys of `training` that have another value here."""
 
 
@@ -169,7 +169,7 @@ class TrainDistilled(Section):
     """dit: distil the sampling of `sample_generator.dit` into few calls; none: nothing is distilled."""
     calls: Annotated[int, Field(ge=1, le=16)] = 4
     """Calls of the network from noise to an image."""
-    training: DistilledTraining = DistilledTraining()
+    training: DistilledTraining = DistilledTraining.model_construct()
     """The keys of `training` that have another value here."""
 
     READ_WITH = {"calls": ("kind", "dit"), "training.init": ("kind", "dit")}

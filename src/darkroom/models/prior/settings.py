@@ -98,13 +98,13 @@ class PriorTraining(Training):
 class TrainPrior(Section):
     """The prior, from a text to the embedding of an image, and its training."""
 
-    model: Model = Model()
+    model: Model = Model.model_construct()
     """Size of the transformer."""
-    diffusion: PriorDiffusion = PriorDiffusion()
+    diffusion: PriorDiffusion = PriorDiffusion.model_construct()
     """Objective and noise schedule."""
-    training: PriorTraining = PriorTraining()
+    training: PriorTraining = PriorTraining.model_construct()
     """The keys of `training` that have another value here."""
-    evaluate: Evaluate = Evaluate()
+    evaluate: Evaluate = Evaluate.model_construct()
     """Scores of validation images while training, and of `split` when it ends; a change retrains."""
 
     def _misfits(self) -> Iterator[str]:
@@ -134,7 +134,7 @@ class SampleText(Section):
     """Split whose captions are the texts."""
     images: Positive | None = 256
     """Number of captions, drawn from the split; null: all."""
-    prior: PriorSampling = PriorSampling()
+    prior: PriorSampling = PriorSampling.model_construct()
     """How the prior is sampled."""
 
 

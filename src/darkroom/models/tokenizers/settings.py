@@ -33,7 +33,7 @@ class TokenizerTraining(Training):
 class TrainTokenizer(of_kinds(_sections, "tokenizer")):  # type: ignore[misc]
     """Which tokenizer, and how it is trained."""
 
-    training: TokenizerTraining = TokenizerTraining()
+    training: TokenizerTraining = TokenizerTraining.model_construct()
     """The keys of `training` that have another value here."""
     teacher: str = NO_FILE
     """Weights of the perceptual network: models/teacher; for lpips and vgg16 torchvision's file, or data/none."""

@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from darkroom.errors import DarkroomError
 from darkroom.report.scores import too_few
+from darkroom.tools import command
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
 from darkroom.tools.compare.summary import limit_of, lines, shown_file
@@ -33,6 +34,7 @@ _RUNS = "a commit, branch, tag or experiment, or several that differ only in see
 _Markdown = Annotated[bool, Option("--md", help="print Markdown")]
 
 
+@command("Score and compare", "compare", "Compare two revisions: do they differ by more than noise?")
 def table(
     old: Annotated[str, Argument(help=_RUNS)] = "HEAD",
     new: Annotated[str, Argument(help=f"{_RUNS}; workspace: the working tree")] = WORKSPACE,
@@ -67,6 +69,7 @@ def table(
     return f"{text}{note.strip()}{_age(*old.split(','), *new.split(','))}"
 
 
+@command("Score and compare", "scores", "Show all scores of a revision, with their standard errors.")
 def scores(
     revision: Annotated[str, Argument(help="a commit, branch, tag or experiment")] = WORKSPACE,
     markdown: _Markdown = False,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
+from darkroom.tools import command
 from darkroom.tools.doctor import packages
 from darkroom.tools.doctor.packages import Finding, ok, problem
 
@@ -37,6 +38,7 @@ def findings() -> Iterator[Finding]:
         yield from check()
 
 
+@command("Environment", "doctor", "Check the installation and this clone, and suggest fixes.")
 def doctor(
     nodes: Annotated[
         int, Option(min=1, help="test only whether locks hold between this many nodes, which all run this now")

@@ -5,8 +5,11 @@ from typing import Annotated, Literal
 
 from typer import Option
 
+from darkroom.tools import command
 
-def command(
+
+@command("Sample", "export", "Export the generator or the tokenizer for other programs.")
+def export_model(
     model: Annotated[Literal["generator", "tokenizer"], Option(help="the model")] = "generator",
     out: Annotated[Path, Option(metavar="DIR", help="a new folder to write")] = Path("export"),
     form: Annotated[Literal["diffusers", "pt", "safetensors"], Option("--format", help="weight format")] = "diffusers",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from darkroom.errors import DarkroomError
+from darkroom.tools import command
 
 _SOURCE = (
     "a folder of images, or digits, shapes, torchvision:NAME, hub:OWNER/NAME, hub:FOLDER, a tar, or a folder or URL of "
@@ -15,6 +16,7 @@ _SOURCE = (
 )
 
 
+@command("Data", "init", "Inspect a dataset, benchmark this machine, and write params.yaml.", "tools.init.command:init")
 @dataclass(frozen=True)
 class Request:
     """The options of `darkroom init`.

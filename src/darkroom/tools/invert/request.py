@@ -5,7 +5,15 @@ from typing import Annotated, Literal
 
 from typer import Option
 
+from darkroom.tools import command
 
+
+@command(
+    "Sample",
+    "invert",
+    "Map images to noise by reversed DDIM or the reversed flow, and back.",
+    "tools.invert.command:invert",
+)
 @dataclass(frozen=True)
 class Request:
     """The options of `darkroom invert`."""

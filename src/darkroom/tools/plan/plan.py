@@ -25,6 +25,7 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, cut, processes, read_yaml, threads
 from darkroom.processes import gpus
 from darkroom.runner import machine, params_key
+from darkroom.tools import command
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
@@ -288,6 +289,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
     return Planned(plans, whole, assumed, dag.needs, jobs)
 
 
+@command("Train", "plan", "Estimate the memory, disk space and time of the stale stages.")
 def plan(
     stages: Annotated[list[str] | None, Argument(help="stages to plan, stale or not; default: the stale ones")] = None,
     everything: Annotated[bool, Option("--all", help="plan all stages, stale or not")] = False,

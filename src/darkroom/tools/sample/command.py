@@ -14,6 +14,7 @@ from darkroom.models.generators.kind_settings import READ
 from darkroom.models.prior.settings import SampleParams
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import lookup, read_yaml, stage_params
+from darkroom.tools import command
 from darkroom.tools.places import require_picture
 from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts
 
@@ -29,7 +30,8 @@ _MODELS = {name: f"train_{name}" for name in ("clip", "decoder", "prior", "token
 _OVERRIDES = "For models/generator, overriding `sample_generator` in params.yaml"
 
 
-def command(
+@command("Sample", "sample", "Sample images from texts or classes, or variations of images.")
+def sample_command(
     text: Annotated[list[str] | None, Option(help="a text to generate images from; may be repeated")] = None,
     text_file: Annotated[Path | None, Option(help="a file of texts to generate images from, one per line")] = None,
     by: Annotated[

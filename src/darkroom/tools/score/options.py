@@ -8,9 +8,13 @@ from typer import Argument, Option
 
 from darkroom.errors import DarkroomError
 from darkroom.params.section import NO_FILE
+from darkroom.tools import command
 from darkroom.tools.places import require_no_output
 
 
+@command(
+    "Score and compare", "score", "Score two folders of images, or published .npz files.", "tools.score.command:score"
+)
 @dataclass(frozen=True)
 class Request:
     """The options of `darkroom score`.

@@ -20,6 +20,7 @@ from darkroom.params.section import PARAMS
 from darkroom.params.stage import read_yaml
 from darkroom.params.yaml_text import parse_yaml
 from darkroom.terminal.numbers import aligned, time_of
+from darkroom.tools import command
 from darkroom.tools.cores import core_count
 from darkroom.tools.editing import laid_over, shown
 from darkroom.tools.plan.forks import Lost, forks, quiet
@@ -37,6 +38,7 @@ _HEADER = ("", "updates/s", "first update", "loss", "gradient", "all updates", "
 _WIDTHS = (len(label("channels_last", False)), 9, 12, 8, 8, 11)
 
 
+@command("Train", "tune", "Find settings that are faster at equal loss on this machine.")
 def tune(
     stages: Annotated[list[str] | None, Argument(help="training stages; default: all")] = None,
     write: Annotated[bool, Option("--write", help="write the faster settings to params.yaml")] = False,

@@ -25,6 +25,7 @@ from darkroom.data.sources.walk import passed_over_text
 from darkroom.data.splits import SPLITS
 from darkroom.report.numbers import DONE
 from darkroom.terminal.numbers import aligned, bytes_of
+from darkroom.tools import command
 from darkroom.tools.verify.verify import read_parts
 
 LOGS = Path("logs")
@@ -36,6 +37,7 @@ Parts = Sequence[Mapping[str, Any]]  # the entry `parts` of `catalog_facts`
 Manifests = Mapping[str, Mapping[str, Any]]  # of each part
 
 
+@command("Data", "data", "Show counts, classes, sizes, captions and damage.")
 def show(
     names: Annotated[
         list[str] | None, Argument(metavar="PART", help="parts of params.yaml; default: all of them")

@@ -18,6 +18,7 @@ from darkroom.params.stage import lookup, read_yaml
 from darkroom.remote import is_remote, local_path
 from darkroom.terminal.numbers import counted
 from darkroom.terminal.terminal import with_progress
+from darkroom.tools import command
 from darkroom.tools.verify.outputs import Cache, Output, Problem, check_output, recorded_outputs
 
 _WORKERS = 8  # tars that are read at once; hashing releases the interpreter lock
@@ -42,6 +43,7 @@ def read_parts(names: Sequence[str]) -> list[str]:
     return [part for part in parts if not names or part in names]
 
 
+@command("Data", "verify", "Check the data and every output in dvc.lock byte by byte.")
 def verify(
     names: Annotated[
         list[str] | None, Argument(metavar="PART", help="parts of params.yaml; default: all, and all outputs")

@@ -135,11 +135,11 @@ class DiT(Kind):
     sampling: for grids and evaluations while training.
     """
 
-    model: Model = Model()
+    model: Model = Model.model_construct()
     """Size of the transformer."""
-    diffusion: DiTDiffusion = DiTDiffusion()
+    diffusion: DiTDiffusion = DiTDiffusion.model_construct()
     """Objective, scale of the latents, and label dropout."""
-    sampling: DiTSampling = DiTSampling()
+    sampling: DiTSampling = DiTSampling.model_construct()
     """Sampling of evaluations, and of the grids while training."""
 
     READ_WITH = {"diffusion.word_dropout": ("model.condition", "caption")}

@@ -59,7 +59,7 @@ class DVAE(Kind):
     """In training sample one code for each position instead of a mixture."""
     reinmax: bool = False
     """With straight_through: the gradient of ReinMax, which is exact to second order."""
-    temperature: Temperature = Temperature()
+    temperature: Temperature = Temperature.model_construct()
     """Temperature of the gumbel-softmax in training."""
     reconstruction: Literal["mse", "smooth_l1"] = "mse"
     """Loss of the reconstruction."""

@@ -29,9 +29,9 @@ class KL(Kind):
     """Loss of the reconstruction."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.0001
     """Weight of the KL term, per latent element."""
-    perceptual: Perceptual = Perceptual()
+    perceptual: Perceptual = Perceptual.model_construct()
     """Perceptual loss: a distance in the features of a frozen network."""
-    adversarial: Adversarial = Adversarial()
+    adversarial: Adversarial = Adversarial.model_construct()
     """Adversarial loss: a discriminator of patches."""
 
     @property

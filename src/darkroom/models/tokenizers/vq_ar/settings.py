@@ -73,7 +73,7 @@ class VQAR(Kind):
     """Weight of the distance between latents and their codes."""
     ar_commitment_weight: Weight = 1.0
     """Weight of the distance between predicted vectors and codes."""
-    sampling: GridSampling = GridSampling()
+    sampling: GridSampling = GridSampling.model_construct()
     """Its own images in the grids and evaluations while training."""
 
     def _misfits(self) -> Iterator[str]:

@@ -42,21 +42,21 @@ class VQGAN(Kind):
     """Number of codes; for lfq and bsq a power of two."""
     codebook_dim: Positive = 8
     """Channels of the latent; lfq and bsq have log2 of codebook_size, fsq the number of levels."""
-    vq: VQ = VQ()
+    vq: VQ = VQ.model_construct()
     """A codebook of moving averages of the latents of each code."""
-    simvq: SimVQ = SimVQ()
+    simvq: SimVQ = SimVQ.model_construct()
     """A codebook that is a trained linear map of fixed random vectors."""
-    lfq: LFQ = LFQ()
+    lfq: LFQ = LFQ.model_construct()
     """Lookup-free quantisation: the signs of the latent."""
-    bsq: Binary = Binary()
+    bsq: Binary = Binary.model_construct()
     """Binary spherical quantisation: the signs of the latent on the unit sphere."""
-    fsq: FSQ = FSQ()
+    fsq: FSQ = FSQ.model_construct()
     """Finite scalar quantisation: each channel is rounded."""
     reconstruction: Literal["l1", "mse"] = "mse"
     """Loss of the reconstruction."""
-    perceptual: Perceptual = Perceptual()
+    perceptual: Perceptual = Perceptual.model_construct()
     """Perceptual loss: a distance in the features of a frozen network."""
-    adversarial: Adversarial = Adversarial()
+    adversarial: Adversarial = Adversarial.model_construct()
     """Adversarial loss: a discriminator of patches."""
 
     @property

@@ -16,11 +16,13 @@ from darkroom.dag.repo import RUNNING, Status, observe
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, differences, lookup, paths, read_yaml, scope, stage_entry
+from darkroom.tools import command
 
 _DEPS = {"new": "is a new dependency", "deleted": "is missing", "modified": "has changed"}
 _OUTS = {"deleted": "is missing", "modified": "is not what the stage wrote", "not in cache": "is not in DVC's cache"}
 
 
+@command("Train", "why", "Show which parameter, input or function made a stage stale.")
 def why(
     name: Annotated[str, Argument(metavar="STAGE", help="a stage, or one run of it: STAGE@PART, STAGE@UNET")],
 ) -> str:
