@@ -224,3 +224,16 @@ def test_curves_and_journal_hold_what_they_promise(tmp_path):
     assert lines[0] == "step\tloss" and [line.split("\t")[0] for line in lines[1:]] == ["16", "32", "48", "64"]
     journal = [json.loads(line) for line in (tmp_path / "logs" / "train.jsonl").read_text().splitlines()]
     assert journal[-1]["images"] == 64 and "images_per_second" in journal[-1] and "val/loss" in journal[-1]
+
+
+@pytest.mark.parametrize(("share", "left"), [(True, 1), (False, 4)])
+def test_threads_are_halved_beside_other_work_only_on_request(tmp_path, monkeypatch, capsys, share, left):
+    monkeypatch.setattr("darkroom.training.journal.slowdown", lambda before, now: 2.0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        train(Toy(), training(log_every=8, share_cores=share), run(), places(tmp_path))
+        assert torch.get_num_threads() == left
+    finally:
+        torch.set_num_threads(threads)
+    assert capsys.readouterr().out.count("(`share_cores`)") == 2 * share

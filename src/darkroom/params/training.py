@@ -52,6 +52,8 @@ class Training(Section):
     """Seed of the order of images, the noise and the initial weights."""
     threads: Positive = 1
     """CPU threads per process."""
+    share_cores: bool = False
+    """Halve the threads whenever other processes take the cores; the weights then depend on the load of the machine."""
     processes: Positive = 1
     """Processes that share each batch, one per device."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -139,6 +141,8 @@ class Training(Section):
             yield f"images ({self.images}) must be a multiple of batch ({self.batch})"
         if self.batch % self.processes:
             yield f"batch ({self.batch}) must be a multiple of processes ({self.processes})"
+        if self.share_cores and self.processes > 1:
+            yield "share_cores is for one process: set processes to 1"
         if self.ema_start >= self.images:
             yield f"ema_start ({self.ema_start}) must be below images ({self.images})"
         if self.warmup >= self.images:

@@ -72,7 +72,8 @@ class Journal:
     Each line of the file is a record with `seconds` (of training so far, over all starts),
     `images_per_second` (recent, validations and checkpoints included), `mean_images_per_second` (since this start) and
     `seconds_left`. A training that resumes continues the file after the last of `records`, those of its checkpoint;
-    other lines are removed. If other processes take the cores, it prints a notice, once.
+    other lines are removed. If other processes take the cores, it prints a notice and sets `slower` to the ratio of
+    `slowdown`; it looks again when `slower` is None.
 
     Raises:
         DarkroomError: the file cannot be written.
@@ -87,7 +88,8 @@ class Journal:
         self._total = total
         self._start = (time.monotonic(), images)
         self._moments = deque([self._start])
-        self._watched: dict[str, tuple[float, float]] | None = thread_times()
+        self._watched = thread_times()
+        self.slower: float | None = None
 
     def _speed(self, moment: tuple[float, int]) -> float:
         """Return the images per second from a moment to the last record."""
@@ -117,14 +119,14 @@ class Journal:
 
     def _watch(self) -> None:
         """Print once that other processes slow this training down, if they do."""
-        if self._watched is None or (ratio := slowdown(self._watched, times := thread_times())) is None:
+        if self.slower is not None or (ratio := slowdown(self._watched, times := thread_times())) is None:
             return
         self._watched = times
         if ratio >= _SLOWER:
-            self._watched = None
+            self.slower = ratio
             print(
                 f"other work uses the cores: optimizer steps take at least {ratio:.1f} times as long as on a quiet "
-                "machine, and longer with several threads. Results stay the same.",
+                "machine, and longer with several threads.",
                 flush=True,
             )
 

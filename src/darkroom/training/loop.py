@@ -119,6 +119,10 @@ def _run_steps(
         _keep_weights(state, places)
         entry = record(state, before) if is_due(state, before) else None
         after_step(state, places.logs, journal, before, entry)
+        if journal is not None and journal.slower and state.settings.share_cores and torch.get_num_threads() > 1:
+            torch.set_num_threads(threads := torch.get_num_threads() // 2)  # one that shares its core delays the others
+            print(f"threads from here on: {threads} (`share_cores`). The weights depend on this.", flush=True)
+            journal.slower = None  # look again
         wsd_checkpoint.leave(state, places.state)  # includes the sample evolution
         # The first process watches the clock, and any may have received the signal.
         stop, save = state.processes.agree(signals[0] if signals else 0, int(first and saver.due()))
