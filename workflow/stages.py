@@ -83,12 +83,12 @@ class Stages:
         except OSError as error:  # of DVC's settings in HOME, most likely
             raise WorkflowError(f"{error}. If that is in HOME, set HOME to a folder that you can read.") from error
         self.names = [name for name in self._dvc["stages"] if name != CODE]
-        self._stages = status.stages
+        self.status = status
         self.all = sorted(out for name, stage in status.stages.items() for out in stage.outs if name != CODE)
         self.stale = status.stale
         self.roots = self.stale - status.waiting
-        self._seconds = _expected(status.graph)
-        self._ahead = _longest(status.graph, self._seconds)
+        self.expected = _expected(status.graph)
+        self.ahead = _longest(status.graph, self.expected)
         if ask:
             clear({out for name, stage in status.stages.items() if name not in self.stale for out in stage.outs})
 
@@ -107,21 +107,21 @@ class Stages:
 
         def files(wildcards: Mapping[str, str]) -> list[str]:
             stage = address(name, wildcards["item"] if spread_over(self._dvc, name) else None)
-            if stage not in self._stages:
+            if stage not in self.status.stages:
                 raise WorkflowError(f"{stage} is not a stage of {DVC} with the entries of {PARAMS}.")
             mark = str if stage in self.stale else ancient
-            marked = [mark(out) for dep in self._stages[stage].deps for out in self._overlapping(dep)]
+            marked = [mark(out) for dep in self.status.stages[stage].deps for out in self._overlapping(dep)]
             return marked + [MARKER.format(stage=stage)] * (stage in self.roots)
 
         return files
 
     def priority(self, name: str) -> int:
         """Return the expected seconds of the longest path from a stage to the end, including itself."""
-        return round(max(seconds for stage, seconds in self._ahead.items() if stage.partition("@")[0] == name))
+        return round(max(seconds for stage, seconds in self.ahead.items() if stage.partition("@")[0] == name))
 
     def seconds(self, name: str) -> int:
         """Return the expected seconds of a stage."""
-        return round(max(seconds for stage, seconds in self._seconds.items() if stage.partition("@")[0] == name))
+        return round(max(seconds for stage, seconds in self.expected.items() if stage.partition("@")[0] == name))
 
     def threads(self, name: str) -> int:
         """Return the CPU threads of all processes of a stage, as its section of params.yaml says."""
@@ -170,7 +170,7 @@ class Stages:
 
     def _is_idle(self, name: str) -> bool:
         """Return whether a training has nothing to do."""
-        runs = [each for each in self._stages if each.partition("@")[0] == name]
+        runs = [each for each in self.status.stages if each.partition("@")[0] == name]
         return name in TRAININGS and all(getattr(_parameters(each), "idle", None) for each in runs)
 
     def _overlapping(self, dep: str) -> list[str]:

@@ -19,9 +19,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 49_900,
-    "lines of code": 32_170,
-    "files": 382,
+    "lines of src": 50_500,
+    "lines of code": 32_560,
+    "files": 388,
     "lines of the longest file": 400,
     "import cycles": 0,
     "keys of params.yaml": 640,

@@ -3,7 +3,6 @@
 import importlib
 import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -56,7 +55,6 @@ def schema(stage: str) -> type[Section]:
     return validated
 
 
-@cache
 def whole() -> type[Section]:
     """Return the class that validates all of params.yaml: the sections of all stages, and `training`."""
     fields: dict[str, Any] = {"training": (SharedTraining, SharedTraining())}

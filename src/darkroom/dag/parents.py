@@ -147,11 +147,21 @@ def _become(request: Mapping[str, Any], terminal: Sequence[int]) -> None:
         stream.reconfigure(line_buffering=stream is sys.stderr or os.isatty(1))  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(request["environment"])
-    os.chdir(request["folder"])
+    _move(request["folder"])
     sys.argv[:] = request["words"]
     _use_threads(request["threads"])
     atexit._clear()  # exit handlers that libraries registered in the parent belong to the parent
     _show([sys.executable, "-m", *request["words"]])
+
+
+def _move(folder: str) -> None:
+    """Enter a folder. If it is another clone, as of a point of a sweep, Darkroom's modules are imported from there."""
+    old, new = Path("src").resolve(), Path(folder, "src").resolve()
+    os.chdir(folder)
+    if old != new:
+        sys.path[:] = [str(new) if Path(path) == old else path for path in sys.path]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "darkroom"]:
+            del sys.modules[name]
 
 
 def _use_threads(count: int) -> None:

@@ -4,7 +4,7 @@ Besides `dag/dvc.py` this is the only module that imports DVC, which takes half 
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,9 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dvc.stage
-from dvc.exceptions import DvcException
+from dvc.exceptions import DvcException, InvalidArgumentError
 from dvc.repo import Repo, lock_repo
+from dvc.utils.hydra import apply_overrides, get_hydra_sweeps
 from dvc.utils.serialize import dump_yaml, load_yaml
+from hydra.errors import HydraException
 
 from darkroom.artifacts.atomic import json_bytes
 from darkroom.dag.dvc import edit_rwlock, install
@@ -251,6 +253,34 @@ def remotes() -> dict[str, tuple[bool, bool]]:
     with _reporting("read its settings here"), Repo() as repo:
         shared = repo.config.load_config_to_level("local").get("remote", {})
         return {name: (bool(values.get("verify")), name in shared) for name, values in repo.config["remote"].items()}
+
+
+def combinations(overrides: Sequence[str]) -> list[list[str]]:
+    """Return each combination of the values of overrides, in Hydra's grammar, as for `dvc exp run --set-param`.
+
+    Raises:
+        DarkroomError: an override cannot be read.
+    """
+    try:
+        return [list(sweep[str(PARAMS)]) for sweep in get_hydra_sweeps({str(PARAMS): list(overrides)})]
+    except (HydraException, InvalidArgumentError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise DarkroomError(f"-S {' -S '.join(overrides)}: {reason}: write KEY=A,B or KEY=range(A,B,STEP).") from error
+
+
+def override(path: Path, overrides: Sequence[str]) -> None:
+    """Change values in a file of parameters, as `dvc exp run --set-param` does.
+
+    Raises:
+        DarkroomError: a key is missing from the file, and not added by `++`.
+    """
+    try:
+        apply_overrides(str(path), list(overrides))
+    except DvcException as error:
+        reason = str(error.__cause__ or error).partition("\n")[0].rstrip(".")
+        raise DarkroomError(
+            f"{' '.join(overrides)}: {reason}. `++KEY=VALUE` adds a key that {PARAMS} lacks."
+        ) from error
 
 
 def lock_seconds(path: Path = LOCK) -> float:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,10 @@ def read_runs(revisions: str, also: bool = False) -> Results:
     if len(names) == 1 and not also:
         return read_results(names[0])
     every = dict.fromkeys(names) | dict.fromkeys(_beside(names[0]) if also else ())
-    params = _completed({name: _params(name) for name in every})
+    params = completed_params(list(every))
     first, *others = names
     for name in others:
-        if differing := _differing(params[first], params[name]):
+        if differing := differing_keys(params[first], params[name]):
             raise DarkroomError(
                 f"{first} and {name} cannot be combined: they differ in `{differing[0]}`, which is not a seed. "
                 "Compare them with each other instead."
@@ -47,17 +47,18 @@ def read_runs(revisions: str, also: bool = False) -> Results:
         if keys in chosen.values():
             if name in names:
                 raise DarkroomError(f"{name} has the same parameters and seeds as another given run: remove it.")
-        elif name in names or not _differing(params[first], keys):
+        elif name in names or not differing_keys(params[first], keys):
             chosen[name] = keys
     together = {name: read_results(name) for name in chosen}
     return _mean(revisions, together, len({_trained(each) for each in chosen.values()}))
 
 
-def _completed(params: Mapping[str, Any]) -> dict[str, Keys]:
+def completed_params(revisions: Sequence[str]) -> dict[str, Keys]:
     """Return the values of params.yaml of revisions, with all defaults if the current schema reads all of them.
 
     So an explicit seed equals the same default seed.
     """
+    params = {name: _params(name) for name in revisions}
     try:
         return {name: dict(flat(completed(values))) for name, values in params.items()}
     except DarkroomError:
@@ -77,7 +78,7 @@ def _is_seed(key: str) -> bool:
     return key.rpartition(".")[2] == "seed"
 
 
-def _differing(one: Keys, other: Keys) -> list[str]:
+def differing_keys(one: Keys, other: Keys) -> list[str]:
     """Return the keys that differ, except seeds."""
     return sorted(key for key in one.keys() | other.keys() if not _is_seed(key) and one.get(key) != other.get(key))
 

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from darkroom.errors import DarkroomError
 from darkroom.report.scores import too_few
 from darkroom.tools import command
+from darkroom.tools.compare.grouped import GROUPED, as_text, grouped
 from darkroom.tools.compare.revisions import WORKSPACE, Results, read_results
 from darkroom.tools.compare.seeds import read_runs
 from darkroom.tools.compare.summary import limit_of, lines, shown_file
@@ -34,13 +35,39 @@ _RUNS = "a commit, branch, tag or experiment, or several that differ only in see
 _Markdown = Annotated[bool, Option("--md", help="print Markdown")]
 
 
-@command("Score and compare", "compare", "Compare two revisions: do they differ by more than noise?")
-def table(
-    old: Annotated[str, Argument(help=_RUNS)] = "HEAD",
-    new: Annotated[str, Argument(help=f"{_RUNS}; workspace: the working tree")] = WORKSPACE,
+@command("Score and compare", "compare", "Compare revisions: do they differ by more than noise?")
+def compare_revisions(
+    revisions: Annotated[
+        list[str] | None, Argument(help=f"{_RUNS}; workspace: the working tree; default: HEAD and workspace")
+    ] = None,
     markdown: _Markdown = False,
+    csv: Annotated[
+        bool, Option("--csv", help="of three or more: print CSV, with errors in columns of their own")
+    ] = False,
     seeds: Annotated[bool, Option("--seeds", help="include the experiments that differ only in seeds")] = False,
     everything: Annotated[bool, Option("--all", help="also show equal and incomparable scores")] = False,
+) -> str:
+    """Return two revisions side by side as `table` does, or a line for each setting of three and more.
+
+    Raises:
+        DarkroomError: an unknown revision, or one without metrics; several that differ in more than seeds.
+    """
+    names = revisions or []
+    if len(names) <= 2:
+        old, new = [*names, *["HEAD", WORKSPACE][len(names) :]]
+        return table(old, new, markdown, seeds, everything)
+    frame = grouped(",".join(names).split(","))
+    if csv:
+        return frame.to_csv(index=False).rstrip()
+    return f"{_text(as_text(frame), markdown)}\n\n{GROUPED}"
+
+
+def table(
+    old: str = "HEAD",
+    new: str = WORKSPACE,
+    markdown: bool = False,
+    seeds: bool = False,
+    everything: bool = False,
 ) -> str:
     """Return the scores of two revisions side by side, their difference, and whether it is noise.
 

@@ -115,7 +115,7 @@ def protocol_of(name: str, file: str, differing: list[str]) -> list[str]:
     return [key for key in differing if EVALUATORS.get(key.partition(".")[0], own) == own]
 
 
-def _error(of: Results, file: str, name: str) -> float | None:
+def error(of: Results, file: str, name: str) -> float | None:
     """Return the standard error between runs, or within a single run."""
     error = of.errors.get(file, {}).get(name)
     return standard_error(name, of.metrics[file]) if error is None else error
@@ -152,7 +152,7 @@ def compare(old: Results, new: Results) -> list[Row]:
         for name in sorted(before.keys() & after.keys()):
             if name in _COUNTS or name.endswith("_se") or not _known(name).compared:
                 continue
-            old_se, new_se = _error(old, file, name), _error(new, file, name)
+            old_se, new_se = error(old, file, name), error(new, file, name)
             between = [name in each.errors.get(file, {}) for each in (old, new)]
             runs = old.runs if between[0] else 1, new.runs if between[1] else 1
             differing = tuple(protocol_of(name, file, protocol))

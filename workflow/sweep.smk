@@ -1,0 +1,94 @@
+# A sweep: the stale stages of all its points as one DAG. `darkroom sweep` makes the clones of the points and calls
+# Snakemake with this file, in the folder of the sweep.
+import json
+import os
+import shutil
+import sys
+import time
+from contextlib import chdir
+from pathlib import Path
+
+ROOT = Path(workflow.basedir).parent
+sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "src")]
+from darkroom.dag import parents
+from stopping import pass_on_sigterm
+from sweep import DONE, jobs
+
+os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")
+cluster = config.get("cluster", False)
+points = config["points"].split(",")
+PLAN, BASE = Path("plan.json"), json.loads(Path("sweep.json").read_text())["commit"]
+IDENTITY = "-c user.name=Darkroom -c user.email=darkroom@localhost"  # a ref is all that an experiment is known by
+pass_on_sigterm(workflow.is_main_process, cluster)
+if workflow.is_main_process:  # a job that Snakemake starts reads the plan
+    shutil.rmtree("done", ignore_errors=True)
+    planned, gpus = jobs(points, cluster)
+    PLAN.write_text(json.dumps(planned, indent=1))
+    if gpus is not None and "gpu" not in workflow.global_resources:
+        workflow.register_resource("gpu", gpus)
+    if not cluster:
+        with chdir(points[0]):  # the source that the parents read
+            parents.start([parents.LIGHT, parents.NETWORKS])
+else:
+    os.environ[parents.NAME] = ""
+    planned = json.loads(PLAN.read_text())
+
+
+# Every point as an experiment of DVC.
+rule all:
+    default_target: True
+    input:
+        [DONE.format(point=point, stage="saved") for point in points],
+    localrule: True
+
+
+# In a loop Snakemake evaluates `shell` and `params` late (snakemake#2832), so these take their words from the output.
+for job in planned:
+
+    rule:
+        name:
+            job["rule"]
+        input:
+            job["inputs"],
+        output:
+            touch(job["done"]),
+        log:
+            stage=job["log"],
+            dvc=f"{job['log']}.dvc",
+        priority: job["priority"]
+        localrule: job["local"]
+        threads: job["threads"]
+        resources:
+            gpu=job["gpu"],
+            seconds=job["seconds"],
+        params:
+            point=lambda wildcards, output: Path(output[0]).parent.name,
+            stage=lambda wildcards, output: Path(output[0]).name,
+        shell:
+            "cd {params.point} && PYTHONPATH=src python -S -m darkroom.dag.parents reproduce {params.stage}"
+            ' > "$OLDPWD"/{log.dvc} 2>&1'
+
+
+# An experiment of DVC is a commit on its baseline with a ref. It is made in the clone, and fetched from there.
+for point in points:
+
+    rule:
+        name:
+            f"{point}_saved"
+        input:
+            [job["done"] for job in planned if Path(job["done"]).parent.name == point],
+        output:
+            touch(DONE.format(point=point, stage="saved")),
+        log:
+            f"{point}/logs/saved.log",
+        priority: 10**6
+        localrule: True
+        params:
+            point=lambda wildcards, output: Path(output[0]).parent.name,
+            root=str(ROOT),
+            ref=lambda wildcards, output: f"refs/exps/{BASE[:2]}/{BASE[2:]}/{Path(output[0]).parent.name}",
+        shell:
+            "git -C {params.point} add --all"
+            " && (git -C {params.point} diff --cached --quiet || git -C {params.point} {IDENTITY}"
+            " commit --quiet --no-verify --message 'darkroom sweep: {params.point}')"
+            ' && git -C {params.root:q} fetch --quiet --force "$PWD"/{params.point} HEAD:{params.ref} > {log} 2>&1'
