@@ -21,8 +21,8 @@ PLAN, BASE = Path("plan.json"), json.loads(Path("sweep.json").read_text())["comm
 IDENTITY = "-c user.name=Darkroom -c user.email=darkroom@localhost"  # a ref is all that an experiment is known by
 pass_on_sigterm(workflow.is_main_process, cluster)
 if workflow.is_main_process:  # a job that Snakemake starts reads the plan
+    planned, gpus = jobs(points, cluster)  # waits for another run of this sweep
     shutil.rmtree("done", ignore_errors=True)
-    planned, gpus = jobs(points, cluster)
     PLAN.write_text(json.dumps(planned, indent=1))
     if gpus is not None and "gpu" not in workflow.global_resources:
         workflow.register_resource("gpu", gpus)
@@ -40,6 +40,13 @@ rule all:
     input:
         [DONE.format(point=point, stage="saved") for point in points],
     localrule: True
+
+
+# What a profile or `--set-resources` says of a stage is for its jobs in all points.
+chosen = workflow.resource_settings.overwrite_resources
+for job in planned:
+    if (stage := Path(job["done"]).name.partition("@")[0]) in chosen:
+        chosen[job["rule"]] = chosen[stage]
 
 
 # In a loop Snakemake evaluates `shell` and `params` late (snakemake#2832), so these take their words from the output.

@@ -55,25 +55,29 @@ def test_points_are_experiments_and_share_what_they_have_in_common(toy: Sandbox)
     assert alone(toy, 90, 2, "a") == found["s-3"]
 
 
+@pytest.fixture(scope="module")
+def expected(toy_made: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """Return dvc.lock of each of eight points that ran one by one."""
+    points = enumerate(itertools.product((70, 80), (1, 2), "ab"), 1)
+    return {
+        f"s-{number}": alone(toy_made.copy(tmp_path_factory.mktemp("one") / "clone"), *point)
+        for number, point in points
+    }
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_kills_lose_nothing(toy: Sandbox, tmp_path: Path) -> None:
-    """20 rounds with two kills each; the eight points then have the bits that they have one by one."""
-    expected = {}
-    for number, point in enumerate(itertools.product((70, 80), (1, 2), "ab"), 1):
-        expected[f"s-{number}"] = alone(toy.copy(tmp_path / f"alone-{number}"), *point)
-    draw = random.Random(0)
-    for turn in range(20):
-        sandbox = toy.copy(tmp_path / f"round-{turn}")
-        command = (*SWEEP, "-S", "ingest.quality=70,80", *FOUR)
-        for _ in range(2):
-            with sandbox.start(*command) as run:
-                time.sleep(draw.uniform(3, 40))
-                os.killpg(run.pid, signal.SIGKILL)
-            if (sandbox.root / ".darkroom/sweeps/s/sweep.json").is_file():
-                command = SWEEP
-        sandbox.run(*command)
-        assert locks(sandbox) == expected, turn
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("turn", range(20))
+def test_kills_lose_nothing(toy: Sandbox, expected: dict[str, object], turn: int) -> None:
+    draw, command = random.Random(turn), (*SWEEP, "-S", "ingest.quality=70,80", *FOUR)
+    for _ in range(2):
+        with toy.start(*command) as run:
+            time.sleep(draw.uniform(3, 40))
+            os.killpg(run.pid, signal.SIGKILL)
+        if (toy.root / ".darkroom/sweeps/s/sweep.json").is_file():
+            command = SWEEP
+    toy.run(*command)
+    assert locks(toy) == expected
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def _trained(old: Results, new: Results) -> str:
         return ""
     return (
         f"\nBetter and worse apply to these weights only; the noise of training is unknown with fewer than {_ENOUGH} "
-        "training seeds per side. Run `dvc exp run --queue -S '++train_generator.training.seed=1,2'`, then "
+        "training seeds per side. Run `darkroom sweep seeds -S '++train_generator.training.seed=1,2'`, then "
         "`darkroom compare --seeds`."
     )
 

@@ -1,6 +1,7 @@
 """`darkroom sweep`: run the points of a search over parameters, and show their scores."""
 
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -74,8 +75,10 @@ def _run(begun: Sweep, waiting: Sequence[str], cores: str, profile: str | None) 
     if profile is not None:
         words += ["--profile", str(Path(profile).resolve())]
     words += ["--config", f"points={','.join(waiting)}"]
-    done = subprocess.run([sys.executable, "-m", "snakemake", *words], check=False)
-    if done.returncode:
+    engine = subprocess.Popen([sys.executable, "-m", "snakemake", *words])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Snakemake has it, too, and ends when its jobs have stopped
+    signal.signal(signal.SIGTERM, lambda number, frame: engine.terminate())
+    if engine.wait():
         raise DarkroomError(
             f"{len(begun.runs) - len(begun.saved)} points are not done: `darkroom sweep {begun.name}` continues, and "
             f"{begun.folder}/POINT/logs has their logs."
