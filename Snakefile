@@ -17,7 +17,7 @@ from stopping import pass_on_sigterm
 os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")
 # A profile whose executor starts jobs on other machines sets this.
 cluster = config.get("cluster", False)
-stages = Stages(ask=workflow.is_main_process, cluster=cluster)
+stages = Stages(workflow.is_main_process, cluster, config.get("processes_per_node"))
 pass_on_sigterm(workflow.is_main_process, cluster)
 stages.start_parents(workflow.is_main_process)
 decide()

@@ -63,13 +63,14 @@ class Stages:
     Args:
         ask: whether to ask DVC what is stale: yes in the main process; a job that Snakemake starts was chosen already.
         cluster: whether jobs run on other machines, whose GPUs this one does not see.
+        per_node: the processes of a stage that share a node of the cluster; None: all.
 
     Raises:
         WorkflowError: params.yaml, dvc.yaml or dvc.lock is not valid, or DVC cannot read the state of the repository.
     """
 
-    def __init__(self, ask: bool = True, cluster: bool = False) -> None:
-        self._cluster = cluster
+    def __init__(self, ask: bool = True, cluster: bool = False, per_node: int | None = None) -> None:
+        self._cluster, self._per_node = cluster, per_node
         try:
             check()
             self._params, self._dvc = read_params(), read_yaml(DVC)
@@ -163,6 +164,18 @@ class Stages:
         if is_stale and not self._params["run"].get("accelerate") and not looks():
             raise WorkflowError(f"{name} needs {count} GPUs, one for each of its `processes`; here are {self.gpus}.")
         return self.gpus
+
+    def nodes(self, name: str) -> dict[str, int]:
+        """Return Slurm's resources of a stage whose processes need several nodes; empty for others.
+
+        `threads` are of all its processes, and Slurm's `tasks` one for each node: Darkroom starts its own on them.
+        """
+        count = processes(self._params[name]) if STAGES[name].networks else 1
+        if not self._per_node or count <= self._per_node:
+            return {}
+        nodes = -(-count // self._per_node)
+        cores = -(-self.threads(name) // nodes)
+        return {"nodes": nodes, "cpus_per_task": cores} | ({} if self.gpu(name) else {"tasks": nodes})
 
     def is_local(self, name: str) -> bool:
         """Return whether a stage of a cluster's run has so little to do that it runs where Snakemake was started."""

@@ -21,14 +21,14 @@ DONE = "done/{point}/{stage}"  # a file of a job that is done
 Job = dict[str, Any]
 
 
-def jobs(points: Sequence[str], cluster: bool) -> tuple[list[Job], int | None]:
+def jobs(points: Sequence[str], cluster: bool, per_node: int | None) -> tuple[list[Job], int | None]:
     """Return the jobs of all points, whose clones are folders of the working folder, and how many GPUs they may use."""
     listed: list[Job] = []
     first: dict[str, str] = {}  # by key, the job that runs the stage
     gpus = None
     for point in points:
         with chdir(point):
-            stages = Stages(cluster=cluster)
+            stages = Stages(True, cluster, per_node)
             keys = _keys(stages)
         gpus = stages.gpus
         for name in sorted(stages.stale, key=lambda name: -stages.ahead[name]):
@@ -44,6 +44,7 @@ def jobs(points: Sequence[str], cluster: bool) -> tuple[list[Job], int | None]:
                         "inputs": [DONE.format(point=point, stage=each) for each in needed] + [owner] * (owner != done),
                         "log": f"{point}/logs/{file_name(stage, item or None)}.log",
                         "threads": stages.threads(stage),
+                        "nodes": stages.nodes(stage),
                         "gpu": stages.gpu(stage),
                         "seconds": round(stages.expected[name]) if owner == done else 1,
                         "priority": round(stages.ahead[name]),

@@ -21,7 +21,9 @@ PLAN, BASE = Path("plan.json"), json.loads(Path("sweep.json").read_text())["comm
 IDENTITY = "-c user.name=Darkroom -c user.email=darkroom@localhost"  # a ref is all that an experiment is known by
 pass_on_sigterm(workflow.is_main_process, cluster)
 if workflow.is_main_process:  # a job that Snakemake starts reads the plan
-    planned, gpus = jobs(points, cluster)  # waits for another run of this sweep
+    planned, gpus = jobs(
+        points, cluster, config.get("processes_per_node")
+    )  # waits for another run of this sweep
     shutil.rmtree("done", ignore_errors=True)
     PLAN.write_text(json.dumps(planned, indent=1))
     if gpus is not None and "gpu" not in workflow.global_resources:
@@ -66,6 +68,7 @@ for job in planned:
         localrule: job["local"]
         threads: job["threads"]
         resources:
+            **job["nodes"],
             gpu=job["gpu"],
             seconds=job["seconds"],
         params:

@@ -27,7 +27,7 @@ from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import address, file_name, processes, stage_params, threads
 from darkroom.processes import gpus
-from darkroom.processes.launch import Rank, launch, rank, reporting_errors, take_device
+from darkroom.processes.launch import Rank, is_task, launch, nodes, rank, reporting_errors, take_device
 from darkroom.processes.stopping import engine, stoppable, watch
 from darkroom.terminal.terminal import Tee
 from darkroom.training.state import STARTED, Inputs, changed_since, declared, identity, key, sweep
@@ -127,8 +127,8 @@ def _take_gpus(stage: str, params: Any, count: int, place: Rank | None) -> None:
     if params.run.device in ("cpu", "mps") or not STAGES[stage].networks or getattr(params, "idle", None):
         return
     if place is None and (here := len(gpus.present())):
-        gpus.take(min(count, here) if params.run.accelerate else count)  # accelerate may start some on other machines
-    elif place is not None and place.supervisor is not None:
+        gpus.take(min(count, here) if params.run.accelerate or nodes() > 1 else count)  # some may be on other machines
+    elif place is not None and place.supervisor is not None and not is_task():
         gpus.share()
 
 
@@ -171,7 +171,8 @@ def run_stage(stage: str, item: str | None) -> None:
     place = rank()
     supervised = place is not None and place.supervisor is not None
     with stoppable(supervised), reporting_errors() if supervised else contextlib.nullcontext():
-        watch(place.supervisor if place else None)
+        if not is_task():  # Slurm ends the tasks of a step
+            watch(place.supervisor if place else None)
         _run(stage, item, place)
 
 

@@ -39,32 +39,34 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
 ReturnToService=2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=20000 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES State=UP PriorityTier=1 GraceTime=60
-PartitionName=urgent Nodes=ALL State=UP PriorityTier=10
+NodeName={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=20000 State=UNKNOWN
+NodeName=other NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=20000 State=UNKNOWN
+PartitionName=all Nodes={host} Default=YES State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes={host} State=UP PriorityTier=10
+PartitionName=both Nodes=ALL State=UP
 """
 # Without accounting; the test waits less for the first look at a job.
 OPTIONS = ("--profile", "profiles/slurm", "--slurm-status-command", "squeue")
 OPTIONS += ("--slurm-init-seconds-before-status-checks", "3")
 
 
-def resources(minutes: int, seconds: int) -> tuple[str, ...]:
+def resources(minutes: int, seconds: int, *more: str) -> tuple[str, ...]:
     """Return the options of a limit in minutes, before whose end Slurm sends SIGTERM so many seconds."""
     return (
         "--default-resources",
         "mem_mb=2000",
         f"runtime={minutes}",
         f"slurm_extra='--signal=TERM@{seconds}'",
+        *more,
         *OPTIONS,
     )
 
@@ -74,15 +76,15 @@ LENGTH = {"images": 120_000, "log_every": 1_600, "validate_every": 32_000}  # ab
 
 
 def free_ports() -> list[int]:
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
+    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
+        for each in (one, two, three):
             each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in (one, other)]
+        return [each.getsockname()[1] for each in (one, two, three)]
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Start Slurm with one node, and return the variables by which its programs find it."""
+    """Start Slurm with one node, and another in a partition of both; return the variables that its programs read."""
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool"):
         (folder / name).mkdir()
@@ -105,8 +107,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         return "idle" in subprocess.run(["sinfo", "-h"], env=environment, capture_output=True, text=True).stdout
 
     try:
-        for program in ("slurmctld", "slurmd"):
-            subprocess.run([program], check=True, env=environment)
+        for program in ("slurmctld", f"slurmd -N {host}", "slurmd -N other"):
+            subprocess.run(program.split(), check=True, env=environment)
         wait_until(ready, 30, lambda: (folder / "slurmctld.log").read_text()[-2000:])
         FOUND.parent.mkdir(exist_ok=True)
         FOUND.symlink_to(folder / "slurm.conf")  # inside a job the plugin does not pass SLURM_CONF on
@@ -186,3 +188,37 @@ def test_the_main_process_is_stopped(training: Sandbox, trained: dict[str, str],
     training.run("snakemake", *resources(30, 300), TARGET)
     assert training.hashes(STAGE) == trained
     assert starts(training) == (2 if number == signal.SIGKILL else 3), "one of them before the copy"
+
+
+def test_a_training_on_two_nodes_has_the_weights_of_two_processes(training: Sandbox, tmp_path: Path) -> None:
+    """And one that is stopped continues with the same bits."""
+    training.edit({STAGE: {"training": {"processes": 2}}})
+    local = training.copy(tmp_path / "local")
+    local.snakemake(TARGET)
+    training.environment |= {"GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1"}
+    config = ("--config", "cluster=true", "processes_per_node=1")
+    command = ("snakemake", *resources(30, 300, "slurm_partition=both"), *config, "--", TARGET)
+    with training.start(*command) as run:
+        wait_until(lambda: "images/s" in training.log(STAGE))
+        steps = training.run("squeue", "--steps", "--noheader", "--format=%N")
+        run.send_signal(signal.SIGTERM)
+        wait_until(lambda: "stopped at image" in training.log(STAGE), 60)
+    training.run("snakemake", "--unlock")
+    training.run(*command)
+    assert any("," in nodes for nodes in steps.split()), steps
+    assert training.hashes(STAGE) == local.hashes(STAGE) and "resumes at image" in training.log(STAGE)
+
+
+def test_a_sweep_gives_the_same_bytes(fresh: Sandbox, slurm: dict[str, str], tmp_path: Path) -> None:
+    command = ("sweep", "s", "-S", "sample_generator.dit.guidance=1,2")
+    local = fresh.copy(tmp_path / "local")
+    local.darkroom(*command)
+    profile = fresh.root / "profiles/slurm/config.yaml"
+    options = dict(zip(OPTIONS[2::2], OPTIONS[3::2], strict=True))
+    lines = [f"{name.removeprefix('--')}: {value}" for name, value in options.items()]
+    profile.write_text(profile.read_text().replace("mem_mb=8000", "mem_mb=2000") + "\n".join(lines))
+    remote = on(slurm, fresh, tmp_path / "home")
+    said = remote.darkroom(*command, "--profile", "profiles/slurm")
+    assert "s-1_sample_generator" in "".join(re.findall(r"slurm_logs/rule_\S+", said))
+    points = [".darkroom/sweeps/s/s-1/dvc.lock", ".darkroom/sweeps/s/s-2/dvc.lock"]
+    assert all((local.root / point).read_text() == (remote.root / point).read_text() for point in points)

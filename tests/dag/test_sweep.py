@@ -7,7 +7,6 @@ import random
 import signal
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import yaml

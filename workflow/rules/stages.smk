@@ -40,6 +40,7 @@ for stage in stages.names:
         localrule: stages.is_local(stage)
         threads: stages.threads(stage)
         resources:
+            **stages.nodes(stage),
             gpu=stages.gpu(stage),
             seconds=stages.seconds(stage),  # expected; the scheduler reads them
         params:

@@ -4,7 +4,8 @@ It has its own supervisor instead of torchrun, which kills its workers 30 s afte
 checkpoint, exits with 1 instead of 143 or 130, and leaves workers behind if it is killed (torch 2.15).
 
 Each rank gets its place from the variables that torch.distributed and accelerate read (RANK, WORLD_SIZE and so on),
-so a training started through `torchrun` or `accelerate launch` is a rank in the same way.
+so a training started through `torchrun` or `accelerate launch` is a rank in the same way. In a Slurm job of several
+nodes, the supervisor starts its ranks on all of them by `srun`.
 """
 
 # No effect on any output: says which processes share a training, and which one this is
@@ -30,6 +31,7 @@ from darkroom.errors import DarkroomError
 from darkroom.processes.stopping import handling
 
 SUPERVISOR, STATUS, LAUNCHER = "DARKROOM_SUPERVISOR", "DARKROOM_STATUS", "DARKROOM_LAUNCHER"
+_SRUN = "srun"  # as launcher
 CONTINUES = "The same command continues from the last checkpoint."
 
 
@@ -45,8 +47,20 @@ class Rank:
     supervisor: int | None
 
 
+def nodes() -> int:
+    """Return the number of nodes of the Slurm job that this process belongs to; 1 outside of Slurm."""
+    return int(os.environ.get("SLURM_JOB_NUM_NODES", 1))
+
+
+def is_task() -> bool:
+    """Return whether this is a rank that `srun` started, perhaps on another node than its supervisor."""
+    return os.environ.get(LAUNCHER) == _SRUN
+
+
 def rank() -> Rank | None:
     """Return this process's rank from its environment; None: it is not a rank."""
+    if is_task():
+        os.environ |= {"RANK": os.environ["SLURM_PROCID"], "LOCAL_RANK": os.environ["SLURM_LOCALID"]}
     supervisor = os.environ.get(SUPERVISOR)
     if supervisor is None and not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         return None
@@ -109,28 +123,58 @@ def reporting_errors() -> Iterator[None]:
         raise SystemExit(0) from stop
 
 
+def _free_port(address: str) -> str:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return str(probe.getsockname()[1])
+
+
 def environments(processes: int) -> list[dict[str, str]]:
     """Return the additional environment variables of each rank, all on this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port("127.0.0.1")
     # Gloo resolves the address of the host's name, which is missing or unreachable on many a laptop.
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     gloo = {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", loopback)} if loopback else {}
     everywhere = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), **gloo}
     return [
-        {"RANK": str(k), "LOCAL_RANK": str(k), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **everywhere}
+        {"RANK": str(k), "LOCAL_RANK": str(k), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **everywhere}
         for k in range(processes)
     ]
 
 
+def srun(words: Sequence[str], processes: int) -> tuple[list[str], dict[str, str]]:
+    """Return the command that starts all ranks on the nodes of this Slurm job, and their environment.
+
+    Raises:
+        DarkroomError: the processes cannot be spread evenly.
+    """
+    each, rest = divmod(processes, nodes())
+    if rest:
+        raise DarkroomError(
+            f"{processes} processes cannot be spread over {nodes()} nodes: use a multiple of {nodes()}."
+        )
+    step = ["--overlap", f"--nodes={nodes()}", f"--ntasks={processes}", f"--ntasks-per-node={each}"]
+    step += ["--cpus-per-task=1", "--cpu-bind=none", "--kill-on-bad-exit=0"]  # the supervisor ends the others
+    environment = {
+        LAUNCHER: _SRUN,
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(each),
+        "MASTER_ADDR": os.environ.get("MASTER_ADDR", socket.gethostname()),
+        "MASTER_PORT": _free_port(""),
+    }
+    return [_SRUN, *step, sys.executable, "-m", "darkroom", *words], environment
+
+
 def launch(words: Sequence[str], processes: int, accelerate: str | None) -> None:
-    """Run a stage in several processes, or through accelerate if a configuration file is given.
+    """Run a stage in several processes, on all nodes of a Slurm job, or through accelerate if a file of it is given.
 
     Raises:
         DarkroomError: a rank failed; names the rank and the error.
         SystemExit: 143 or 130 after SIGTERM or Ctrl-C.
     """
+    if accelerate is None and nodes() > 1:
+        supervise([srun(words, processes)], processes)
+        return
     if accelerate is None:
         program = [sys.executable, "-m", "darkroom", *words]
         supervise([(program, environment) for environment in environments(processes)], processes)
@@ -214,8 +258,8 @@ class Ranks:
                 if (process.pid, number) not in self._signalled:
                     self._signalled.add((process.pid, number))
                     self.sent.add((place, number))
-                    with contextlib.suppress(psutil.Error):
-                        process.send_signal(number)
+                    with contextlib.suppress(psutil.Error):  # `srun` passes SIGTERM on, but not the first SIGINT
+                        process.send_signal(signal.SIGTERM if child.args[0] == _SRUN else number)
 
     def _kill(self) -> None:
         """Kill every running child and its descendants, and wait for it."""
@@ -253,7 +297,8 @@ def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks
     Raises:
         DarkroomError, SystemExit: as `launch` says.
     """
-    with tempfile.TemporaryDirectory(prefix="darkroom-") as folder:
+    shared = Path(".darkroom").resolve() if nodes() > 1 else None
+    with tempfile.TemporaryDirectory(prefix="darkroom-", dir=shared) as folder:
         ours = os.environ | {SUPERVISOR: str(os.getpid()), STATUS: folder}
         signals: list[int] = []
         handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT), lambda number, frame: signals.append(number))
