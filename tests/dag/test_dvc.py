@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -199,25 +198,6 @@ def test_a_signal_truncates_no_dvc_lock(write, dvc, environment: dict[str, str])
     """
     done = subprocess.run([sys.executable, "-c", "\n".join(line[8:] for line in code.splitlines())], env=environment)
     assert done.returncode == -9 and Path("dvc.lock").read_bytes() == before
-
-
-def test_a_damaged_object_of_a_remote_is_refused(write, dvc, tmp_path: Path) -> None:
-    write("true")
-    assert ended(dvc("repro"))[0] == 0
-    assert ended(dvc("remote", "add", "--default", "store", str(tmp_path / "store")))[0] == 0
-    assert ended(dvc("push"))[0] == 0
-    md5 = yaml.safe_load(Path("dvc.lock").read_text())["stages"]["two"]["outs"][0]["md5"]
-    stored = tmp_path / "store/files/md5" / md5[:2] / md5[2:]
-    stored.chmod(0o644)
-    stored.write_bytes(b"x" + stored.read_bytes()[1:])
-    stored.chmod(0o444)  # DVC trusts an object that is read-only
-    for path in [path for path in Path(".dvc/cache/files").rglob("*") if path.is_file()]:
-        path.unlink()
-    for name in ("one", "two"):
-        with suppress(FileNotFoundError):
-            Path(name).unlink()
-    code, output = ended(dvc("pull"))
-    assert code != 0 and not Path("two").exists(), output
 
 
 def test_whether_an_engine_runs_is_known_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
