@@ -121,6 +121,12 @@ def test_damaged_and_missing_objects_are_refused_by_name(store: Store, mine: San
     output = theirs.fails("dvc", "pull")
     assert f"failed to transfer '{page['md5']}'" in output, output
 
+    listed = store.files.cat_file(store.path(listing))
+    store.files.rm_file(store.path(listing))
+    store.files.pipe_file(store.path(listing), b"[]")
+    assert theirs.fails("dvc", "pull") and not (theirs.root / "reports").exists()
+    assert listed != b"[]"
+
     # `dvc push` takes all files of a listing for there, so the listing goes, too.
     store.files.rm_file(store.path(listing))
     mine.dvc("push")

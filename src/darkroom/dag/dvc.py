@@ -31,6 +31,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
+from hashlib import md5
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,8 @@ from dvc.stage import run as stage_run
 from dvc.stage.exceptions import StageCmdFailedError
 from dvc.stage.loader import StageLoader
 from dvc.utils.serialize import _common, _yaml
+from dvc_data.hashfile.tree import Tree
+from dvc_objects.errors import ObjectFormatError
 
 from darkroom.artifacts.atomic import require_writable, write_bytes
 from darkroom.dag import parents
@@ -237,6 +240,19 @@ def _verified(initialize: Callable[..., None]) -> Callable[..., None]:
     return start
 
 
+def _compared(load: Callable[..., Tree]) -> Any:
+    """Compare the list of a folder's files with its hash, as DVC does with the files."""
+
+    def look(kind: type[Tree], odb: Any, hash_info: Any, *args: Any, **options: Any) -> Tree:
+        tree = load(kind, odb, hash_info, *args, **options)
+        with tree.fs.open(tree.path, "rb") as file:
+            if hash_info.name == "md5" and f"{md5(file.read()).hexdigest()}.dir" != hash_info.value:
+                raise ObjectFormatError(f"{tree.path} is corrupted")
+        return tree
+
+    return classmethod(look)
+
+
 def _by_parent(run: Callable[..., None]) -> Callable[..., None]:
     """Request the body of a stage from a parent; if there is none, start it as DVC does."""
 
@@ -306,6 +322,7 @@ def install() -> None:
     Stage.save_outs = _unchanged(Stage.save_outs)
     run_cache.StageCache._load = _without_empty(run_cache.StageCache._load)
     Remote.__init__ = _verified(Remote.__init__)
+    Tree.load = _compared(Tree.load.__func__)  # type: ignore[attr-defined, method-assign]
 
 
 def take_turn(command: str) -> None:
