@@ -245,9 +245,8 @@ def _compared(load: Callable[..., Tree]) -> Any:
 
     def look(kind: type[Tree], odb: Any, hash_info: Any, *args: Any, **options: Any) -> Tree:
         tree = load(kind, odb, hash_info, *args, **options)
-        with tree.fs.open(tree.path, "rb") as file:
-            if hash_info.name == "md5" and f"{md5(file.read()).hexdigest()}.dir" != hash_info.value:
-                raise ObjectFormatError(f"{tree.path} is corrupted")
+        if hash_info.name == "md5" and f"{md5(tree.fs.cat_file(tree.path)).hexdigest()}.dir" != hash_info.value:
+            raise ObjectFormatError(f"{tree.path} is corrupted")
         return tree
 
     return classmethod(look)
