@@ -9,6 +9,7 @@ from snakemake.utils import min_version
 min_version("9.10")
 
 sys.path[:0] = [f"{workflow.basedir}/workflow", f"{workflow.basedir}/src"]
+from pods import use_clone
 from retries import decide
 from stages import MARKER, Stages
 from stopping import pass_on_sigterm
@@ -21,6 +22,7 @@ stages = Stages(workflow.is_main_process, cluster, config.get("processes_per_nod
 pass_on_sigterm(workflow.is_main_process, cluster)
 stages.start_parents(workflow.is_main_process)
 decide()
+use_clone()
 if stages.gpus is not None and "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", stages.gpus)
 

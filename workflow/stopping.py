@@ -37,11 +37,14 @@ def trainings(above: psutil.Process) -> Iterator[psutil.Process]:
 def pass_on_sigterm(main: bool, cluster: bool) -> None:
     """Forward SIGTERM in Snakemake's main process; its own handler, set later, stays as it is.
 
+    A job's Snakemake forwards it where it is the first process of a container, the only one to get it.
+
     With a cluster, this process gets a SIGINT instead: Snakemake then cancels its jobs, which sends them SIGTERM.
     Python writes the number of every signal that it handles to the wake-up descriptor, whichever handler runs.
     """
-    if not main:
+    if not main and os.getpid() != 1:
         return
+    cluster = cluster and main
     if cluster and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # it runs in the background of a script
         signal.signal(signal.SIGINT, signal.default_int_handler)
     reader, writer = os.pipe()
