@@ -36,7 +36,7 @@ def test_a_rule_gets_what_its_largest_job_needs():
 
 def test_the_profile_is_the_committed_one_with_partition_account_and_resources(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "planned", lambda everything: SimpleNamespace(plans=PLANS))
-    base = yaml.safe_load(module._BASE.read_text())
+    base = yaml.safe_load(module._BASES["slurm"].read_text())
     monkeypatch.setattr(module, "PROFILES", tmp_path)
     said = cluster(name="mine", partition="cpu", account="lab")
     written = yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())
@@ -52,6 +52,17 @@ def test_the_profile_is_the_committed_one_with_partition_account_and_resources(t
     assert "slurm_account" in (tmp_path / "mine" / "config.yaml.before").read_text()
     assert "slurm_account" not in (tmp_path / "mine" / "config.yaml").read_text()
     assert "train_generator" not in said
+
+
+def test_a_profile_for_kubernetes_is_the_committed_one_with_resources(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "planned", lambda everything: SimpleNamespace(plans=PLANS))
+    base = yaml.safe_load(module._BASES["kubernetes"].read_text())
+    monkeypatch.setattr(module, "PROFILES", tmp_path)
+    cluster(name="mine", kubernetes=True)
+    written = yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())
+    assert written == base | {"set-resources": resources(PLANS, ONE, 2.0)}
+    with pytest.raises(DarkroomError, match="for Slurm"):
+        cluster(name="mine", kubernetes=True, partition="cpu")
 
 
 def test_a_profile_of_the_repository_stays():

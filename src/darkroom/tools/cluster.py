@@ -1,4 +1,4 @@
-"""`darkroom cluster`: write a Snakemake profile for Slurm, with the memory and time of each stage."""
+"""`darkroom cluster`: write a Snakemake profile for Slurm or Kubernetes, with the memory and time of each stage."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from darkroom.tools.plan.plan import planned
 from darkroom.tools.plan.table import UNKNOWN, StagePlan
 
 PROFILES = Path("profiles")
-_BASE = PROFILES / "slurm" / "config.yaml"
+_BASES = {name: PROFILES / name / "config.yaml" for name in ("slurm", "kubernetes")}
 _LIBRARIES = 2e9  # bytes of a process besides what its stage's body needs
 _STARTS = 660.0  # seconds of a job besides the body, 360 of them since Slurm's SIGTERM may come so early
 _HEADER = """# Written by `darkroom cluster`: memory (MB) and time (minutes) are {margin:g} times what `darkroom plan`
@@ -54,31 +54,36 @@ def cluster(
     gpu_partition: Annotated[str | None, Option(help="partition of stages with networks")] = None,
     account: Annotated[str | None, Option(help="of the jobs")] = None,
     margin: Annotated[float, Option(min=1.0, help="factor on measured memory and time")] = 2.0,
+    kubernetes: Annotated[bool, Option("--kubernetes", help="for Kubernetes instead of Slurm")] = False,
 ) -> str:
     """Write `profiles/NAME/config.yaml`, and return what to do next.
 
     Raises:
-        DarkroomError: NAME is a profile of the repository, or a stage cannot be planned.
+        DarkroomError: NAME is a profile of the repository, an option of Slurm is given for Kubernetes, or a stage
+            cannot be planned.
     """
     path = PROFILES / name / "config.yaml"
-    if name in ("default", "slurm", "accelerate"):
+    if name in ("default", "slurm", "kubernetes", "accelerate", "sweep"):
         raise DarkroomError(f"profiles/{name} belongs to the repository: choose another --name.")
+    if kubernetes and (partition or gpu_partition or account):
+        raise DarkroomError("--partition, --gpu-partition and --account are for Slurm: omit them with --kubernetes.")
+    base = _BASES["kubernetes" if kubernetes else "slurm"]
     print("planning all stages, which takes about a minute …", flush=True)
     result = planned(everything=True)
     assert result is not None
-    settings = yaml.safe_load(_BASE.read_text())
+    settings = yaml.safe_load(base.read_text())
     given = {"slurm_partition": partition, "slurm_account": account}
     settings["default-resources"] += [f"{key}={value!r}" for key, value in given.items() if value]
     params = read_params()
     count = {name: processes(params.get(name) or {}) for name in STAGES} | {"ingest": params["run"]["ingest_processes"]}
     settings["set-resources"] = resources(result.plans, count, margin, gpu_partition)
-    text = _HEADER.format(margin=margin, base=_BASE) + yaml.safe_dump(settings, sort_keys=False)
+    text = _HEADER.format(margin=margin, base=base) + yaml.safe_dump(settings, sort_keys=False)
     if path.is_file():
         path.replace(path.with_name(f"{path.name}.before"))
     write_bytes(path, text.encode())
     unknown = [plan.stage for plan in result.plans if plan.source in UNKNOWN]
     lines = [f"{path} is written. Next: `snakemake --profile {path.parent}`. docs/cluster.md says what to know."]
-    if partition and not gpu_partition and read_params()["run"]["device"] != "cpu":
+    if partition and not gpu_partition and params["run"]["device"] != "cpu":
         lines.append(f"Stages with networks ask for GPUs in {partition}: --gpu-partition names another partition.")
     if unknown:
         lines.append(f"Not measured here, so they get the default memory and time: {', '.join(unknown)}.")
