@@ -38,7 +38,7 @@ def test_the_profile_is_the_committed_one_with_partition_account_and_resources(t
     monkeypatch.setattr(module, "planned", lambda everything: SimpleNamespace(plans=PLANS))
     base = yaml.safe_load(module._BASES["slurm"].read_text())
     monkeypatch.setattr(module, "PROFILES", tmp_path)
-    said = cluster(name="mine", partition="cpu", account="lab")
+    said = cluster(name="mine", partition="cpu", account="lab", per_node=8)
     written = yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())
     assert written.pop("set-resources") == resources(PLANS, ONE, 2.0)
     assert written.pop("default-resources") == [
@@ -46,6 +46,7 @@ def test_the_profile_is_the_committed_one_with_partition_account_and_resources(t
         "slurm_partition='cpu'",
         "slurm_account='lab'",
     ]
+    assert written.pop("config") == [*base.pop("config"), "processes_per_node=8"]
     assert written == base
     assert "train_clip" in said and "--gpu-partition" in said
     cluster(name="mine")

@@ -53,6 +53,9 @@ def cluster(
     partition: Annotated[str | None, Option(help="of the jobs")] = None,
     gpu_partition: Annotated[str | None, Option(help="partition of stages with networks")] = None,
     account: Annotated[str | None, Option(help="of the jobs")] = None,
+    per_node: Annotated[
+        int | None, Option("--processes-per-node", min=1, help="processes of a training that share a node, as its GPUs")
+    ] = None,
     margin: Annotated[float, Option(min=1.0, help="factor on measured memory and time")] = 2.0,
     kubernetes: Annotated[bool, Option("--kubernetes", help="for Kubernetes instead of Slurm")] = False,
 ) -> str:
@@ -65,8 +68,8 @@ def cluster(
     path = PROFILES / name / "config.yaml"
     if name in ("default", "slurm", "kubernetes", "accelerate", "sweep"):
         raise DarkroomError(f"profiles/{name} belongs to the repository: choose another --name.")
-    if kubernetes and (partition or gpu_partition or account):
-        raise DarkroomError("--partition, --gpu-partition and --account are for Slurm: omit them with --kubernetes.")
+    if kubernetes and (partition or gpu_partition or account or per_node):
+        raise DarkroomError("--kubernetes takes no partition, account or --processes-per-node: these are for Slurm.")
     base = _BASES["kubernetes" if kubernetes else "slurm"]
     print("planning all stages, which takes about a minute …", flush=True)
     result = planned(everything=True)
@@ -74,6 +77,8 @@ def cluster(
     settings = yaml.safe_load(base.read_text())
     given = {"slurm_partition": partition, "slurm_account": account}
     settings["default-resources"] += [f"{key}={value!r}" for key, value in given.items() if value]
+    if per_node:
+        settings["config"].append(f"processes_per_node={per_node}")
     params = read_params()
     count = {name: processes(params.get(name) or {}) for name in STAGES} | {"ingest": params["run"]["ingest_processes"]}
     settings["set-resources"] = resources(result.plans, count, margin, gpu_partition)
