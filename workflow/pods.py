@@ -3,6 +3,7 @@
 The plugin (0.5.1) supports only remote storage, and leaves out of a job's specification what Darkroom needs.
 """
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def use_clone() -> None:
 
     plugin.Executor.run_job = run
     # `exec`: the first process of a container is the only one to get SIGTERM, and `sh` would ignore it.
-    plugin.Executor.get_python_executable = lambda executor: f"exec {sys.executable}"
+    plugin.Executor.get_python_executable = lambda executor: f"exec {shlex.quote(sys.executable)}"
     _read_logs(plugin.kubernetes.client)
 
 

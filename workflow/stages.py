@@ -174,6 +174,8 @@ class Stages:
         if not self._per_node or count <= self._per_node:
             return {}
         nodes = -(-count // self._per_node)
+        if count % nodes:
+            raise WorkflowError(f"{name}: {count} processes cannot be spread over {nodes} nodes: use a multiple.")
         cores = -(-self.threads(name) // nodes)
         return {"nodes": nodes, "cpus_per_task": cores} | ({} if self.gpu(name) else {"tasks": nodes})
 

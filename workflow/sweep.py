@@ -5,14 +5,15 @@ others it waits for that one, and DVC then takes the outputs from the run cache.
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from darkroom.dag.fingerprint.stages import OUT
 from darkroom.dag.fingerprint.stages import STAGE as CODE
-from darkroom.dag.records import recorded
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, cut, file_name, read_yaml
 from stages import Stages
@@ -26,7 +27,8 @@ def jobs(points: Sequence[str], cluster: bool, per_node: int | None) -> tuple[li
     listed: list[Job] = []
     first: dict[str, str] = {}  # by key, the job that runs the stage
     gpus = None
-    for point in points:
+    for number, point in enumerate(points, 1):
+        print(f"planning point {number} of {len(points)}", file=sys.stderr)
         with chdir(point):
             stages = Stages(True, cluster, per_node)
             keys = _keys(stages)
@@ -55,20 +57,20 @@ def jobs(points: Sequence[str], cluster: bool, per_node: int | None) -> tuple[li
 
 
 def _keys(stages: Stages) -> Mapping[str, str]:
-    """Return for each stale stage of the working folder a hash of its parameters, code and inputs."""
-    params, dvc, lock = read_yaml(PARAMS), read_yaml(DVC), recorded()
+    """Return for each stale stage of the working folder a hash of its parameters, code and inputs.
+
+    Inputs count by the hashes of the stages that make them, whether stale or not: after a kill, a stage may be done in
+    one point and stale in another.
+    """
+    params, dvc = read_yaml(PARAMS), read_yaml(DVC)
     keys: dict[str, str] = {}
 
     def key(name: str) -> str:
-        if name not in stages.stale:
-            return json.dumps([out.get("md5") for out in lock.get(name, {}).get("outs", [])])
         if name not in keys:
             stage, _, item = name.partition("@")
             values = {each: value for each, value in cut(stage, item or None, params, dvc).items() if each != "run"}
             deps = stages.status.stages[name].deps
-            code = [
-                Path(dep).read_text() if Path(dep).suffix == ".json" and Path(dep).is_file() else dep for dep in deps
-            ]
+            code = [Path(dep).read_text() if dep.startswith(f"{OUT}/") else dep for dep in deps]
             needed = [key(each) for each in sorted(stages.status.graph.successors(name)) if each != CODE]
             text = json.dumps([name, values, code, needed], sort_keys=True, default=str)
             keys[name] = sha256(text.encode()).hexdigest()

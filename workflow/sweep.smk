@@ -1,5 +1,5 @@
 # A sweep: the stale stages of all its points as one DAG. `darkroom sweep` makes the clones of the points and calls
-# Snakemake with this file, in the folder of the sweep.
+# Snakemake in the folder of the sweep, with this file of the first clone: a later edit in the checkout changes nothing.
 import json
 import os
 import shutil
@@ -8,17 +8,21 @@ import time
 from contextlib import chdir
 from pathlib import Path
 
-ROOT = Path(workflow.basedir).parent
-sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "src")]
+CLONE = Path(workflow.basedir).parent
+ROOT = CLONE.parents[3]  # of the checkout, from .darkroom/sweeps/NAME/POINT
+sys.path[:0] = [str(CLONE / "workflow"), str(CLONE / "src")]
 from darkroom.dag import parents
+from pods import use_clone
 from stopping import pass_on_sigterm
 from sweep import DONE, jobs
 
 os.environ.setdefault("DARKROOM_RUN", f"{os.getpid()} {time.time():.0f}")
 cluster = config.get("cluster", False)
-points = config["points"].split(",")
+points = json.loads(Path("waiting.json").read_text())
 PLAN, BASE = Path("plan.json"), json.loads(Path("sweep.json").read_text())["commit"]
-IDENTITY = "-c user.name=Darkroom -c user.email=darkroom@localhost"  # a ref is all that an experiment is known by
+# DVC identifies an experiment by its ref alone.
+GIT = "git -c user.name=Darkroom -c user.email=darkroom@localhost -c commit.gpgsign=false -c core.hooksPath=/dev/null"
+use_clone()
 pass_on_sigterm(workflow.is_main_process, cluster)
 if workflow.is_main_process:  # a job that Snakemake starts reads the plan
     planned, gpus = jobs(
@@ -29,7 +33,7 @@ if workflow.is_main_process:  # a job that Snakemake starts reads the plan
     if gpus is not None and "gpu" not in workflow.global_resources:
         workflow.register_resource("gpu", gpus)
     if not cluster:
-        with chdir(points[0]):  # the source that the parents read
+        with chdir(CLONE):  # the source that the parents read
             parents.start([parents.LIGHT, parents.NETWORKS])
 else:
     os.environ[parents.NAME] = ""
@@ -98,7 +102,9 @@ for point in points:
             root=str(ROOT),
             ref=lambda wildcards, output: f"refs/exps/{BASE[:2]}/{BASE[2:]}/{Path(output[0]).parent.name}",
         shell:
-            "git -C {params.point} add --all"
-            " && (git -C {params.point} diff --cached --quiet || git -C {params.point} {IDENTITY}"
-            " commit --quiet --no-verify --message 'darkroom sweep: {params.point}')"
-            ' && git -C {params.root:q} fetch --quiet --force "$PWD"/{params.point} HEAD:{params.ref} > {log} 2>&1'
+            "( rm -f {params.point}/.git/index.lock"
+            " && {GIT} -C {params.point} add --all"
+            " && ({GIT} -C {params.point} diff --cached --quiet"
+            " || {GIT} -C {params.point} commit --quiet --message 'darkroom sweep: {params.point}')"
+            " && git -C {params.root:q} fetch --quiet --force --no-tags --no-write-fetch-head --no-auto-maintenance"
+            ' "$PWD"/{params.point} HEAD:{params.ref} ) > {log} 2>&1'  # of a killed one

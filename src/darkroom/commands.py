@@ -26,7 +26,7 @@ class Command(NamedTuple):
 
 
 GROUPS = ("Data", "Train", "Sample", "Score and compare", "Environment")  # of the help, in this order
-_MARK = re.compile(r"^@command\((.+?)\)\n(?:@.+\n)?(?:class|def) (\w+)", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"^@command\((.+?)\)\n(?:@[^\n]+\n)*(?:class|def) (\w+)", re.MULTILINE | re.DOTALL)
 
 
 @cache

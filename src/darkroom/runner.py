@@ -126,9 +126,11 @@ def _take_gpus(stage: str, params: Any, count: int, place: Rank | None) -> None:
     """Wait for GPUs that no other stage of this machine uses, if there are any and the stage runs networks on them."""
     if params.run.device in ("cpu", "mps") or not STAGES[stage].networks or getattr(params, "idle", None):
         return
+    if nodes() > 1 and count > 1 and not params.run.accelerate:
+        return  # Slurm gives each node's GPUs to its ranks
     if place is None and (here := len(gpus.present())):
-        gpus.take(min(count, here) if params.run.accelerate or nodes() > 1 else count)  # some may be on other machines
-    elif place is not None and place.supervisor is not None and not is_task():
+        gpus.take(min(count, here) if params.run.accelerate else count)  # accelerate may start some on other machines
+    elif place is not None and place.supervisor is not None:
         gpus.share()
 
 

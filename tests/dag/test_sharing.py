@@ -79,6 +79,7 @@ def theirs(mine: Sandbox, tmp_path: Path) -> Sandbox:
     return Sandbox(root)
 
 
+@pytest.mark.slow
 def test_another_clone_has_nothing_to_do_and_restores_an_experiment(mine: Sandbox, theirs: Sandbox) -> None:
     mine.dvc("exp", "run", "--name", "other", "-S", "train_extractor.training.seed=1")
     experiment = mine.hashes()

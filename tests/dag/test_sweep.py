@@ -7,11 +7,14 @@ import random
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import yaml
 
-from dag.sandbox import DARKROOM, Sandbox
+from dag.sandbox import DARKROOM, Sandbox, wait_until
+from darkroom.errors import DarkroomError
+from darkroom.tools.sweep.points import points
 
 FOUR = ("-S", "train_extractor.training.seed=1,2", "-S", "report.title=a,b")
 SWEEP = (*DARKROOM, "sweep", "s")
@@ -82,26 +85,67 @@ def test_kills_lose_nothing(toy: Sandbox, expected: dict[str, object], turn: int
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("-S", "report.titel=a,b"), "report.titel"),
-        (("-S", "report.title"), "write KEY=A,B"),
-        (("-S", "train_extractor.training.images=log(0,1,3)"), "both above 0"),
-        (("-S", "train_extractor.training.images=yes,no"), "s-1 (train_extractor.training.images=yes): params.yaml"),
-        ((), "there is no sweep s; here are: none"),
-        (("--file", "missing.csv"), "missing.csv"),
+        (("s", "-S", "report.titel=a,b"), "report.titel"),
+        (("s", "-S", "report.title"), "write KEY=A,B"),
+        (("s", "-S", "train_extractor.training.images=log(0,1,3)"), "both above 0"),
+        (("s", "-S", "report.title=a,2"), "s-2 (report.title=2): params.yaml"),
+        (("s",), "no sweep is named `s`. Existing: none"),
+        (("s", "--random", "3"), "give one of them"),
+        (("s", "--file", "missing.csv"), "missing.csv"),
+        (("a;b", "-S", "report.title=a,b"), "`a;b` is not a valid name"),
+        (("main", "-S", "report.title=a,b"), "`main-1` is already"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_runs(toy: Sandbox, words: tuple[str, ...], why: str) -> None:
-    assert why in toy.fails(*DARKROOM, "sweep", "s", *words)
-    assert not list((toy.root / ".darkroom/sweeps").glob("*/plan.json"))
+    toy.run("git", "branch", "main-1")
+    assert why in toy.fails(*DARKROOM, "sweep", *words)
+    assert not list((toy.root / ".darkroom/sweeps").glob("*"))
 
 
-def test_points_of_a_table_and_at_random(toy: Sandbox) -> None:
-    (toy.root / "points.csv").write_text("report.title,train_extractor.training.seed\na,\nb,3\n")
-    toy.darkroom(
-        "sweep", "t", "--file", "points.csv", "-S", "++train_extractor.training.images=log(32,128,3)", "--show"
-    )
-    points = json.loads((toy.root / ".darkroom/sweeps/t/sweep.json").read_text())["points"]
-    assert len(points) == 6 and points[0] == ["report.title=a", "++train_extractor.training.images=32"]
-    assert points[-1][-1].endswith("=128")
-    toy.darkroom("sweep", "u", "-S", "report.title=a,b,c,d,e", "--random", "2", "--show")
-    assert len(json.loads((toy.root / ".darkroom/sweeps/u/sweep.json").read_text())["points"]) == 2
+def test_points_of_a_table_and_at_random(tmp_path: Path) -> None:
+    file = tmp_path / "points.csv"
+    file.write_text("report.title,a.seed\na,\nb,null\n")
+    assert points(["++a.images=log(32,1000,2)"], file, None) == [
+        ["report.title=a", "++a.images=32"],
+        ["report.title=a", "++a.images=1000"],
+        ["report.title=b", "a.seed=null", "++a.images=32"],
+        ["report.title=b", "a.seed=null", "++a.images=1000"],
+    ]
+    found = points(["a=log(1e-4,1e-2,3)", "b=1,1"], None, None)
+    assert found == [["a=0.0001", "b=1"], ["a=0.001", "b=1"], ["a=0.01", "b=1"]]
+    many = [f"{key}=range(0,100)" for key in "abcd"]
+    drawn = points(many, None, 5)
+    assert len({tuple(point) for point in drawn}) == 5 and drawn == points(many, None, 5)
+    with pytest.raises(DarkroomError, match="100,000,000 points"):
+        points(many, None, None)
+
+
+def test_images_below_the_checkout_are_linked_and_left_alone(toy: Sandbox) -> None:
+    """Of data under `dvc add`, and data that neither git nor DVC knows."""
+    for name in ("first", "second"):
+        (toy.root / "data" / name).rename(toy.root / f"data/own-{name}")
+    part = {"source": "folder", "embeddings": "data/none"}
+    toy.edit({"parts": {name: {**part, "path": f"data/own-{name}"} for name in ("first", "second")}})
+    toy.dvc("add", "data/own-first")
+    toy.run("git", "rm", "--quiet", "-r", "--cached", "data/first", "data/second")
+    toy.run("git", "add", "params.yaml", "data/own-first.dvc", "data/.gitignore")
+    toy.run("git", "commit", "--quiet", "--message", "own data")
+    (toy.root / "data/own-first/new.txt").write_text("since `dvc add`")
+    before = {path: path.read_bytes() for path in toy.root.glob("data/own-*/*")}
+    toy.run(*SWEEP, "-S", "report.title=a")
+    (point,) = (toy.root / ".darkroom/sweeps/s").glob("s-*")
+    assert "since" in (point / "data/shards/first/shard").read_text()
+    assert {path: path.read_bytes() for path in toy.root.glob("data/own-*/*")} == before
+    toy.dvc("exp", "apply", "s-1")  # which itself restores data under `dvc add`
+    assert all(path.read_bytes() == before[path] for path in toy.root.glob("data/own-second/*"))
+    assert not any(path.is_symlink() for path in toy.root.glob("data/*"))
+
+
+@pytest.mark.slow
+def test_sigterm_stops_a_sweep_which_continues(toy: Sandbox) -> None:
+    with toy.start(*SWEEP, *FOUR) as run:
+        wait_until(lambda: any(toy.root.glob(".darkroom/sweeps/s/s-1/.darkroom/state/train_extractor-*/images-*")))
+        run.send_signal(signal.SIGTERM)
+    assert run.returncode == 143
+    toy.run(*SWEEP)
+    assert locks(toy)["s-3"] == alone(toy, 90, 2, "a") and len(locks(toy)) == 4

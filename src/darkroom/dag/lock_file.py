@@ -36,8 +36,10 @@ def damage() -> str | None:
     """
     try:
         text = LOCK.read_text(encoding="utf-8")
-        last = text.startswith(_HEAD) and list(_ENTRY.finditer(text))  # the others are complete: it was cut at its end
-        entries(_HEAD + text[last[-1].start() :] if last and conflict(text) is None else text)
+        ends = list(_ENTRY.finditer(text)) if text.startswith(_HEAD) and "\0" not in text else []
+        if ends and conflict(text) is None:  # it was cut at its end: the other entries are complete
+            text = _HEAD + text[ends[-1].start() :]
+        entries(text)
     except FileNotFoundError:
         return "is missing" if _staged() else None
     except UnicodeDecodeError:

@@ -53,7 +53,7 @@ class Training(Section):
     threads: Positive = 1
     """CPU threads per process."""
     share_cores: bool = False
-    """Halve the threads whenever other processes take the cores; the weights then depend on the load of the machine."""
+    """Halve the threads when other processes use the cores, until the stage ends; weights then depend on the load."""
     processes: Positive = 1
     """Processes that share each batch, one per device."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"

@@ -154,7 +154,9 @@ def srun(words: Sequence[str], processes: int) -> tuple[list[str], dict[str, str
             f"{processes} processes cannot be spread over {nodes()} nodes: use a multiple of {nodes()}."
         )
     step = ["--overlap", f"--nodes={nodes()}", f"--ntasks={processes}", f"--ntasks-per-node={each}"]
-    step += ["--cpus-per-task=1", "--cpu-bind=none", "--kill-on-bad-exit=0"]  # the supervisor ends the others
+    cores = max(1, int(os.environ.get("SLURM_CPUS_PER_TASK", each)) // each)
+    step += [f"--cpus-per-task={cores}", "--cpu-bind=none", "--export=ALL"]
+    step += ["--kill-on-bad-exit=0"]  # the supervisor ends the others
     environment = {
         LAUNCHER: _SRUN,
         "WORLD_SIZE": str(processes),
@@ -298,6 +300,8 @@ def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks
         DarkroomError, SystemExit: as `launch` says.
     """
     shared = Path(".darkroom").resolve() if nodes() > 1 else None
+    if shared:
+        shared.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="darkroom-", dir=shared) as folder:
         ours = os.environ | {SUPERVISOR: str(os.getpid()), STATUS: folder}
         signals: list[int] = []

@@ -33,7 +33,7 @@ def resources(
 ) -> dict[str, dict[str, Any]]:
     """Return `mem_mb`, `runtime` (minutes) and the partition of each rule, of the largest of its jobs.
 
-    processes: of each rule; a plan has the memory of one process.
+    processes: of each rule on a node; a plan has the memory of one process.
     """
     rules: dict[str, dict[str, Any]] = {}
     for plan in plans:
@@ -81,7 +81,8 @@ def cluster(
         settings["config"].append(f"processes_per_node={per_node}")
     params = read_params()
     count = {name: processes(params.get(name) or {}) for name in STAGES} | {"ingest": params["run"]["ingest_processes"]}
-    settings["set-resources"] = resources(result.plans, count, margin, gpu_partition)
+    on_node = {name: min(processes, per_node or processes) for name, processes in count.items()}
+    settings["set-resources"] = resources(result.plans, on_node, margin, gpu_partition)
     text = _HEADER.format(margin=margin, base=base) + yaml.safe_dump(settings, sort_keys=False)
     if path.is_file():
         path.replace(path.with_name(f"{path.name}.before"))

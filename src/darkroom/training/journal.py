@@ -118,7 +118,7 @@ class Journal:
         self._watch()
 
     def _watch(self) -> None:
-        """Print once that other processes slow this training down, if they do."""
+        """Print that other processes slow this training down, if they do, unless `slower` says so."""
         if self.slower is not None or (ratio := slowdown(self._watched, times := thread_times())) is None:
             return
         self._watched = times

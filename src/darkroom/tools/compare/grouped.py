@@ -7,15 +7,15 @@ import pandas as pd
 from darkroom.metrics.table import scores as known
 from darkroom.report.scores import distance_beside_real, error_of
 from darkroom.tools.compare.revisions import Results
-from darkroom.tools.compare.seeds import completed_params, differing_keys, read_runs
+from darkroom.tools.compare.seeds import Keys, completed_params, differing_keys, read_runs
 from darkroom.tools.compare.summary import shown_file
 from darkroom.tools.compare.verdicts import compare, error
 
 GROUPED = (
-    "Settings that differ in seeds alone are one line. ±: one standard error, of several runs that between them. "
-    "The verdict is about the first score."
+    "Settings that differ only in seeds share a row. ± is one standard error, between runs where there are several. "
+    "The verdict compares the first score with that of the best row."
 )
-_BESIDE = (("label_accuracy", "clip_text"), ("diversity", "coverage"), ("recall",))  # the first that there is of each
+_BESIDE = (("label_accuracy", "clip_text"), ("diversity", "coverage"), ("recall",))  # the first available score of each
 _RECONSTRUCTIONS = "tokenizer", ("rfd", "psnr")  # without generated images, first and second
 
 
@@ -32,15 +32,15 @@ def grouped(revisions: Sequence[str], seconds: Mapping[str, float] | None = None
     """
     params = completed_params(list(dict.fromkeys(revisions)))
     groups: dict[str, list[str]] = {}  # by the first of each
-    for name in params:
-        first = next((each for each in groups if not differing_keys(params[each], params[name])), name)
-        groups.setdefault(first, []).append(name)
+    for name, own in params.items():
+        alike = (one for one, group in groups.items() if _seeds_differ(own, [params[each] for each in group]))
+        groups.setdefault(next(alike, name), []).append(name)
     results = {first: read_runs(",".join(names)) for first, names in groups.items()}
     file, names = _scores(list(results.values()))
     keys = sorted({key for one in groups for other in groups for key in differing_keys(params[one], params[other])})
     with_first = [each for each in results if names and names[0] in results[each].metrics.get(file, {})]
     with_first.sort(key=lambda each: results[each].metrics[file][names[0]], reverse=_higher(names))
-    rows = []
+    best, rows = next(iter(with_first), None), []
     for first in [*with_first, *(each for each in results if each not in with_first)]:
         scores = results[first].metrics.get(file, {})
         row: dict[str, object] = {"revisions": ",".join(groups[first])}
@@ -50,12 +50,19 @@ def grouped(revisions: Sequence[str], seconds: Mapping[str, float] | None = None
                 name: scores.get(name),
                 error_of(name): error(results[first], file, name) if name in scores else None,
             }
-        verdicts = [each.verdict for each in compare(results[with_first[0]], results[first]) if each.name == names[0]]
-        row["verdict"] = "best" if first == with_first[0] else "".join(verdicts[:1])
+        if best is not None:
+            beside = compare(results[best], results[first])
+            verdict = next((each.verdict for each in beside if (each.file, each.name) == (file, names[0])), "")
+            row["verdict"] = "best" if first == best else verdict
         if seconds:
             row["seconds"] = round(sum(seconds.get(each, 0.0) for each in groups[first]) / len(groups[first]))
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _seeds_differ(keys: Keys, others: Sequence[Keys]) -> bool:
+    """Return whether parameters differ from each of others in seeds alone; equal ones may be of other code or data."""
+    return all(keys != other and not differing_keys(keys, other) for other in others)
 
 
 def as_text(frame: pd.DataFrame) -> pd.DataFrame:

@@ -53,6 +53,8 @@ def compare_revisions(
         DarkroomError: an unknown revision, or one without metrics; several that differ in more than seeds.
     """
     names = revisions or []
+    if (csv and len(names) <= 2) or (len(names) > 2 and (seeds or everything)):
+        raise DarkroomError("--csv is for three and more revisions, --seeds and --all are for two.")
     if len(names) <= 2:
         old, new = [*names, *["HEAD", WORKSPACE][len(names) :]]
         return table(old, new, markdown, seeds, everything)

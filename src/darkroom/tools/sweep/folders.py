@@ -7,32 +7,41 @@ links into the cache where the disk has links.
 
 import configparser
 import json
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from darkroom.artifacts.atomic import write_bytes
+from darkroom.check.check import check
 from darkroom.dag.history import RUNS, events
-from darkroom.dag.repo import cache_folder, override
+from darkroom.dag.repo import override
+from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
-from darkroom.params.section import NO_FILE, PARAMS
-from darkroom.params.stage import read_yaml
+from darkroom.params.section import PARAMS
+from darkroom.params.stage import DVC, OUTPUTS, items, paths, read_yaml, related, scope, stage_entry
 from darkroom.tools.compare.revisions import experiments
+from darkroom.tools.compare.revisions import git as asked
 from darkroom.tools.sweep.points import Point
 
 SWEEPS = Path(".darkroom/sweeps")
 _FILE, _CHANGES, _READY = "sweep.json", "changes.diff", ".darkroom/ready"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+_DIFF = "diff --binary --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/ HEAD"
 _BEFORE = RUNS.with_stem("before")  # the history of this checkout
 
 
-def git(*arguments: str, folder: Path = Path()) -> str:
+def git(*arguments: str, folder: Path = Path()) -> bytes:
     """Return the output of git in a folder. Raises DarkroomError with what it says."""
-    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True)
     if done.returncode:
-        raise DarkroomError(f"git {arguments[0]} in {folder.resolve()}: {done.stderr.strip() or done.returncode}")
+        text = done.stderr.decode(errors="replace").strip() or done.returncode
+        raise DarkroomError(f"git {arguments[0]} in {folder.resolve()}: {text}")
     return done.stdout
 
 
@@ -69,14 +78,27 @@ def create(name: str, points: Sequence[Point]) -> Sweep:
     """Write the folder of a new sweep of the current commit and the changes of tracked files.
 
     Raises:
-        DarkroomError: the name is in use, or git knows no commit.
+        DarkroomError: the name is in use or not valid, git knows no commit, or a point is not valid.
     """
-    sweep = Sweep(name, git("rev-parse", "HEAD").strip(), list(points))
-    if sweep.folder.exists() or sweep.saved:
-        raise DarkroomError(f"there is a sweep or an experiment named {name}: choose another name.")
-    git("check-ref-format", f"refs/exps/{name}-1")
-    sweep.folder.mkdir(parents=True)
-    write_bytes(sweep.folder / _CHANGES, git("diff", "--binary", "HEAD").encode())
+    if not re.fullmatch(_NAME, name):
+        raise DarkroomError(f"`{name}` is not a valid name for a sweep: use letters, digits, `_` and `-`.")
+    sweep = Sweep(name, git("rev-parse", "HEAD").decode().strip(), list(points))
+    if (sweep.folder / _FILE).exists():
+        raise DarkroomError(f"the sweep `{name}` exists: `darkroom sweep {name}` continues it; choose another name.")
+    known = {experiment for _, experiment, _ in experiments()}
+    if used := [run for run in sweep.runs if run in known or asked("rev-parse", "--verify", "--quiet", run)]:
+        raise DarkroomError(f"`{used[0]}` is already an experiment, branch or tag: choose another name for the sweep.")
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / PARAMS
+        for run, point in sweep.runs.items():
+            shutil.copy(PARAMS, copy)
+            override(copy, point)
+            try:
+                check(read_yaml(copy))
+            except DarkroomError as error:
+                raise DarkroomError(f"{run} ({', '.join(point)}): {error}") from error
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(sweep.folder / _CHANGES, git(*_DIFF.split()))
     write_bytes(sweep.folder / _FILE, json.dumps(asdict(sweep), indent=1).encode())
     return sweep
 
@@ -87,14 +109,14 @@ def opened(name: str) -> Sweep:
         return Sweep(**json.loads((SWEEPS / name / _FILE).read_text()))
     except FileNotFoundError:
         names = ", ".join(sorted(path.parent.name for path in SWEEPS.glob(f"*/{_FILE}"))) or "none"
-        raise DarkroomError(f"there is no sweep {name}; here are: {names}. Begin one with -S KEY=A,B.") from None
+        raise DarkroomError(f"no sweep is named `{name}`. Existing: {names}. To start one, add -S KEY=A,B.") from None
 
 
-def prepare(sweep: Sweep, name: str) -> Path:
-    """Return the clone of a point, which is made now unless it is complete.
+def prepare(sweep: Sweep, cache: Path, name: str) -> Path:
+    """Return the clone of a point, which is made now unless it is complete; `cache` is the folder of DVC's cache.
 
     Raises:
-        DarkroomError: git or DVC fails, or an override names a key that params.yaml does not have.
+        DarkroomError: git fails.
     """
     folder = sweep.folder / name
     if (folder / _READY).is_file():
@@ -104,37 +126,45 @@ def prepare(sweep: Sweep, name: str) -> Path:
     git("checkout", "--quiet", "--detach", sweep.commit, folder=folder)
     if (changes := (sweep.folder / _CHANGES).resolve()).stat().st_size:
         git("apply", "--whitespace=nowarn", str(changes), folder=folder)
-    _configure(folder)
+    settings = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
+    settings.read(".dvc/config.local")
+    own = dict(settings["cache"]) if settings.has_section("cache") else {}
+    settings["cache"] = {**own, "dir": f'"{cache.resolve()}"', "type": '"reflink,hardlink,symlink,copy"'}
+    with (folder / ".dvc/config.local").open("w") as file:
+        settings.write(file)
     override(folder / PARAMS, sweep.runs[name])
-    _link_data(folder)
     if RUNS.is_file():  # how long stages take
         (folder / RUNS).parent.mkdir(exist_ok=True)
         for copy in (RUNS, _BEFORE):
             shutil.copy(RUNS, folder / copy)
-    checkout = [sys.executable, "-m", "dvc", "checkout", "--quiet", "--force", "--allow-missing"]
+    # The outputs of stages alone: it would also restore data under `dvc add`, which a link leads to.
+    checkout = [sys.executable, "-m", "dvc", "checkout", "--quiet", "--force", "--allow-missing", str(DVC)]
     subprocess.run(checkout, cwd=folder, check=False, stderr=subprocess.DEVNULL)  # what the cache lacks is stale
+    _link_inputs(folder)
     (folder / _READY).parent.mkdir(exist_ok=True)
     (folder / _READY).touch()
     return folder
 
 
-def _configure(folder: Path) -> None:
-    """Write DVC's settings of a clone: those of this checkout, and its cache."""
-    settings = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
-    settings.read(".dvc/config.local")
-    cache = {"dir": str(cache_folder().parent.parent), "type": '"reflink,hardlink,symlink,copy"'}
-    settings["cache"] = {**dict(settings["cache"] if settings.has_section("cache") else {}), **cache}
-    with (folder / ".dvc/config.local").open("w") as file:
-        settings.write(file)
-
-
-def _link_data(folder: Path) -> None:
-    """Link the images of this checkout that git does not have into a clone."""
-    for part in read_yaml(folder / PARAMS).get("parts", {}).values():
-        for path in (Path(part.get("path", NO_FILE)), Path(part.get("embeddings", NO_FILE))):
-            if not path.is_absolute() and path.exists() and not (folder / path).exists():
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / path).symlink_to(path.resolve())
+def _link_inputs(folder: Path) -> None:
+    """Link the data and weights of this checkout that stages read, and git does not track, into a clone."""
+    params, dvc = read_yaml(folder / PARAMS), read_yaml(DVC)
+    deps, outs = set[str](), set[str]()
+    for stage in STAGES:
+        for item in items(params, dvc, stage):
+            entry, names = stage_entry(dvc, stage), scope(params, dvc, stage, item)
+            deps.update(paths(entry, ["deps"], names))
+            outs.update(paths(entry, OUTPUTS, names))
+    for dep in sorted(deps):
+        path = Path(dep)
+        made = any(related(dep, out) for out in outs)
+        if made or path.is_absolute() or not path.exists() or (folder / path).exists():
+            continue
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # a path outside of the clone, which another point has linked
+            (folder / path).symlink_to(path.resolve())
+        with (folder / ".git/info/exclude").open("a") as file:  # no part of the experiment
+            file.write(f"/{dep}\n")
 
 
 def spent(folder: Path) -> float:
