@@ -78,8 +78,9 @@ for job in planned:
         params:
             point=lambda wildcards, output: Path(output[0]).parent.name,
             stage=lambda wildcards, output: Path(output[0]).name,
+            nodes=lambda wildcards, resources: resources.get("nodes", 1),
         shell:
-            "cd {params.point} && PYTHONPATH=src python -S -m darkroom.dag.parents reproduce {params.stage}"
+            "cd {params.point} && DARKROOM_NODES={params.nodes} PYTHONPATH=src python -S -m darkroom.dag.parents reproduce {params.stage}"
             ' > "$OLDPWD"/{log.dvc} 2>&1'
 
 

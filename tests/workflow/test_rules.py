@@ -47,7 +47,7 @@ def test_a_rule_runs_its_own_stage(jobs: dict[str, str], name: str) -> None:
     assert bool(items) == ("foreach" in DVC[name])
     for item in items or [None]:
         stage, log = (name, name) if item is None else (f"{name}@{item}", f"{name}-{item}")
-        command = f"PYTHONPATH=src python -S -m darkroom.dag.parents reproduce {stage}"
+        command = f"DARKROOM_NODES=1 PYTHONPATH=src python -S -m darkroom.dag.parents reproduce {stage}"
         assert f"Shell command: {command}\n" in jobs[name]
         assert f"log: logs/{log}.log" in jobs[name] and f"benchmark: logs/timing/{log}.tsv" in jobs[name]
 

@@ -45,5 +45,6 @@ for stage in stages.names:
             seconds=stages.seconds(stage),  # expected; the scheduler reads them
         params:
             at=lambda wildcards: "".join(f"@{item}" for item in wildcards),
+            nodes=lambda wildcards, resources: resources.get("nodes", 1),
         shell:
-            "PYTHONPATH=src python -S -m darkroom.dag.parents reproduce {rule}{params.at}"
+            "DARKROOM_NODES={params.nodes} PYTHONPATH=src python -S -m darkroom.dag.parents reproduce {rule}{params.at}"

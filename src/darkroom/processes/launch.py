@@ -48,8 +48,8 @@ class Rank:
 
 
 def nodes() -> int:
-    """Return the number of nodes of the Slurm job that this process belongs to; 1 outside of Slurm."""
-    return int(os.environ.get("SLURM_JOB_NUM_NODES", 1))
+    """Return the number of nodes of the Slurm job of this stage, as its rule says; 1 outside of Slurm."""
+    return int(os.environ.get("DARKROOM_NODES", 1))
 
 
 def is_task() -> bool:
