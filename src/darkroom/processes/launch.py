@@ -32,6 +32,7 @@ from darkroom.processes.stopping import handling
 
 SUPERVISOR, STATUS, LAUNCHER = "DARKROOM_SUPERVISOR", "DARKROOM_STATUS", "DARKROOM_LAUNCHER"
 _SRUN = "srun"  # as launcher
+_SLURM = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME")  # the variables that `srun` needs
 CONTINUES = "The same command continues from the last checkpoint."
 
 
@@ -303,7 +304,9 @@ def supervise(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], ranks
     if shared:
         shared.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="darkroom-", dir=shared) as folder:
-        ours = os.environ | {SUPERVISOR: str(os.getpid()), STATUS: folder}
+        # The rest of Slurm's variables are of the step that this process belongs to: `srun` would stay on its nodes.
+        kept = {name: each for name, each in os.environ.items() if not name.startswith("SLURM_") or name in _SLURM}
+        ours = (kept if shared else os.environ) | {SUPERVISOR: str(os.getpid()), STATUS: folder}
         signals: list[int] = []
         handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT), lambda number, frame: signals.append(number))
         with handling(handlers), Ranks([(line, {**ours, **extra}) for line, extra in commands]) as started:
