@@ -91,6 +91,8 @@ def test_kills_lose_nothing(toy: Sandbox, expected: dict[str, object], turn: int
         (("s", "-S", "report.title=a,2"), "s-2 (report.title=2): params.yaml"),
         (("s",), "no sweep is named `s`. Existing: none"),
         (("s", "--random", "3"), "give one of them"),
+        (("s", "-S", "report.title=range(3,1)"), "has no points"),
+        (("s", "-S", "report.title=a", "--profile", "profiles/nosuch"), "profiles/nosuch: no such folder"),
         (("s", "--file", "missing.csv"), "missing.csv"),
         (("a;b", "-S", "report.title=a,b"), "`a;b` is not a valid name"),
         (("main", "-S", "report.title=a,b"), "`main-1` is already"),

@@ -279,7 +279,7 @@ def override(path: Path, overrides: Sequence[str]) -> None:
     except DvcException as error:
         reason = str(error.__cause__ or error).partition("\n")[0].rstrip(".")
         raise DarkroomError(
-            f"{' '.join(overrides)}: {reason}. `++KEY=VALUE` adds a key that {PARAMS} lacks."
+            f"{' '.join(overrides)}: {reason}. Is it misspelt? `++KEY=VALUE` adds one that {PARAMS} lacks."
         ) from error
 
 

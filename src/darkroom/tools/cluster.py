@@ -49,10 +49,10 @@ def resources(
 
 @command("Environment", "cluster", "Write a Snakemake profile with the memory and time of each stage.")
 def cluster(
-    name: Annotated[str, Option(help="of the folder below profiles/")] = "cluster",
-    partition: Annotated[str | None, Option(help="of the jobs")] = None,
+    name: Annotated[str, Option(help="name of the folder below profiles/")] = "cluster",
+    partition: Annotated[str | None, Option(help="partition of the jobs")] = None,
     gpu_partition: Annotated[str | None, Option(help="partition of stages with networks")] = None,
-    account: Annotated[str | None, Option(help="of the jobs")] = None,
+    account: Annotated[str | None, Option(help="account of the jobs")] = None,
     per_node: Annotated[
         int | None, Option("--processes-per-node", min=1, help="processes of a training that share a node, as its GPUs")
     ] = None,
@@ -90,7 +90,10 @@ def cluster(
     unknown = [plan.stage for plan in result.plans if plan.source in UNKNOWN]
     lines = [f"{path} is written. Next: `snakemake --profile {path.parent}`. docs/cluster.md says what to know."]
     if partition and not gpu_partition and params["run"]["device"] != "cpu":
-        lines.append(f"Stages with networks ask for GPUs in {partition}: --gpu-partition names another partition.")
+        lines.append(
+            f"Stages with networks ask for GPUs in {partition}: --gpu-partition names another partition, and "
+            "`run.device: cpu` asks for none."
+        )
     if unknown:
         lines.append(f"Not measured here, so they get the default memory and time: {', '.join(unknown)}.")
     return "\n".join(lines)

@@ -44,8 +44,8 @@ def compare_revisions(
     csv: Annotated[
         bool, Option("--csv", help="of three or more: print CSV, with errors in columns of their own")
     ] = False,
-    seeds: Annotated[bool, Option("--seeds", help="include the experiments that differ only in seeds")] = False,
-    everything: Annotated[bool, Option("--all", help="also show equal and incomparable scores")] = False,
+    seeds: Annotated[bool, Option("--seeds", help="of two: include the experiments that differ only in seeds")] = False,
+    everything: Annotated[bool, Option("--all", help="of two: also show equal and incomparable scores")] = False,
 ) -> str:
     """Return two revisions side by side as `table` does, or a line for each setting of three and more.
 

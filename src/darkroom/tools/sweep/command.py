@@ -22,6 +22,7 @@ from darkroom.tools.cores import core_count
 from darkroom.tools.sweep.folders import Sweep, create, opened, prepare, spent
 from darkroom.tools.sweep.points import points
 
+_PROFILES = Path("~/.config/snakemake").expanduser()  # where Snakemake finds them by name
 _STOPPED = 128 + signal.SIGTERM  # exit code
 
 
@@ -29,12 +30,18 @@ _STOPPED = 128 + signal.SIGTERM  # exit code
 def sweep(
     name: Annotated[str, Argument(help="name of the sweep; its experiments are NAME-1, NAME-2, …")],
     overrides: Annotated[
-        list[str] | None, Option("--set-param", "-S", metavar="KEY=A,B", help="values of a key; also range() and log()")
+        list[str] | None,
+        Option(
+            "--set-param",
+            "-S",
+            metavar="KEY=A,B",
+            help="values of a key; also range(1,9,2), without 9, and log(1e-4,1e-2,5)",
+        ),
     ] = None,
-    file: Annotated[Path | None, Option(help="a CSV file with a point per line, and keys as its first line")] = None,
+    file: Annotated[Path | None, Option(help="a CSV file: keys in the first line, a point in each other")] = None,
     sample: Annotated[int | None, Option("--random", metavar="N", min=1, help="draw N of the points at random")] = None,
     cores: Annotated[str, Option(help="cores of this machine")] = "all",
-    profile: Annotated[str | None, Option(help="a profile of Snakemake, for a cluster")] = None,
+    profile: Annotated[str | None, Option(help="a profile of Snakemake, for a cluster; also to continue")] = None,
     show: Annotated[bool, Option("--show", help="show the scores of the points so far, and run nothing")] = False,
 ) -> Iterator[str]:
     """Yield lines for the terminal: the points, then their scores. Without `-S` and `--file` a sweep continues.
@@ -42,6 +49,8 @@ def sweep(
     Raises:
         DarkroomError: an override or a point is not valid, the name is in use, or a stage failed.
     """
+    if profile is not None and not any((base / profile).is_dir() for base in (Path(), _PROFILES)):
+        raise DarkroomError(f"--profile {profile}: no such folder; `darkroom cluster` writes profiles/cluster.")
     if overrides or file:
         begun = create(name, points(overrides or [], file, sample))
     elif sample:
@@ -84,9 +93,10 @@ def _run(begun: Sweep, waiting: Sequence[str], cores: str, profile: str | None) 
     if stops:
         raise SystemExit(_STOPPED)
     if failed:
+        again = f"darkroom sweep {begun.name}{f' --profile {profile}' * bool(profile)}"
         raise DarkroomError(
-            f"{len(begun.runs.keys() - begun.saved)} points failed or did not run. `darkroom sweep {begun.name}` runs "
-            f"them again; logs: {begun.folder}/POINT/logs."
+            f"{len(begun.runs.keys() - begun.saved)} points failed or did not run. `{again}` runs them again; "
+            f"logs: {begun.folder}/POINT/logs."
         )
 
 

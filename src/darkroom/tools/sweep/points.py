@@ -28,6 +28,8 @@ def points(overrides: Sequence[str], file: Path | None, count: int | None) -> li
     axes = [combinations([_LOG.sub(_spaced, override)]) for override in overrides]
     axes = [rows_of(file), *axes] if file else axes
     total = math.prod(map(len, axes))
+    if not total:
+        raise DarkroomError(f"-S {' -S '.join(overrides)} has no points: a range excludes its end.")
     if min(total, count or total) > _MOST:
         raise DarkroomError(f"these are {total:,} points; at most {_MOST:,} are possible: draw some with --random N.")
     numbers: Sequence[int] = range(total)
