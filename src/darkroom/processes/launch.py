@@ -261,7 +261,7 @@ class Ranks:
                 if (process.pid, number) not in self._signalled:
                     self._signalled.add((process.pid, number))
                     self.sent.add((place, number))
-                    with contextlib.suppress(psutil.Error):  # `srun` passes SIGTERM on, but not the first SIGINT
+                    with contextlib.suppress(psutil.Error):  # `srun` ends its tasks at SIGTERM, not at SIGINT
                         process.send_signal(signal.SIGTERM if child.args[0] == _SRUN else number)
 
     def _kill(self) -> None:
