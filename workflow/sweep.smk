@@ -25,9 +25,8 @@ GIT = "git -c user.name=Darkroom -c user.email=darkroom@localhost -c commit.gpgs
 use_clone()
 pass_on_sigterm(workflow.is_main_process, cluster)
 if workflow.is_main_process:  # a job that Snakemake starts reads the plan
-    planned, gpus = jobs(
-        points, cluster, config.get("processes_per_node")
-    )  # waits for another run of this sweep
+    # Waits for another run of this sweep.
+    planned, gpus = jobs(points, cluster, config.get("processes_per_node"))
     shutil.rmtree("done", ignore_errors=True)
     PLAN.write_text(json.dumps(planned, indent=1))
     if gpus is not None and "gpu" not in workflow.global_resources:
@@ -84,7 +83,8 @@ for job in planned:
             ' > "$OLDPWD"/{log.dvc} 2>&1'
 
 
-# An experiment of DVC is a commit on its baseline with a ref. It is made in the clone, and fetched from there.
+# An experiment of DVC is a commit on its baseline with a ref. It is made in the clone, and fetched from there. A job that
+# was killed may have left a lock of git's index.
 for point in points:
 
     rule:
@@ -108,4 +108,4 @@ for point in points:
             " && ({GIT} -C {params.point} diff --cached --quiet"
             " || {GIT} -C {params.point} commit --quiet --message 'darkroom sweep: {params.point}')"
             " && git -C {params.root:q} fetch --quiet --force --no-tags --no-write-fetch-head --no-auto-maintenance"
-            ' "$PWD"/{params.point} HEAD:{params.ref} ) > {log} 2>&1'  # of a killed one
+            ' "$PWD"/{params.point} HEAD:{params.ref} ) > {log} 2>&1'

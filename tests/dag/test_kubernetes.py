@@ -126,7 +126,7 @@ def test_a_pod_runs_the_image_in_the_clone_on_the_volume(cluster: Cluster) -> No
     assert command_of(sent).startswith(f"exec {sys.executable} -m snakemake --snakefile '{root}/Snakefile' ")
     assert {"name": "darkroom", "persistentVolumeClaim": {"claimName": "darkroom"}} in pod["volumes"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounts.items() >= {"darkroom": "/work", "shm": "/dev/shm"}.items()
+    assert mounts.items() >= {"darkroom": "/volume", "shm": "/dev/shm"}.items()
     assert (sent["namespace"], pod["serviceAccountName"]) == ("default", "darkroom")
 
 
