@@ -26,7 +26,8 @@ from darkroom.dag import dvc, parents
 parents.start(sys.argv[1:])
 for line in sys.stdin:
     kind, words, threads, extra = json.loads(line)
-    print("answer", parents.ask(kind, words, os.environ | extra, threads), flush=True)
+    answer = parents.ask(kind, words, os.environ | extra, threads)
+    os.write(1, f"answer {answer}\\n".encode())  # in one piece: children write to the same pipe
 """
 # A module that stands for the program of a child.
 CHILD = """
