@@ -165,10 +165,11 @@ class Stages:
             raise WorkflowError(f"{name} needs {count} GPUs, one for each of its `processes`; here are {self.gpus}.")
         return self.gpus
 
-    def nodes(self, name: str) -> dict[str, int]:
+    def nodes(self, name: str) -> dict[str, int | str]:
         """Return Slurm's resources of a stage whose processes need several nodes; empty for others.
 
         `threads` are of all its processes, and Slurm's `tasks` one for each node: Darkroom starts its own on them.
+        `mpi` keeps its `srun` out of another step, which would get a stop's SIGTERM and kill the processes.
         """
         count = processes(self._params[name]) if STAGES[name].networks else 1
         if not self._per_node or count <= self._per_node:
@@ -177,7 +178,7 @@ class Stages:
         if count % nodes:
             raise WorkflowError(f"{name}: {count} processes cannot be spread over {nodes} nodes: use a multiple.")
         cores = -(-self.threads(name) // nodes)
-        return {"nodes": nodes, "cpus_per_task": cores} | ({} if self.gpu(name) else {"tasks": nodes})
+        return {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0, "cpus_per_task": cores}
 
     def is_local(self, name: str) -> bool:
         """Return whether a stage of a cluster's run has so little to do that it runs where Snakemake was started."""

@@ -52,7 +52,7 @@ NodeName={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=20000 State
 NodeName=other NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=20000 State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES State=UP PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes={host} State=UP PriorityTier=10
-PartitionName=both Nodes=ALL State=UP
+PartitionName=both Nodes=ALL State=UP PriorityTier=1 GraceTime=60
 """
 # Without accounting; the test waits less for the first look at a job.
 OPTIONS = ("--profile", "profiles/slurm", "--slurm-status-command", "squeue")
@@ -71,6 +71,8 @@ def resources(minutes: int, seconds: int, *more: str) -> tuple[str, ...]:
     )
 
 
+URGENT = ("--partition", "urgent", "--cpus-per-task", "2", "--output", "/dev/null", "--wrap", "sleep 3")
+NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")  # of PIDs, as on another machine
 STAGE, TARGET = "train_extractor", "models/extractor"
 LENGTH = {"images": 120_000, "log_every": 1_600, "validate_every": 32_000}  # about 30 s
 
@@ -84,7 +86,7 @@ def free_ports() -> list[int]:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Start Slurm with one node, and another in a partition of both; return the variables that its programs read."""
+    """Start Slurm with one node, and another, with PIDs of its own, in a partition of both; return the variables that its programs read."""
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool"):
         (folder / name).mkdir()
@@ -107,8 +109,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         return "idle" in subprocess.run(["sinfo", "-h"], env=environment, capture_output=True, text=True).stdout
 
     try:
-        for program in ("slurmctld", f"slurmd -N {host}", "slurmd -N other"):
+        for program in ("slurmctld", f"slurmd -N {host}"):
             subprocess.run(program.split(), check=True, env=environment)
+        subprocess.Popen([*NAMESPACE, "slurmd", "-D", "-N", "other"], env=environment)
         wait_until(ready, 30, lambda: (folder / "slurmctld.log").read_text()[-2000:])
         FOUND.parent.mkdir(exist_ok=True)
         FOUND.symlink_to(folder / "slurm.conf")  # inside a job the plugin does not pass SLURM_CONF on
@@ -164,9 +167,7 @@ def test_the_small_dag_gives_the_same_bytes(clone: Sandbox, committed: Sandbox) 
 def test_a_preempted_training_continues(training: Sandbox, trained: dict[str, str]) -> None:
     with training.start("snakemake", *resources(30, 300), TARGET):
         wait_until(lambda: "images/s" in training.log(STAGE))
-        training.run(
-            "sbatch", "--partition", "urgent", "--cpus-per-task", "2", "--output", "/dev/null", "--wrap", "sleep 3"
-        )
+        training.run("sbatch", *URGENT)
         wait_until(lambda: "stopped at image" in training.log(STAGE))
     assert training.hashes(STAGE) == trained and "resumes at image" in training.log(STAGE) and starts(training) == 3
 
@@ -199,8 +200,11 @@ def test_a_training_on_two_nodes_has_the_weights_of_two_processes(training: Sand
     with training.start("snakemake", *resources(30, 300, "slurm_partition=both"), *config, "--", TARGET):
         wait_until(lambda: "images/s" in training.log(STAGE))
         steps = training.run("squeue", "--steps", "--noheader", "--format=%N")
-    assert any("," in nodes for nodes in steps.split()), steps
+        assert any("," in nodes for nodes in steps.split()), steps
+        training.run("sbatch", *URGENT)
+        wait_until(lambda: "stopped at image" in training.log(STAGE))
     assert training.hashes(STAGE) == local.hashes(STAGE)
+    assert "resumes at image" in training.log(STAGE) and starts(training) == 3
 
 
 def test_a_sweep_gives_the_same_bytes(fresh: Sandbox, slurm: dict[str, str], tmp_path: Path) -> None:
