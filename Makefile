@@ -2,7 +2,7 @@
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHON
 
-.PHONY: demo demo-colour demo-text test test-all torture mutants lint format clean setup img2dataset
+.PHONY: demo demo-colour demo-text test test-all torture mutants docs lint format clean setup img2dataset
 
 # The whole DAG, then its scores.
 demo: setup
@@ -48,6 +48,11 @@ torture: setup
 mutants: setup
 	PYTHONPATH=src:tests .venv/bin/python -m mutation
 
+# The site, in build/site: open index.html.
+docs: setup
+	.venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -r requirements-docs.lock
+	.venv/bin/mkdocs build
+
 lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -59,7 +64,7 @@ lint: setup
 	PYTHONPATH=src .venv/bin/python workflow/draw_dag.py
 	PYTHONPATH=src .venv/bin/python -m darkroom params --check
 
-# Also draws docs/dag.svg and writes docs/params.md.
+# Also draws docs/dag.svg and writes docs/reference/params.md.
 format: setup
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
@@ -75,6 +80,6 @@ clean:
 setup:
 	@workflow/setup
 
-# img2dataset, which downloads tables of addresses, in an environment of its own: docs/data.md.
+# img2dataset, which downloads tables of addresses, in an environment of its own: docs/how-to/choose-data.md.
 img2dataset:
 	@workflow/setup-img2dataset

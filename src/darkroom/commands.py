@@ -51,6 +51,14 @@ def _function(place: str) -> Callable[..., Any]:
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
+def command_line(name: str) -> Any:
+    """Return a command with its arguments and options."""
+    app = Typer(add_completion=False)
+    command = commands()[name]
+    app.command(help=command.help, context_settings=_HELP)(_function(command.place))
+    return get_command(app)
+
+
 class _Group(TyperGroup):
     """Import the module of a command when the command is called, not for `--help`."""
 
@@ -58,10 +66,7 @@ class _Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, arguments = super().resolve_command(ctx, args)
-        app = Typer(add_completion=False)
-        command = commands()[str(name)]
-        app.command(help=command.help, context_settings=_HELP)(_function(command.place))
-        return name, get_command(app), arguments
+        return name, command_line(str(name)), arguments
 
     def invoke(self, ctx: Any) -> None:
         """Run the command, and store its result."""

@@ -5,7 +5,8 @@ import os
 # How long OpenMP's threads spin for each other before they leave the core to other work: turns of libgomp's loop, tens
 # of microseconds, and milliseconds of LLVM's and Intel's library. Libgomp's own 300,000 turns are several milliseconds
 # at each of hundreds of operations of an update: next to other work, a training with two threads falls to a twentieth
-# of its speed, or less. See docs/start-up.md for the cost. If you set one of them, or OMP_WAIT_POLICY, yours applies.
+# of its speed, or less. The cost is in docs/explanation/start-up.md. If you set one of them, or OMP_WAIT_POLICY, yours
+# applies.
 _SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 _CHOSEN = "DARKROOM_DEVICE"  # the numbered device that is the only visible one
 

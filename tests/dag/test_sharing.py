@@ -16,9 +16,12 @@ from dag.sandbox import Sandbox
 MISSING = [name for name in ("dvc_s3", "moto") if importlib.util.find_spec(name) is None]
 S3 = pytest.param(
     "s3",
-    marks=[pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}: docs/sharing.md")],
+    marks=[
+        pytest.mark.slow,
+        pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}: docs/how-to/share-results.md"),
+    ],
 )
-# As docs/sharing.md has them.
+# As docs/how-to/share-results.md has them.
 CHOSEN = "$(dvc stage list --name-only | grep -E '^(train|sample|score)_|^report$')"
 
 

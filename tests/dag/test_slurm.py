@@ -86,7 +86,7 @@ def free_ports() -> list[int]:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Start Slurm with one node, and another, with PIDs of its own, in a partition of both; return the variables that its programs read."""
+    """Start Slurm with one node, and another with PIDs of its own; return the variables that its programs read."""
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool"):
         (folder / name).mkdir()

@@ -1,6 +1,6 @@
 """Same weights and same noise in, same numbers out, as the packages that the kinds come from.
 
-See docs/tokenizers/originals.md. Each comparison runs in the environment of the originals, which is made from PyPI if
+See docs/results/tokenizers.md. Each comparison runs in the environment of the originals, which is made from PyPI if
 there is none. Where that fails, the test is skipped, or fails if DARKROOM_ORIGINALS_REQUIRED is set.
 """
 

@@ -705,7 +705,7 @@ def test_a_kind_of_tokenizer_has_its_own_training(clone):
 
 
 def test_vq_ar_keeps_adamw_where_the_other_tokenizers_take_muon(clone):
-    """By Muon its result depends on the seed (docs/tokenizers/vq_ar.md); `darkroom init` writes muon for the stage."""
+    """By Muon its result depends on the seed (results/tokenizers.md); `darkroom init` writes muon for the stage."""
     change("train_tokenizer.training.optimizer", "muon")
     for kind, optimizer in (("kl", "muon"), ("vq_ar", "adamw")):
         change("train_tokenizer.kind", kind)

@@ -199,7 +199,9 @@ def test_one_scale_for_all_channels_leaves_the_autoencoder_as_it_is():
 def test_the_example_runs_without_darkroom(here):
     written(small(3))
     assert main(["export"]) == 0
-    example = re.findall(r"```python\n(from diffusers.*?)```", (ROOT / "docs/published.md").read_text(), re.DOTALL)[0]
+    example = re.findall(
+        r"```python\n(from diffusers.*?)```", (ROOT / "docs/how-to/published-weights.md").read_text(), re.DOTALL
+    )[0]
     blocked = "import sys\nsys.modules['darkroom'] = None\n"
     done = subprocess.run([sys.executable, "-c", blocked + example], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`darkroom params` and docs/params.md: every key is described, no value stands twice, overrides work as printed."""
+"""`darkroom params` and its page: every key is described, no value stands twice, overrides work as printed."""
 
 import re
 import shutil
@@ -147,12 +147,12 @@ def test_without_the_plus_dvc_says_what_to_write(clone):
 
 
 def test_the_page_in_the_docs_is_the_schema_s():
-    assert (ROOT / "docs/params.md").read_text() == page(), "run `darkroom params --write`"
+    assert (ROOT / "docs/reference/params.md").read_text() == page(), "run `darkroom params --write`"
 
 
 def test_another_page_is_refused(clone, capsys):
     (clone / "docs").mkdir()
-    (clone / "docs/params.md").write_text("old")
+    (clone / "docs/reference/params.md").write_text("old")
     assert main(["params", "--check"]) == 1
     assert "run `darkroom params --write` and commit it" in capsys.readouterr().err
     assert main(["params", "--write"]) == 0 and main(["params", "--check"]) == 0

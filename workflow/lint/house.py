@@ -56,8 +56,8 @@ def sizes() -> dict[str, int]:
 
 
 def params_keys() -> int:
-    """Return the number of keys that hold a value, by docs/params.md; those of all trainings count once."""
-    rows = re.findall(r"^\| `([\w.*]+)` \| [^ |]", (ROOT / "docs/params.md").read_text(), re.MULTILINE)
+    """Return the number of keys that hold a value, by docs/reference/params.md; those of all trainings count once."""
+    rows = re.findall(r"^\| `([\w.*]+)` \| [^ |]", (ROOT / "docs/reference/params.md").read_text(), re.MULTILINE)
     return sum(".training" not in key or ".training.init." in key for key in rows)
 
 

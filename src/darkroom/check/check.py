@@ -167,7 +167,8 @@ def _not_there(path: str, stage: str, item: str | None, params: Mapping[str, Any
     key = key.replace("item.", f"{spread_over(dvc, stage)}.{item}.", 1)
     hint = described(whole(), tuple(key.split(".")))
     if stage == "ingest":
-        hint = ": `~` is not expanded, so write it out." if path.startswith("~") else ": see docs/data.md."
+        page = "docs/how-to/choose-data.md"
+        hint = ": `~` is not expanded, so write it out." if path.startswith("~") else f": see {page}."
     return f"{PARAMS}: `{key}` is {path}, which does not exist{hint}"
 
 

@@ -135,4 +135,4 @@ def _message(name: str, root: Path, faults: Sequence[Fault]) -> str:
             ". .dvcignore cannot name files outside of the repository: make a link, "
             f"`ln -s {root.absolute()} pictures`, and use `pictures` in place of the folder"
         )
-    return "\n".join([*lines, f"{advice}. See docs/data.md."])
+    return "\n".join([*lines, f"{advice}. See docs/how-to/choose-data.md."])

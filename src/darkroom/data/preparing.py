@@ -1,4 +1,4 @@
-"""Prepare images for storage by the rules of docs/images.md: upright, square, 8 bits a channel, in sRGB."""
+"""Prepare images for storage by the rules of docs/reference/formats.md: upright, square, 8 bits a channel, in sRGB."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -180,7 +180,7 @@ def prepare(image: Image.Image, preparation: Preparation, key: str) -> Image.Ima
     """Return the image to store: upright, a square of spec.size pixels, 8 bits a channel, in sRGB.
 
     Transparent pixels become white where `spec.channels` has no alpha. Metadata are removed. The rules are in
-    docs/images.md.
+    docs/reference/formats.md.
 
     `key` is that of the image: a random crop is a function of it and `preparation.seed`.
 

@@ -1,1 +1,1 @@
-"""Diffusion for any network: objectives, noise schedules, guidance, samplers (docs/diffusion.md)."""
+"""Diffusion for any network: objectives, noise schedules, guidance, samplers (docs/reference/diffusion.md)."""

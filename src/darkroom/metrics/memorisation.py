@@ -8,7 +8,7 @@
 
 None finds all copies. Each is reported together with its value for held-out real images.
 The training images are read once, in batches; memory does not grow with their number. Time, measured on one core with
-32 x 32 x 3 images and the in-domain extractor, is stated in docs/scores.md.
+32 x 32 x 3 images and the in-domain extractor, is stated in docs/results/scores.md.
 """
 
 import math

@@ -87,7 +87,8 @@ _INVERT = ", and invert its value"  # of `frozen`, which was `trained`
 
 # Removed keys without a new name, as globs, and what to do instead.
 _NOTHING = " and is no longer read: delete it"
-_IMG2DATASET = "start img2dataset yourself, and read what it writes with the source webdataset (docs/data.md)"
+_IMG2DATASET = "start img2dataset yourself, and read what it writes with the source webdataset "
+_IMG2DATASET += "(docs/how-to/choose-data.md)"
 _WIDTHS = ": delete it; set `ema_decay` before the training, or keep weights on the way with `save_every`"
 REMOVED = {
     **dict.fromkeys(("*training.min_improvement", "*training.decay_images", "*training.groups"), _NOTHING),

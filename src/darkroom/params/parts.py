@@ -18,7 +18,7 @@ class Part(Section):
     """A slice [start, stop) of a source, in images (`webdataset`: in shards), or every `every`-th image of it."""
 
     source: SourceName
-    """Source of the images; the section of its name holds its settings: docs/data.md."""
+    """Source of the images; the section of its name holds its settings: docs/how-to/choose-data.md."""
     path: str = NO_FILE
     """The local file or folder that the source reads; data/none: none."""
     start: Annotated[int, Field(ge=0)] = 0

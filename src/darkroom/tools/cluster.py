@@ -23,7 +23,7 @@ _LIBRARIES = 2e9  # bytes of a process besides what its stage's body needs
 _STARTS = 660.0  # seconds of a job besides the body, 360 of them since Slurm's SIGTERM may come so early
 _HEADER = """# Written by `darkroom cluster`: memory (MB) and time (minutes) are {margin:g} times what `darkroom plan`
 # measured where it ran, plus libraries and starts. Change what does not fit; the next call keeps this file as
-# config.yaml.before. `--set-resources STAGE:runtime=600` changes it for one run. The rest is from {base}.
+# config.yaml.before. `--set-resources` on the command line replaces this whole list. The rest is from {base}.
 
 """
 
@@ -88,7 +88,7 @@ def cluster(
         path.replace(path.with_name(f"{path.name}.before"))
     write_bytes(path, text.encode())
     unknown = [plan.stage for plan in result.plans if plan.source in UNKNOWN]
-    lines = [f"{path} is written. Next: `snakemake --profile {path.parent}`. docs/cluster.md says what to know."]
+    lines = [f"{path} is written. Next: `snakemake --profile {path.parent}`. docs/how-to/cluster.md says what to know."]
     if partition and not gpu_partition and params["run"]["device"] != "cpu":
         lines.append(
             f"Stages with networks ask for GPUs in {partition}: --gpu-partition names another partition, and "

@@ -1,6 +1,7 @@
-"""Print the output of `darkroom params`, and write docs/params.md, the reference of params.yaml."""
+"""Print the output of `darkroom params`, and write docs/reference/params.md, the reference of params.yaml."""
 
 import difflib
+import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def _bound(constraint: Any) -> str:
     )
 
 
-PAGE = Path("docs/params.md")
+PAGE = Path("docs/reference/params.md")
 _SHARED = {key.name: key.default for key in keys(Training)}
 _HEAD = """# Parameters
 
@@ -135,8 +136,8 @@ images of 32 pixels; params.yaml sets what differs for the digits.
 def params(
     prefix: Annotated[str | None, Argument(metavar="KEY", help="a stage, a section or a key; default: all")] = None,
     everything: Annotated[bool, Option("--all", help="also list keys that params.yaml does not set")] = False,
-    is_page: Annotated[bool, Option("--check", help="check that docs/params.md describes all keys")] = False,
-    write: Annotated[bool, Option("--write", help="write docs/params.md")] = False,
+    is_page: Annotated[bool, Option("--check", help="check that docs/reference/params.md describes all keys")] = False,
+    write: Annotated[bool, Option("--write", help="write docs/reference/params.md")] = False,
 ) -> str:
     """Return the keys of params.yaml with value, default, allowed values and description.
 
@@ -228,12 +229,13 @@ def _is_listed(key: Key) -> bool:
 def _row(key: Key) -> str:
     required = "by stage" if key.name.startswith("training.") else "required"
     default = "" if key.is_section else required if key.default is REQUIRED else f"`{shown(key.default)}`"
-    cells = [f"`{key.name}`", default, key.allowed, key.description]
+    allowed = re.sub(r"matching (\S+)", r"matching `\1`", key.allowed)  # else brackets are a link
+    cells = [f"`{key.name}`", default, allowed, key.description]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
 def write_page(write: bool) -> str:
-    """Write docs/params.md, or check that it is up to date; return a line for the terminal.
+    """Write docs/reference/params.md, or check that it is up to date; return a line for the terminal.
 
     Raises:
         DarkroomError: the file is missing or out of date.

@@ -35,7 +35,7 @@ def require_safetensors(name: str) -> None:
     """
     if urlsplit(name).path.lower().endswith(PICKLES):
         raise DarkroomError(
-            f"{name} is a pickle, which can run code, so it is not opened: convert it (docs/fine-tuning.md)."
+            f"{name} is a pickle, which can run code, so it is not opened: convert it (docs/how-to/fine-tune.md)."
         )
 
 

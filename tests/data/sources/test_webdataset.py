@@ -162,7 +162,9 @@ def test_what_the_real_img2dataset_writes_by_the_command_of_docs_data(tmp_path: 
             "label": [3, 4, 5, 6],
         }
         pq.write_table(pa.table(columns), tmp_path / "table.parquet")
-        (command,) = re.findall(r"^\S*img2dataset (--url_list.*?)```", (ROOT / "docs/data.md").read_text(), re.M | re.S)
+        (command,) = re.findall(
+            r"^\S*img2dataset (--url_list.*?)```", (ROOT / "docs/how-to/choose-data.md").read_text(), re.M | re.S
+        )
         words = shlex.split(command.replace("\\\n", "").replace("table.parquet", str(tmp_path / "table.parquet")))
         words[words.index("data/downloaded")] = str(tmp_path / "downloaded")
         subprocess.run([REAL, *words, "--disallowed_header_directives", '["noai"]'], check=True, timeout=300)

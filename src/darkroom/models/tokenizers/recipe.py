@@ -37,7 +37,7 @@ def image_losses(
     """Return `reconstruction` and, if there is a network, `perceptual` of each image, (N,), without weights.
 
     In RGBA, most of which is fully transparent or opaque, an output beyond the range of pixels is no error where x is
-    the end of that range: it is clamped when decoded. So more transparent pixels stay transparent (docs/images.md).
+    the end of that range: it is clamped when decoded. So more transparent pixels stay transparent.
     The perceptual distance takes the output as it is.
 
     Args:

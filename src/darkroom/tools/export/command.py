@@ -67,7 +67,7 @@ def _require_new(out: Path) -> None:
 
 def _written(out: Path, form: str) -> str:
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    return f"{out}: {form}, {size / 1e6:,.1f} MB; docs/published.md describes how to load it"
+    return f"{out}: {form}, {size / 1e6:,.1f} MB; docs/how-to/published-weights.md describes how to load it"
 
 
 def _write_diffusers(folder: Path, model: DiT, manifest: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ def init(request: Request) -> str:
     if text and not facts.may_have_texts:
         raise DarkroomError(
             f"--text needs different captions for most images; here {facts.captioned:.0%} have "
-            f"one{', always the same' if facts.captioned > 0.5 else ''}. See docs/own-images.md on captions."
+            f"one{', always the same' if facts.captioned > 0.5 else ''}. See docs/how-to/init.md on captions."
         )
     wish = InitOptions(subject.name, entry(subject, facts.total), text, request.generator, request.size)
     wish = replace(wish, tokenizer=_of_last_run(wish))
@@ -159,4 +159,4 @@ def after(facts: Facts, wish: InitOptions, request: Request) -> list[str]:
     elif wish.generator == "dit" and len(facts.classes) > 1:
         first = ",".join([name for name in facts.classes if "," not in name][:2])
         lines.append(f"Then sample classes: `darkroom sample --labels {shlex.quote(first or '0,1')}`.")
-    return [*lines, "If the images are poor, see docs/own-images.md."]
+    return [*lines, "If the images are poor, see docs/how-to/init.md."]

@@ -51,11 +51,11 @@ def _enough(*images: int) -> dict[str, int]:
 
 
 SHORT = 0.8  # fraction of the sufficient images, below which a training is short
-# Sufficient images were measured on 3,800 colour pictures of 32 pixels in ten classes: docs/quality.md. `small` has
-# the default lengths and transformer, read from the settings classes.
+# Sufficient images were measured on 3,800 colour pictures of 32 pixels in ten classes (docs/results/quality.md).
+# `small` has the default lengths and transformer, read from the settings classes.
 _SIZE = Ingest.model_fields["image_size"].default
 _DEFAULT = [training.images for training in TRAININGS.values()]
-_FIRST = _enough(24_000, 24_000, 64_000)  # emoji need half as many of the first; sprites do not: docs/quality.md
+_FIRST = _enough(24_000, 24_000, 64_000)  # emoji need half as many of the first; sprites do not: results/quality.md
 _MEDIUM = _enough(120_000, ExtractorTraining().images, 640_000)
 _LARGE = _enough(400_000, 200_000, 5_000_000)
 TIERS = (
@@ -67,7 +67,7 @@ TIERS = (
 
 PLENTY = 4  # maximum multiple of the sufficient images, for models that do not memorize
 BATCH = {name: training.batch for name, training in TRAININGS.items()}
-_SMALL_BATCH = 16  # of the tokenizer: better than 32 where the training is short, docs/tokenizers/kl.md
+_SMALL_BATCH = 16  # of the tokenizer: better than 32 where the training is short, docs/results/tokenizers.md
 _WARMUPS = {"train_tokenizer": 0.3, "train_extractor": 0.3}  # fraction of a training; for others, a twelfth
 _SMALLEST = 32  # pixels of stored images at least; of pixel art, `SMALLEST`
 SMALLEST = 16
@@ -83,10 +83,10 @@ _TRAIN, _VAL, _TEST, _SEEDS = 0.9, 4, 2 * FEWEST, 1000
 # Scores of a generator during its training, images of each, and their steps: some 5 % of its time.
 _SCORED, _SCORED_BY, _SCORED_STEPS = 6, 250, 12
 _MOST_THREADS = 8  # maximum for a training with small matrices
-_BF16_SIDE = 48  # pixels of images from which the tokenizer is faster in bf16 on a CPU, docs/start-up.md
+_BF16_SIDE = 48  # pixels of images from which the tokenizer is faster in bf16 on a CPU, docs/explanation/start-up.md
 _DIT, UNET = "train_generator.dit.model", "train_decoder.unets.base"
 _COLOURS = {"L": "the images are grey", "RGB": "the images have colours", "RGBA": "the images have transparent pixels"}
-_GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less, docs/quality.md
+_GUIDANCE = 2.5  # of captions, and of classes after a short training: weak guidance shows less
 # Values that another proposal may have left in params.yaml, or that differ from the defaults in the committed file.
 _TRAINING_KEYS = ("optimizer", "shuffle", "batch", "learning_rate", "schedule", "ema_decay", "precision")
 _GENERATOR_KEYS = ["evaluate.every", "evaluate.images", "dit.sampling.steps", "dit.diffusion.word_dropout"]
@@ -274,11 +274,11 @@ def _generator(facts: Facts, wish: InitOptions, tier: Tier, lengths: Mapping[str
     images = lengths["train_generator"]
     guidance, why = DiTGenerated().guidance, "higher: more form, less variety"
     if wish.text:
-        guidance, why = _GUIDANCE, "captions need it strong: docs/quality.md"
+        guidance, why = _GUIDANCE, "captions need it strong: docs/how-to/improve-quality.md"
     elif len(facts.classes) < 2:
         guidance, why = 1.0, "one class: there is nothing to guide to"
     elif images < SHORT * tier.enough["train_generator"]:
-        guidance, why = _GUIDANCE, "a short training shows more form by it: docs/quality.md"
+        guidance, why = _GUIDANCE, "a short training shows more form by it: docs/how-to/improve-quality.md"
     return {
         "train_generator.kind": Choice("dit"),
         f"{_DIT}.width": Choice(width, f"networks of the size `{tier.name}`"),

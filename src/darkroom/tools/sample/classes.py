@@ -1,10 +1,10 @@
 """Sample models/generator for `darkroom sample`: one row of images per class, or per text if it reads texts."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from darkroom.artifacts.manifest import NAME, manifest_hash, open_artifact, read_manifest, sha256_file
 from darkroom.artifacts.models import GENERATOR, generator_manifest
@@ -17,7 +17,7 @@ from darkroom.models.generators.sample_settings import SampleGenerator
 from darkroom.models.generators.settings import NO_GENERATOR
 from darkroom.models.kinds import GENERATORS
 from darkroom.params.run import Run
-from darkroom.params.section import PARAMS
+from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import read_yaml
 from darkroom.tools.editing import leaves
 from darkroom.training.state import UNTRAINED
@@ -54,14 +54,18 @@ class Settings(NamedTuple):
 
 
 def settings_of(overrides: Overrides) -> Settings:
-    """Return the settings of params.yaml with overrides, checked against the training.
+    """Return the settings of params.yaml, or defaults where there is no such file, with overrides, after checks.
 
     An override of the sampler or the weights applies to the generator itself.
 
     Raises:
         DarkroomError: a value is not valid, or does not fit the trained model; or no generator is trained.
     """
-    values = copy.deepcopy(read_yaml(PARAMS))
+    alone = not PARAMS.is_file()
+    if alone:
+        values: dict[str, Any] = {"train_generator": {"kind": read_manifest(MODEL, GENERATOR)["generator_kind"]}}
+    else:
+        values = copy.deepcopy(read_yaml(PARAMS))
     kind = str((values.get("train_generator") or {}).get("kind"))
     if kind in GENERATORS and not GENERATORS.has("sampler", kind):
         raise DarkroomError(
@@ -82,6 +86,8 @@ def settings_of(overrides: Overrides) -> Settings:
     if overrides.weights is not None:
         named = overrides.weights if overrides.weights in ("ema", "raw") else "ema"
         section["common"]["weights"] = named
+    if alone:
+        return Settings(validate(SampleGenerator, section, "sample_generator"), Run(), None)
     if overrides.whole:
         values["train_distilled"] = (values.get("train_distilled") or {}) | {"kind": "none"}
     whole = validated(values)
@@ -90,25 +96,32 @@ def settings_of(overrides: Overrides) -> Settings:
     return Settings(whole.sample_generator, whole.run, distilled)
 
 
-def generated(
-    kind: Literal["class", "text"],
-    words: Sequence[str],
-    images: int,
-    overrides: Overrides,
-    target: Callable[[Sequence[str], int], Path],
-) -> "tuple[Path, list[Named], Origin]":
-    """Return the path of the grid, its rows, each class or text with its images, uint8 (N, C, H, W), and their origin.
+class Request(NamedTuple):
+    """What is sampled: classes or texts, by name, and with which model and settings."""
 
-    Image k is a function of the class or text, the seed and k, bit for bit: each has batches of its own, all of one
-    size. `words` are texts, or names or numbers of classes, several in one word separated by commas; `target` returns
-    the path of the grid from the names of the rows and the seed, and raises before anything is sampled.
+    kind: Literal["class", "text"]
+    names: list[str]
+    classes: list[int]
+    model: Path
+    weights: str | None
+    settings: Settings
+
+    @property
+    def seed(self) -> int:
+        """The seed of all random numbers."""
+        return self.settings.sections.common.seed
+
+
+def requested(kind: Literal["class", "text"], words: Sequence[str], overrides: Overrides) -> Request:
+    """Check classes or texts against models/generator, before torch is imported.
+
+    `words` are texts, or names or numbers of classes, several in one word separated by commas.
 
     Raises:
-        DarkroomError: a class does not exist, a text is too long, the generator does not read this condition or was
-            trained with another CLIP, or a value does not fit.
+        DarkroomError: a class does not exist, the generator does not read this condition, or a value does not fit.
     """
-    (sections, run, distilled), model = settings_of(overrides), model_of(overrides.weights)
-    manifest, settings = generator_manifest(model), sections.common
+    settings, model = settings_of(overrides), model_of(overrides.weights)
+    manifest = generator_manifest(model)
     read, names, chosen = manifest.get("condition", "class"), [*words], list[int]()
     if kind == "text" and read not in TEXTS:
         raise DarkroomError(
@@ -122,10 +135,21 @@ def generated(
         classes = [str(name) for name in manifest["classes"]]
         chosen = numbers_of(words, classes)
         names = [classes[number] for number in chosen]
-    set_threads(settings.threads)
-    choose_device(run.device)
-    path = target(names, settings.seed)
+    common = settings.sections.common
+    set_threads(common.threads)
+    choose_device(settings.run.device)
+    return Request(kind, names, chosen, model, overrides.weights, settings)
 
+
+def generated(request: Request, images: int) -> "tuple[list[Named], Origin]":
+    """Return rows, each class or text with its images, uint8 (N, C, H, W), and their origin.
+
+    Image k is a function of the class or text, the seed and k, bit for bit: each has batches of its own, all of one
+    size.
+
+    Raises:
+        DarkroomError: a text is too long, or the generator was trained with another CLIP.
+    """
     import numpy as np
 
     from darkroom.device import set_up_device
@@ -136,24 +160,26 @@ def generated(
     from darkroom.tools.sample.single import Origin
     from darkroom.tools.sample.texts import stored_texts
 
+    (sections, run, distilled), model = request.settings, request.model
+    settings, manifest = sections.common, read_manifest(model, GENERATOR)
     device = set_up_device(settings.threads, run.device)
-    sampler, sampling = open_generator(model, read_manifest(model, GENERATOR), sections, settings, device, distilled)
+    sampler, sampling = open_generator(model, manifest, sections, settings, device, distilled)
     models = {str(folder): manifest_hash(folder) for folder in (model, distilled, TOKENIZER) if folder is not None}
-    if overrides.weights not in (None, "ema", "raw"):
-        file = load_weights(sampler.model, Path(str(overrides.weights)))
+    if request.weights not in (None, "ema", "raw"):
+        file = load_weights(sampler.model, Path(str(request.weights)))
         models[file.name] = sha256_file(file)
-    request = settings.model_copy(update={"images": images, "batch": _BATCH})
-    if kind == "class":
-        conditions = [asked_classes(partial(np.full_like, fill_value=each)) for each in chosen]
+    sizes = settings.model_copy(update={"images": images, "batch": _BATCH})
+    if request.kind == "class":
+        conditions = [asked_classes(partial(np.full_like, fill_value=each)) for each in request.classes]
     else:
-        stored = stored_texts(words, manifest, model)
+        stored = stored_texts(request.names, manifest, model)
         conditions = [
             asked_texts([text], {name: value[at : at + 1] for name, value in stored.items()})
-            for at, text in enumerate(words)
+            for at, text in enumerate(request.names)
         ]
-    rows = [np.concatenate(list(generate(sampler, request, sampling, conditions=each))) for each in conditions]
+    rows = [np.concatenate(list(generate(sampler, sizes, sampling, conditions=each))) for each in conditions]
     used = settings.model_dump(include={"weights", "checkpoint", "precision"}) | sampling.model_dump()
-    return path, list(zip(names, rows, strict=True)), Origin(settings.seed, used, models)
+    return list(zip(request.names, rows, strict=True)), Origin(settings.seed, used, models)
 
 
 def model_of(weights: str | None) -> Path:

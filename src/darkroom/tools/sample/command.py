@@ -16,7 +16,7 @@ from darkroom.params.section import PARAMS, validate
 from darkroom.params.stage import lookup, read_yaml, stage_params
 from darkroom.tools import command
 from darkroom.tools.places import require_picture
-from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts
+from darkroom.tools.sample.classes import Overrides, condition, generated, reads_texts, requested
 
 if TYPE_CHECKING:
     from darkroom.tools.bands import Named
@@ -147,14 +147,12 @@ def sample_generator(
     require_models(["tokenizer", *generator, *(["clip"] if condition() in READ else [])])
     single = out is not None and Path(out).suffix.lower() not in _FILES
 
-    def path_of(names: Sequence[str], seed: int) -> Path:
-        if single and any(Path(str(out)).glob(f"{seed}-*.png")):
-            raise DarkroomError(
-                f"--out {out} holds images of the seed {seed}: choose another folder or another --seed."
-            )
-        return grid_path(names, [], seed, f"{out}/{seed}-grid.png" if single else out)
-
-    target, rows, origin = generated(kind, words, images, overrides, path_of)
+    request = requested(kind, words, overrides)
+    seed = request.seed
+    if single and any(Path(str(out)).glob(f"{seed}-*.png")):
+        raise DarkroomError(f"--out {out} holds images of the seed {seed}: choose another folder or another --seed.")
+    target = grid_path(request.names, [], seed, f"{out}/{seed}-grid.png" if single else out)
+    rows, origin = generated(request, images)
     written = f"{_written(target, rows)}{images} image{'s' * (images > 1)} of each {kind}: {target}"
     if not single:
         return written

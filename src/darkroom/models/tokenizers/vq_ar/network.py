@@ -1,6 +1,6 @@
 """A vector-quantised autoregressive autoencoder: patches as codes, and a causal transformer that predicts them.
 
-The system is genie2's (see docs/tokenizers/vq_ar.md): a map of each patch is quantised (van den Oord et al.,
+The system is genie2's (see docs/reference/tokenizers/vq-ar.md): a map of each patch is quantised (van den Oord et al.,
 2017, arXiv 1711.00937) with the rotation trick (Fifty et al., 2024, arXiv 2410.06424), and a causal decoder with rotary
 positions (Su et al., 2021, arXiv 2104.09864) predicts the vector of each next code, row by row.
 """

@@ -1,0 +1,80 @@
+"""The Python interface gives the bits of the stages and commands, from any folder."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+import darkroom
+from dag.sandbox import Sandbox
+from darkroom.errors import DarkroomError
+
+
+def pixels(path: Path) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(Image.open(path)).transpose(2, 0, 1).copy())
+
+
+def test_samples_are_those_of_the_command(fresh: Sandbox, tmp_path: Path) -> None:
+    fresh.darkroom("sample", "--labels", "3,5", "--images", "2", "--seed", "4", "--out", "out")
+    folder = fresh.root / "models/generator"
+    generator = darkroom.load(folder)
+    drawn = generator.sample(labels=[3, "5"], n=2, seed=4)
+    files = sorted((fresh.root / "out").glob("4-[0-9]*.png"), key=lambda path: int(path.stem[2:]))
+    assert [each.tolist() for each in drawn] == [pixels(file).tolist() for file in files] and len(files) == 4
+    assert generator.condition == "class" and generator.classes[3] == "3"
+    (fresh.root / "params.yaml").rename(tmp_path / "params.yaml")  # as in a folder with models alone
+    sampling = {"steps": 2, "guidance": 1.0}
+    assert generator.sample(labels=[3], n=1, seed=4, **sampling).shape == drawn[:1].shape
+    with pytest.raises(DarkroomError, match="give either"):
+        generator.sample()
+    with pytest.raises(DarkroomError, match="the class `x`"):
+        generator.sample(labels=["x"])
+
+
+def test_texts_go_through_prior_and_decoder(committed: Sandbox) -> None:
+    decoder = darkroom.load(committed.root / "models/decoder")
+    images = decoder.sample(["seven", "two"], n=2, seed=1)
+    assert images.dtype == torch.uint8 and images.shape[0] == 4
+    assert decoder.sample(["two"], n=1, seed=1)[0].equal(images[2])
+
+
+def test_latents_are_those_of_the_stage(committed: Sandbox) -> None:
+    tokenizer = darkroom.load(committed.root / "models/tokenizer")
+    images, latents = (make("test", committed.root) for make in (darkroom.images, darkroom.latents))
+    batch = next(iter(DataLoader(images, len(images))))
+    stored = next(iter(DataLoader(latents, len(latents))))["mean"]
+    means = tokenizer.encode(batch["image"])
+    assert means.shape[1:] == tokenizer.latent_shape and tokenizer.codebook_size is None
+    assert means.to(torch.bfloat16).float().equal(stored) or means.equal(stored)
+    assert tokenizer.decode(means).shape == batch["image"].shape
+    assert batch["label"].tolist() == images.labels and all(batch["caption"])
+    with pytest.raises(DarkroomError, match="continuous"):
+        tokenizer.encode_codes(batch["image"])
+
+
+def test_scores_are_those_of_the_command(committed: Sandbox) -> None:
+    images = torch.stack([each["image"] for each in darkroom.images("train", committed.root)])
+    extractor = committed.root / "models/extractor"
+    scores = darkroom.score(images[:40], images[40:], extractor=extractor, threads=1)
+    assert scores["n"] == 40 and scores["fd"] > 0 and "fd_se" in scores
+    with pytest.raises(DarkroomError, match="uint8"):
+        darkroom.score(images.float(), images)
+
+
+def test_two_revisions_are_a_table(committed: Sandbox) -> None:
+    table = darkroom.compare("HEAD", "workspace", committed.root).set_index(["file", "score"])
+    assert set(table.verdict) == {"equal"} and ("generator", "fd") in table.index
+
+
+def test_what_is_no_model_is_refused(fresh: Sandbox) -> None:
+    for folder in ("models/extractor", "data/shards"):
+        with pytest.raises(DarkroomError, match="load takes the folder models/generator, "):
+            darkroom.load(fresh.root / folder)
+    shutil.rmtree(fresh.root / "models/tokenizer")
+    with pytest.raises(DarkroomError, match="run `dvc repro train_tokenizer`"):
+        darkroom.load(fresh.root / "models/tokenizer")
+    assert not hasattr(darkroom, "nothing")
