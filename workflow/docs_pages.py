@@ -23,6 +23,7 @@ def commands_page() -> Iterator[str]:
     from darkroom.commands import GROUPS, command_line, commands
 
     yield "# Commands\n\nRun them in the root of your clone. `darkroom COMMAND --help` prints the same.\n"
+    yield "![The list of commands in a terminal](../screens/help.svg)\n"
     for group in GROUPS:
         yield f"## {group}\n"
         for command in commands().values():

@@ -1,6 +1,9 @@
 """The Python interface gives the bits of the stages and commands, from any folder."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 import darkroom
-from dag.sandbox import Sandbox
+from dag.sandbox import Sandbox, copy_source
 from darkroom.errors import DarkroomError
 
 
@@ -78,3 +81,22 @@ def test_what_is_no_model_is_refused(fresh: Sandbox) -> None:
     with pytest.raises(DarkroomError, match="run `dvc repro train_tokenizer`"):
         darkroom.load(fresh.root / "models/tokenizer")
     assert not hasattr(darkroom, "nothing")
+
+
+def test_the_wheel_scores_and_samples_without_a_checkout(committed: Sandbox, tmp_path: Path) -> None:
+    source, target, empty = (tmp_path / name for name in ("source", "target", "empty"))
+    copy_source(source, lambda name: name.startswith(("src/", "pyproject.toml", "README.md", "LICENSE")))
+    build = ("--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", "install", *build, "--target", target, source], check=True)
+    empty.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    images, extractor = (str(committed.root / name) for name in ("samples/generator", "models/extractor"))
+    command = ["score", images, "--against", images, "--extractor", extractor, "--threads", "1"]
+    load = f"import darkroom; print(darkroom.load({str(committed.root / 'models/generator')!r}).sample([3], n=1).shape)"
+    for words in (["-m", "darkroom", *command], ["-c", load]):
+        run = subprocess.run([sys.executable, *words], cwd=empty, env=environment, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+    assert "torch.Size([1, 3, " in run.stdout and (empty / "score/scores.json").is_file()
+    refused = [sys.executable, "-m", "darkroom", "train_generator"]
+    stage = subprocess.run(refused, cwd=empty, env=environment, capture_output=True, text=True)
+    assert stage.returncode == 1 and "run this in the root of your clone" in stage.stderr

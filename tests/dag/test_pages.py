@@ -13,7 +13,7 @@ from test_docs import ROOT, blocks
 TUTORIALS = [ROOT / "README.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]
 OTHERS = [page for folder in ("how-to", "explanation") for page in sorted((ROOT / f"docs/{folder}").glob("*.md"))]
 # What needs the network, a second machine or another environment; the other commands of a block run.
-ELSEWHERE = re.compile(r"\s*(make|git clone|cd|source|pip|npm|kubectl|srun|#|$)|.*(--profile|--download)")
+ELSEWHERE = re.compile(r"\s*(make|git (clone|add)|cd|source|pip|npm|kubectl|srun|#|$)|.*(--profile|--download)")
 
 
 def run(page: Path, clone: Sandbox) -> None:

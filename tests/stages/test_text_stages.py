@@ -203,7 +203,7 @@ def test_a_decoder_that_is_told_no_text_is_told_the_embedding(clone):
 def test_a_grid_of_texts_and_of_variations(clone, capsys):
     Image.new("RGBA", (30, 20), (200, 0, 0, 128)).save("mine.png")
     told = sample(["a red circle", "a ring"], ["mine.png"], 3, 7, "pictures/out.png")
-    assert told == "3 images of each of 3: pictures/out.png"
+    assert told == "3 images of each text and file: pictures/out.png"
     with Image.open("pictures/out.png") as grid:
         assert grid.width > 4 * 96 and grid.height > 3 * 96  # of a file, it and three
     assert "note: no" not in capsys.readouterr().out
@@ -219,7 +219,7 @@ def test_a_text_becomes_the_same_images_in_any_company(clone):
 
 def test_the_grid_has_a_name_of_its_own(clone):
     told = sample(["A red circle!"], [], 1, None, None)
-    assert told == f"1 image of each of 1: {PLACE}/a-red-circle-3.png" and (PLACE / "a-red-circle-3.png").is_file()
+    assert told == f"1 image of each text: {PLACE}/a-red-circle-3.png" and (PLACE / "a-red-circle-3.png").is_file()
 
 
 def test_variations_need_no_prior(clone):
@@ -237,7 +237,7 @@ def test_an_image_is_filled_in_where_the_mask_is_white(clone):
     mask[2:6, 3:8] = 255
     Image.fromarray(mask).save("mask.png")
     told = sample([], ["mine.png"], 2, 7, "out.png", "mask.png")
-    assert told == "2 images of each of 1: out.png"
+    assert told == "2 images of each file: out.png"
     with Image.open("out.png") as grid:
         side = (grid.width - 4) // 3  # one image: its pixels are squares
         scale = side // 8

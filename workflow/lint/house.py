@@ -19,8 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 50_600,
-    "lines of code": 32_650,
+    "lines of src": 51_010,
+    "lines of code": 32_860,
     "files": 388,
     "lines of the longest file": 400,
     "import cycles": 0,

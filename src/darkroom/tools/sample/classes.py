@@ -190,7 +190,7 @@ def model_of(weights: str | None) -> Path:
 
 def reads_texts() -> bool:
     """Return whether models/generator was trained on texts, or if it is missing, whether params.yaml says so."""
-    values = dict(leaves(read_yaml(PARAMS)))
+    values = dict(leaves(read_yaml(PARAMS))) if PARAMS.is_file() else {}
     planned = values.get(f"train_generator.{values.get('train_generator.kind')}.model.condition")
     return (condition() or planned) in TEXTS
 

@@ -130,7 +130,8 @@ def sample(
     from darkroom.tools.sample.pictures import pictures
 
     drawn = _written(target, pictures(params, texts, files, images, mask))
-    return f"{drawn}{images} image{'s' * (images > 1)} of each of {len(texts) + len(files)}: {target}"
+    each = " and ".join(["text"] * bool(texts) + ["file"] * bool(files))
+    return f"{drawn}{images} image{'s' * (images > 1)} of each {each}: {target}"
 
 
 def sample_generator(
