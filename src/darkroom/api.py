@@ -47,8 +47,9 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 class Generator:
     """A trained generator with its tokenizer.
 
-    classes: names of the classes; empty if it was trained without classes.
-    condition: what it was trained on: "class", "caption", "text", "tokens", "image" or "none".
+    Attributes:
+        classes: names of the classes; empty if it was trained without classes.
+        condition: what it was trained on: "class", "caption", "text", "tokens", "image" or "none".
     """
 
     def __init__(self, root: Path) -> None:
@@ -124,8 +125,9 @@ class Decoder:
 class Tokenizer:
     """A trained tokenizer.
 
-    latent_shape: (C, h, w) of a latent.
-    codebook_size: number of codes; None for a continuous tokenizer.
+    Attributes:
+        latent_shape: (C, h, w) of a latent.
+        codebook_size: number of codes; None for a continuous tokenizer.
     """
 
     def __init__(self, root: Path) -> None:
@@ -273,6 +275,10 @@ class Images(Dataset[dict[str, Any]]):
     """The images of a split, for a DataLoader.
 
     An item: image, uint8 (C, H, W); label, the number of its class, -1 without; caption and key, text.
+
+    Attributes:
+        classes: names of the classes.
+        labels: number of the class of each image, -1 without.
     """
 
     def __init__(self, split: Split, root: Path) -> None:
