@@ -21,7 +21,7 @@ demo-text: setup
 	@echo 'Draw your own words: .venv/bin/darkroom sample --text "a large red star at the left"'
 
 # The same on 3,786 captioned colour pictures, which npm fetches, with settings by `darkroom init`, which takes a minute; the
-# DAG then takes 10 to 12 on two cores. It writes params.yaml anew. Commit what it makes, as above.
+# DAG then takes 10 to 12 on two cores. It rewrites params.yaml. Commit what it makes, as above.
 demo-colour: setup
 	workflow/colour_pictures.py data/emoji
 	.venv/bin/darkroom init data/emoji --minutes 12
@@ -58,6 +58,7 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/snakefmt --check Snakefile workflow
 	.venv/bin/python workflow/lint/snakefile.py
+	.venv/bin/python workflow/lint/prose.py
 	PYTHONPATH=src .venv/bin/python workflow/lint/house.py --trace
 	PYTHONPATH=src .venv/bin/lint-imports
 	.venv/bin/mypy

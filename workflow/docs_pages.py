@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from mkdocs.structure.files import File, Files
 
@@ -22,7 +22,7 @@ def commands_page() -> Iterator[str]:
     """Yield the lines of the page: a section for each command, with a table of its options."""
     from darkroom.commands import GROUPS, command_line, commands
 
-    yield "# Commands\n\nRun them in the root of your clone. `darkroom COMMAND --help` prints the same.\n"
+    yield "# Commands\n\nRun them in the root of your clone; `score` and `sample` also run elsewhere.\n"
     yield "![The list of commands in a terminal](../screens/help.svg)\n"
     for group in GROUPS:
         yield f"## {group}\n"
@@ -32,18 +32,19 @@ def commands_page() -> Iterator[str]:
             yield f"### darkroom {command.name}\n\n{command.help}\n"
             rows = [row for option in command_line(command.name).params if (row := _row(option))]
             if rows:
-                yield "| argument or option | meaning | default |\n|---|---|---|"
+                yield "| argument or option | values | meaning | default |\n|---|---|---|---|"
                 yield from rows
                 yield ""
 
 
 def _row(option: Any) -> str:
+    """Return the row of an argument or option: names, values, meaning, default; "" for `--help`."""
+    if option.hidden or "--help" in option.opts:
+        return ""
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     if option.param_type_name == "argument":
         names = f"`{(option.metavar or option.name).upper()}`"
-    if getattr(option, "hidden", False) or "--help" in option.opts:
-        return ""
-    default = option.default
-    shown = "" if default in (None, False, ()) or callable(default) else f"`{default}`"
-    help = (getattr(option, "help", "") or "").replace("|", "\\|")
-    return f"| {names} | {help} | {shown} |"
+    values = ", ".join(map(str, get_args(option.type_descriptor.annotation)))  # of a Literal
+    default = "required" if option.required else "" if option.default in (None, False, True, ()) else option.default
+    meaning = (option.help or "").replace("|", "\\|")
+    return f"| {names} | {values} | {meaning} | {default} |"

@@ -1,51 +1,51 @@
 """The Python interface: `darkroom.load`, `score`, `compare`, `images` and `latents`.
 
-It gives the same bits as the commands, from the same settings: params.yaml in the clone of a model, or defaults where
-there is none. A call changes the working folder while it runs, so use it from one thread.
+It gives the same bits as the commands, from the same settings: params.yaml in the clone of a model, or for a generator
+and a tokenizer the defaults where there is none. Use it from one thread: a call changes the working folder while it
+runs, and sets torch's threads, deterministic algorithms and device for the process.
 """
 
 import json
+import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from darkroom.artifacts.manifest import ArtifactError
 from darkroom.artifacts.models import DECODER, GENERATOR, generator_manifest
-from darkroom.data.catalog import load_catalog
-from darkroom.data.latent_file import to_float32
-from darkroom.data.latents import LatentShards
-from darkroom.data.reader import ImageShards
+from darkroom.data.datasets import Images, Latents, Split
 from darkroom.device import set_up_device
+from darkroom.environment import choose_device
 from darkroom.errors import DarkroomError
 from darkroom.models.prior.settings import SampleParams
 from darkroom.models.tokenizers.protocol import KIND as TOKENIZER
 from darkroom.models.tokenizers.protocol import Codes, encode_all, load_tokenizer, padded
+from darkroom.models.tokenizers.settings import EncodeLatents
 from darkroom.params.section import NO_FILE, PARAMS, validate
 from darkroom.params.stage import read_yaml, stage_params
 from darkroom.tools.compare.seeds import read_runs
-from darkroom.tools.compare.verdicts import compare as judged
+from darkroom.tools.compare.verdicts import compare as compare_results
 from darkroom.tools.sample.classes import Overrides, generated, requested
+from darkroom.tools.sample.command import require_models
 from darkroom.tools.sample.pictures import pictures
 from darkroom.tools.score.command import score as score_command
 from darkroom.tools.score.options import Request
 
-_BATCH = 64  # images in a forward pass of a tokenizer, where there is no params.yaml
-Split = Literal["train", "val", "test"]
 Protocol = Literal["darkroom", "torch-fidelity", "clean-fid", "adm", "edm", "dit"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 class Generator:
-    """A trained generator with its tokenizer.
+    """A trained generator with its tokenizer. Each call reads the weights again, so it uses the last training.
 
     Attributes:
         classes: names of the classes; empty if it was trained without classes.
@@ -64,7 +64,7 @@ class Generator:
         texts: Sequence[str] | None = None,
         n: int = 4,
         seed: int | None = None,
-        steps: int | None = None,
+        steps: int | str | None = None,
         guidance: float | None = None,
         solver: str | None = None,
         weights: str | None = None,
@@ -72,11 +72,11 @@ class Generator:
         """Generate n images of each class or text, as `darkroom sample --labels` or `--text` does.
 
         Args:
-            labels: numbers or names of classes.
-            texts: texts, for a generator that was trained on captions.
+            labels: numbers (int) or names (str) of classes.
+            texts: texts, for a generator with the condition caption, text or tokens.
             n: images of each label or text.
-            seed: seed of the noise; default, as of the following: `sample_generator` in params.yaml.
-            steps: steps of the solver.
+            seed: seed of the noise. This and the next four default to `sample_generator` in params.yaml.
+            steps: steps of the solver, or timesteps as in `--steps`.
             guidance: scale of guidance; 1: none.
             solver: name of the solver.
             weights: "ema", "raw", a .safetensors file, or a folder of a model or checkpoint.
@@ -88,23 +88,35 @@ class Generator:
         Raises:
             DarkroomError: a class does not exist, a value is invalid, or the generator has another condition.
         """
-        if (labels is None) == (texts is None):
-            raise DarkroomError("give either labels or texts.")
+        if (not labels) == (not texts) or n < 1:
+            raise DarkroomError("give either labels or texts, and n of at least 1.")
+        if weights not in (None, "ema", "raw"):
+            weights = str(Path(str(weights)).absolute())
         overrides = Overrides(seed, None if steps is None else str(steps), guidance, solver, weights)
         with chdir(self._root):
-            if labels is not None:
-                request = requested("class", [str(label) for label in labels], overrides)
+            if labels:
+                request = requested("class", [self._name(label) for label in labels], overrides)
             else:
                 request = requested("text", list(texts or []), overrides)
             rows, _ = generated(request, n)
         return torch.from_numpy(np.concatenate([images for _, images in rows]))
 
+    def _name(self, label: int | str) -> str:
+        if isinstance(label, str) and label in self.classes:
+            return label
+        if not isinstance(label, str) and 0 <= label < len(self.classes):
+            return self.classes[label]
+        last = len(self.classes) - 1
+        raise DarkroomError(f"the label {label!r} is no class: use a name in `classes`, or a number from 0 to {last}.")
+
 
 class Decoder:
-    """The unCLIP decoder with its CLIP and prior."""
+    """The unCLIP decoder with its CLIP and prior. It needs params.yaml in its clone."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        with chdir(root):
+            require_models(["clip", "decoder"])
 
     def sample(self, texts: Sequence[str], n: int = 4, seed: int | None = None) -> Tensor:
         """Generate n images of each text, as `darkroom sample --text` does with prior and decoder.
@@ -115,10 +127,15 @@ class Decoder:
         Raises:
             DarkroomError: a text is too long, or models are missing or do not fit each other.
         """
+        if not texts or n < 1:
+            raise DarkroomError("give texts, and n of at least 1.")
         with chdir(self._root):
+            require_models(["prior"])
             values = stage_params("sample_text")
             values["sample_text"] |= {} if seed is None else {"seed": seed}
-            rows = pictures(validate(SampleParams, values), list(texts), [], n)
+            params = validate(SampleParams, values)
+            choose_device(params.run.device)
+            rows = pictures(params, list(texts), [], n)
         return torch.from_numpy(np.concatenate([images for _, images in rows]))
 
 
@@ -131,10 +148,11 @@ class Tokenizer:
     """
 
     def __init__(self, root: Path) -> None:
-        settings = read_yaml(root / PARAMS) if (root / PARAMS).is_file() else {}
-        stage = settings.get("encode_latents") or {}
-        self._batch = int(stage.get("batch") or _BATCH)
-        self._device = set_up_device(torch.get_num_threads(), (settings.get("run") or {}).get("device") or "auto")
+        values = read_yaml(root / PARAMS) if (root / PARAMS).is_file() else {}
+        settings = validate(EncodeLatents, values.get("encode_latents") or {}, "encode_latents")
+        device = str((values.get("run") or {}).get("device") or "auto")
+        choose_device(device)
+        self._batch, self._device = settings.batch, set_up_device(settings.threads, device)
         network, _ = load_tokenizer(root / "models/tokenizer")
         self._network = network.to(self._device)
         self.latent_shape = self._network.latent_shape
@@ -144,8 +162,9 @@ class Tokenizer:
         """Encode images, uint8 (N, C, H, W), to latents (the mean), float32 (N, *latent_shape).
 
         Raises:
-            DarkroomError: the images have another shape than those of the training.
+            DarkroomError: the images are not uint8, or have another shape than those of the training.
         """
+        _require_images(images)
         mean, _ = encode_all(self._network, images, self._batch, self._device)
         return torch.from_numpy(mean.copy())
 
@@ -157,8 +176,9 @@ class Tokenizer:
         """Encode images, uint8 (N, C, H, W), to codes, int64 (N, h, w) in [0, codebook_size).
 
         Raises:
-            DarkroomError: the tokenizer has no codes.
+            DarkroomError: the tokenizer has no codes, or the images are not uint8 or have another shape.
         """
+        _require_images(images)
         return padded(self._codes.encode_codes, images, self._batch, self._device)
 
     def decode_codes(self, codes: Tensor) -> Tensor:
@@ -176,7 +196,15 @@ class Tokenizer:
         return self._network
 
 
-def load(folder: str | Path) -> Generator | Tokenizer | Decoder:
+@overload
+def load(folder: Literal["models/generator"]) -> Generator: ...
+@overload
+def load(folder: Literal["models/tokenizer"]) -> Tokenizer: ...
+@overload
+def load(folder: Literal["models/decoder"]) -> Decoder: ...
+@overload
+def load(folder: str | Path) -> Any: ...
+def load(folder: str | Path) -> Any:
     """Load a trained model: models/generator, models/tokenizer or models/decoder of a clone.
 
     A generator needs its tokenizer next to it, a decoder CLIP and, for texts, the prior.
@@ -184,9 +212,12 @@ def load(folder: str | Path) -> Generator | Tokenizer | Decoder:
     Raises:
         DarkroomError: the folder has no such model, or it is damaged.
     """
-    place = Path(folder).resolve()
-    kinds: dict[str, type[Generator | Tokenizer | Decoder]]
-    kinds = {GENERATOR: Generator, TOKENIZER: Tokenizer, DECODER: Decoder}
+    place = Path(os.path.abspath(folder))  # noqa: PTH100  # `resolve` would follow a link to the model
+    kinds: dict[str, type[Generator | Tokenizer | Decoder]] = {
+        GENERATOR: Generator,
+        TOKENIZER: Tokenizer,
+        DECODER: Decoder,
+    }
     if place.parent.name != "models" or place.name not in kinds:
         raise DarkroomError(f"{folder}: load takes the folder {', '.join(f'models/{name}' for name in kinds)}.")
     if not place.is_dir():
@@ -215,7 +246,7 @@ def score(
         extractor: "inception", "dinov2", "clip", or a folder models/extractor.
         weights: published file of the extractor; default: that of torch hub.
         download: download the weights if they are missing.
-        protocol: program whose resize, splits and subsets to use.
+        protocol: published protocol: its resize, splits and subsets.
         limit: draw at most this number of images of each set at random.
         size: crop each image to its middle square and resize it to this number of pixels.
         batch: images in a forward pass.
@@ -228,14 +259,24 @@ def score(
     Raises:
         DarkroomError: images or weights are missing or incompatible.
     """
-    file = Path(NO_FILE if weights is None else weights)
     with tempfile.TemporaryDirectory() as folder:
         paths = [_stored(side, Path(folder) / f"{at}.npz") for at, side in enumerate((images, reference))]
-        out = Path(folder) / "out"
-        sets = {"samples": paths[0], "against": paths[1], "out": out, "limit": limit, "size": size}
-        network = {"extractor": str(extractor), "weights": file, "download": download, "convention": protocol}
-        score_command(Request(**sets, **network, batch=batch, threads=threads, device=device))  # type: ignore[arg-type]
-        scores: dict[str, float] = json.loads((out / "scores.json").read_text())["scores"]
+        request = Request(
+            samples=paths[0],
+            against=paths[1],
+            extractor=str(extractor),
+            weights=Path(NO_FILE if weights is None else weights),
+            download=download,
+            convention=protocol,
+            out=Path(folder) / "out",
+            limit=limit,
+            size=size,
+            batch=batch,
+            threads=threads,
+            device=device,
+        )
+        score_command(request)
+        scores: dict[str, float] = json.loads((request.out / "scores.json").read_text())["scores"]
     return scores
 
 
@@ -244,10 +285,16 @@ def _stored(images: Any, path: Path) -> Path:
     if isinstance(images, str | Path):
         return Path(images)
     array = images.cpu().numpy() if isinstance(images, Tensor) else np.asarray(images)
-    if array.dtype != np.uint8 or array.ndim != 4:
-        raise DarkroomError(f"images must be uint8 (N, C, H, W), not {array.dtype} {array.shape}.")
+    _require_images(array)
     np.savez(path, arr_0=np.ascontiguousarray(array.transpose(0, 2, 3, 1)))
     return path
+
+
+def _require_images(images: Tensor | NDArray[Any]) -> None:
+    """Check that images are uint8 (N, C, H, W), at least one. Raises DarkroomError."""
+    shape = tuple(images.shape)
+    if str(images.dtype).rpartition(".")[2] != "uint8" or len(shape) != 4 or shape[1] not in (1, 3, 4) or not shape[0]:
+        raise DarkroomError(f"images must be uint8 (N, C, H, W) with C of 1, 3 or 4, not {images.dtype} {shape}.")
 
 
 def compare(old: str = "HEAD", new: str = "workspace", root: str | Path = ".") -> pd.DataFrame:
@@ -262,70 +309,21 @@ def compare(old: str = "HEAD", new: str = "workspace", root: str | Path = ".") -
         A row for each score: file, score, old, old_se, new, new_se, difference, se, verdict.
 
     Raises:
-        DarkroomError: a revision does not exist or has no metrics.
+        DarkroomError: the clone or a revision does not exist, or has no metrics.
+
+    Warns:
+        UserWarning: scores of the working tree are older than its parameters.
     """
+    if not Path(root).is_dir():
+        raise DarkroomError(f"{root} is not a folder.")
     with chdir(root):
-        rows = judged(*(read_runs(revision, False) for revision in (old, new)))
+        results = [read_runs(revision) for revision in (old, new)]
+    for file, state in (entry for each in results for entry in each.outdated.items()):
+        warnings.warn(f"metrics/{file}.json {state}.", stacklevel=2)
+    rows = compare_results(*results)
     columns = ("file", "name", "old", "old_se", "new", "new_se", "difference", "se", "verdict")
     frame = pd.DataFrame([[getattr(row, column) for column in columns] for row in rows], columns=list(columns))
     return frame.rename(columns={"name": "score"})
-
-
-class Images(Dataset[dict[str, Any]]):
-    """The images of a split, for a DataLoader.
-
-    An item: image, uint8 (C, H, W); label, the number of its class, -1 without; caption and key, text.
-
-    Attributes:
-        classes: names of the classes.
-        labels: number of the class of each image, -1 without.
-    """
-
-    def __init__(self, split: Split, root: Path) -> None:
-        catalog = load_catalog(root / "data/catalog", root / "data/shards")
-        self._shards = ImageShards.open_parts(list(catalog.parts), split, root / "data/shards")
-        self.classes = list(catalog.classes)
-        numbers = {name: number for number, name in enumerate(self.classes)}
-        self.labels = [-1 if label is None else numbers[label] for label in self._shards.labels]
-
-    def __len__(self) -> int:
-        return len(self._shards)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        return self.__getitems__([row])[0]
-
-    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several items, which is faster than one by one; a DataLoader calls it."""
-        images = torch.from_numpy(self._shards.__getitems__(rows))
-        texts = zip(self._shards.some("caption", rows), self._shards.keys_of(rows), strict=True)
-        return [
-            {"image": image, "label": self.labels[row], "caption": caption or "", "key": key}
-            for row, image, (caption, key) in zip(rows, images, texts, strict=True)
-        ]
-
-
-class Latents(Dataset[dict[str, Tensor]]):
-    """The latents of a split, for a DataLoader.
-
-    An item: mean and, unless latents are points, logvar, float32 (C, h, w); or codes, int64 (h, w).
-    """
-
-    def __init__(self, split: Split, root: Path) -> None:
-        catalog = load_catalog(root / "data/catalog", root / "data/shards")
-        self._shards = LatentShards.open_parts(list(catalog.parts), split, root / "data/latents")
-
-    def __len__(self) -> int:
-        return len(self._shards)
-
-    def __getitem__(self, row: int) -> dict[str, Tensor]:
-        return self.__getitems__([row])[0]
-
-    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Tensor]]:
-        """Return several items, which is faster than one by one; a DataLoader calls it."""
-        stored = self._shards.__getitems__(np.asarray(rows)).items()
-        wide = {name: values.astype(np.int64) if name == "codes" else to_float32(values) for name, values in stored}
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in wide.items()}
-        return [{name: values[at] for name, values in tensors.items()} for at in range(len(rows))]
 
 
 def images(split: Split = "train", root: str | Path = ".") -> Images:

@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command not in STAGES:
         gc.set_threshold(50_000)
     try:
-        copied = command == "sample" and Path("models").is_dir()  # models without their clone
+        copied = command == "sample" and any(Path("models").glob("*/manifest.json"))  # models without their clone
         if command != "score" and not copied and not {"-h", "--help"} & set(words):
             _require_root()
         if command in STAGES:

@@ -1,4 +1,4 @@
-"""The commands of README, tutorials and other pages, and the notebooks, run in a clone with the tiny DAG."""
+"""The commands and Python blocks of README, tutorials and other pages, and the notebooks, run on the tiny DAG."""
 
 import json
 import re
@@ -10,29 +10,52 @@ import pytest
 from dag.sandbox import SOURCE, Sandbox
 from test_docs import ROOT, blocks
 
-TUTORIALS = [ROOT / "README.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]
-OTHERS = [page for folder in ("how-to", "explanation") for page in sorted((ROOT / f"docs/{folder}").glob("*.md"))]
-# What needs the network, a second machine or another environment; the other commands of a block run.
-ELSEWHERE = re.compile(r"\s*(make|git (clone|add)|cd|source|pip|npm|kubectl|srun|#|$)|.*(--profile|--download)")
+# What needs the network, a second machine, own images or another environment; the other lines of a block run.
+ELSEWHERE = re.compile(
+    r"\s*((make|git (clone|add)|cd|source|pip|npm|kubectl|srun|darkroom init)\b|#|$)|.*--(profile|download)\b"
+)
+
+
+def scripts(page: Path) -> list[str]:
+    """Return the lines of each bash block that run here."""
+    texts = [block.replace("\\\n", " ").splitlines() for block in blocks(page, "bash", runs=True)]
+    return ["\n".join(line for line in lines if not ELSEWHERE.match(line)) for lines in texts]
+
+
+def pages(*folders: str) -> list[Path]:
+    """Return the pages of some folders with commands that run."""
+    return [page for folder in folders for page in sorted((ROOT / folder).glob("*.md")) if any(scripts(page))]
 
 
 def run(page: Path, clone: Sandbox) -> None:
-    """Run the blocks of a page in order, in one shell each, as a user pastes them."""
-    for block in blocks(page, "bash", runs=True):
-        lines = [line for line in block.replace("\\\n", " ").splitlines() if not ELSEWHERE.match(line)]
-        if lines:
-            clone.run("bash", "-ec", "\n".join(lines))
+    """Run the blocks of a page in order, each in a shell, as a user pastes them."""
+    for script in filter(None, scripts(page)):
+        clone.run("bash", "-ec", script)
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_most_tutorials_have_commands_that_run() -> None:
+    assert {"README", "first-run", "did-it-help", "text-to-image"} <= {
+        page.stem for page in pages(".", "docs/tutorials")
+    }
+
+
+@pytest.mark.parametrize("page", pages(".", "docs/tutorials"), ids=lambda page: page.stem)
 def test_a_tutorial_runs(fresh: Sandbox, page: Path) -> None:
     run(page, fresh)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", OTHERS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pages("docs/how-to", "docs/explanation", "docs/reference"), ids=lambda page: page.stem)
 def test_a_page_runs(fresh: Sandbox, page: Path) -> None:
     run(page, fresh)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/python.md"])
+def test_python_blocks_run(committed: Sandbox, page: str) -> None:
+    code = "\n".join(blocks(ROOT / page, "python"))
+    committed.run(
+        sys.executable, "-c", f"{code}\nassert images.shape[0] == 16 and latents.shape[0] == 16 and len(table)"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (SOURCE / "notebooks").glob("*.ipynb")))

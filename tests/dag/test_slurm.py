@@ -106,12 +106,15 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     environment = os.environ | variables
 
     def ready() -> bool:
-        return "idle" in subprocess.run(["sinfo", "-h"], env=environment, capture_output=True, text=True).stdout
+        command = ["sinfo", "--noheader", "--Node", "--partition", "both", "--format", "%T"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True).stdout.split() == ["idle"] * 2
+
+    other = None
 
     try:
         for program in ("slurmctld", f"slurmd -N {host}"):
             subprocess.run(program.split(), check=True, env=environment)
-        subprocess.Popen([*NAMESPACE, "slurmd", "-D", "-N", "other"], env=environment)
+        other = subprocess.Popen([*NAMESPACE, "slurmd", "-D", "-N", "other"], env=environment)
         wait_until(ready, 30, lambda: (folder / "slurmctld.log").read_text()[-2000:])
         FOUND.parent.mkdir(exist_ok=True)
         FOUND.symlink_to(folder / "slurm.conf")  # inside a job the plugin does not pass SLURM_CONF on
@@ -119,6 +122,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     finally:
         FOUND.unlink(missing_ok=True)
         subprocess.run(["scontrol", "shutdown"], env=environment)
+        if other is not None:
+            other.kill()
+            other.wait()
         os.kill(int((folder / "munge.pid").read_text()), signal.SIGTERM)
 
 

@@ -123,6 +123,30 @@ def test_on_a_cluster_stages_with_networks_ask_for_gpus_and_the_small_ones_stay_
     assert resource(dry_run("--config", "cluster=true"), "train_generator", "gpu") == 1
 
 
+SPREAD = """
+import sys
+from stages import Stages
+stages = Stages(ask=False, cluster=True, per_node=8)
+stages._params["train_generator"]["training"] |= {"processes": int(sys.argv[1]), "threads": 2}
+print(stages.nodes("train_generator"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("processes", "said"),
+    [
+        (16, "{'mpi': 'srun', 'nodes': 2, 'tasks': 2, 'tasks_per_gpu': 0, 'cpus_per_task': 16}"),
+        (8, "{}"),
+        (15, "15 processes cannot be spread over 2 nodes"),
+    ],
+)
+def test_processes_of_several_nodes_are_spread_evenly(processes: int, said: str) -> None:
+    command = [sys.executable, "-c", SPREAD, str(processes)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'workflow'}"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert said in run.stdout + run.stderr
+
+
 def test_on_one_machine_a_stage_asks_for_a_gpu_where_there_is_one(tmp_path: Path) -> None:
     for listed, count in (("", 0), ("GPU 0: NVIDIA H100 (UUID: GPU-1)", 1)):
         (program := tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho '{listed}'\n")

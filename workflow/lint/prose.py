@@ -1,4 +1,4 @@
-"""Find phrases in README, docs, notebooks and messages that plain technical English does not use; list each place."""
+"""Find phrases in README and docs that plain technical English does not use; list each place."""
 
 import re
 import sys
@@ -54,7 +54,7 @@ def main() -> int:
         f"{path.relative_to(ROOT)}:{number}: {match.group(0)!r}: write {better!r}"
         for path, number, text in lines()
         for phrase, better in PHRASES.items()
-        if (match := re.search(phrase, text))
+        if (match := re.search(phrase, text, re.IGNORECASE))
     ]
     print("\n".join(matches) or "prose: no phrase of the list")
     return int(bool(matches))

@@ -70,7 +70,7 @@ def written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-DONE = {"quarantine": "left out", "repair": "mended", "keep": "kept as they are"}
+DONE = {"quarantine": "left out", "repair": "repaired", "keep": "kept as they are"}
 
 
 def damage_rows(catalog: Catalog) -> list[tuple[str, str, str, str, int]]:

@@ -95,7 +95,7 @@ def summary(manifest: Mapping[str, Any]) -> str:
             f"\nsplit by group, by {groups['rule']}: {groups['groups']:,} groups, the largest of {groups['largest']:,} "
             f"images, as diverse as {groups['effective']:,.0f} of equal size"
         )
-    for action, done in (("quarantine", "left out"), ("repair", "mended"), ("keep", "kept as they are")):
+    for action, done in (("quarantine", "left out"), ("repair", "repaired"), ("keep", "kept as they are")):
         if wrong[action]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in wrong[action].items())
             text += f"\n{done}, listed in quarantine.parquet: {reasons}"

@@ -22,7 +22,7 @@ class NormalRecipe(GeneratorRecipe):
     def build(
         cls, settings: Normal, training: Training, data: GeneratorData, evaluation: Evaluation | None
     ) -> "NormalRecipe":
-        """Return the recipe with means of 0."""
+        """Return the recipe; the means start at 0."""
         recipe = cls()
         recipe.model = Means(len(data.catalog.classes), data.tokenizer.latent_shape)
         recipe.train, recipe.val, recipe.data = data.train, data.val, data
@@ -45,5 +45,5 @@ class NormalRecipe(GeneratorRecipe):
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the mean squared error of each latent, (N,)."""
-        found = self.modules[self.name](batch.data["labels"])
-        return {"loss": (batch.data["mean"].float() - found).square().flatten(1).mean(dim=1)}
+        means = self.modules[self.name](batch.data["labels"])
+        return {"loss": (batch.data["mean"].float() - means).square().flatten(1).mean(dim=1)}

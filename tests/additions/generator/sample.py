@@ -43,7 +43,7 @@ class NormalSampler:
 
     @property
     def device(self) -> torch.device:
-        """Where the means lie."""
+        """The device of the means."""
         return self.model.means.device
 
     def to(self, device: torch.device) -> "NormalSampler":

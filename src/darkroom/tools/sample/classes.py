@@ -63,7 +63,9 @@ def settings_of(overrides: Overrides) -> Settings:
     """
     alone = not PARAMS.is_file()
     if alone:
-        values: dict[str, Any] = {"train_generator": {"kind": read_manifest(MODEL, GENERATOR)["generator_kind"]}}
+        values: dict[str, Any] = {
+            "train_generator": {"kind": read_manifest(model_of(overrides.weights), GENERATOR)["generator_kind"]}
+        }
     else:
         values = copy.deepcopy(read_yaml(PARAMS))
     kind = str((values.get("train_generator") or {}).get("kind"))
@@ -97,7 +99,7 @@ def settings_of(overrides: Overrides) -> Settings:
 
 
 class Request(NamedTuple):
-    """What is sampled: classes or texts, by name, and with which model and settings."""
+    """A checked request to sample classes or texts."""
 
     kind: Literal["class", "text"]
     names: list[str]
