@@ -220,6 +220,6 @@ class Sources:
             self._beside[folder] = {
                 path.relative_to(self._folder).as_posix(): {"": digest(sha256_file(path))}
                 for path in files
-                if path.suffix not in (".py", ".pyc")
+                if path.suffix not in (".py", ".pyc", ".typed")
             }
         return self._beside[folder]
