@@ -151,7 +151,7 @@ def test_the_page_in_the_docs_is_the_schema_s():
 
 
 def test_another_page_is_refused(clone, capsys):
-    (clone / "docs").mkdir()
+    (clone / "docs/reference").mkdir(parents=True)
     (clone / "docs/reference/params.md").write_text("old")
     assert main(["params", "--check"]) == 1
     assert "run `darkroom params --write` and commit it" in capsys.readouterr().err

@@ -100,7 +100,7 @@ def test_classes_that_look_wrong_are_warned_of(tmp_path: Path, monkeypatch: pyte
 def test_what_was_wrong_and_where(mess: Path) -> None:
     text = said("data")[1]
     lines = [line.split() for line in text.splitlines()]
-    assert ["mess", "left", "out", "truncated", "3"] in lines and ["mess", "mended", "caption_not_utf8", "1"] in lines
+    assert ["mess", "left", "out", "truncated", "3"] in lines and ["mess", "repaired", "caption_not_utf8", "1"] in lines
     assert ["mess", "truncated", "noise-0003", "noise", "3", "after", "3", "bytes"] in lines
     assert "duplicates: 1 stored images repeat an earlier one" in text
     (one, equals, other) = lines[-1]
