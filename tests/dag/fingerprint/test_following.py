@@ -276,7 +276,7 @@ def test_the_hashes_are_the_same_on_every_python(python: str) -> None:
     program = shutil.which(python)
     if program is None or subprocess.run([program, "-c", ""], capture_output=True).returncode:
         pytest.skip(f"{python} is not installed")
-    names = [name for name in of_stages() if name != "darkroom"]  # whose functions, the Python interface, no stage calls
+    names = [name for name in of_stages() if name != "darkroom"]  # no stage calls its functions
     done = subprocess.run(
         [program, "-B", "-c", SCRIPT, str(SRC), *names],
         env=os.environ | {"PYTHONPATH": str(SRC)},
