@@ -15,7 +15,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 import darkroom
-from dag.sandbox import Sandbox, copy_source
+from dag.sandbox import DARKROOM, Sandbox, copy_source
 from darkroom.errors import DarkroomError
 
 
@@ -23,7 +23,7 @@ def pixels(path: Path) -> torch.Tensor:
     return torch.from_numpy(np.asarray(Image.open(path)).transpose(2, 0, 1).copy())
 
 
-def test_samples_are_those_of_the_command(fresh: Sandbox, tmp_path: Path) -> None:
+def test_samples_are_those_of_the_command(fresh: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh.darkroom("sample", "--labels", "3,5", "--images", "2", "--seed", "4", "--out", "out")
     folder = fresh.root / "models/generator"
     generator = darkroom.load(folder)
@@ -33,8 +33,16 @@ def test_samples_are_those_of_the_command(fresh: Sandbox, tmp_path: Path) -> Non
     assert generator.condition == "class" and generator.classes[3] == "3"
     settings = yaml.safe_load((fresh.root / "params.yaml").read_text())["sample_generator"]["dit"]
     sampling = {key: settings[key] for key in ("steps", "guidance", "solver") if key in settings}
-    (fresh.root / "params.yaml").rename(tmp_path / "params.yaml")  # as in a folder with models alone
-    assert generator.sample(labels=[3], n=2, seed=4, **sampling).equal(drawn[:2])
+    alone = tmp_path / "alone"  # a copy of the models, without their clone
+    for name in ("generator", "tokenizer"):
+        shutil.copytree(fresh.root / "models" / name, alone / "models" / name)
+    assert darkroom.load(alone / "models/generator").sample(labels=[3], n=2, seed=4, **sampling).equal(drawn[:2])
+    options = [word for key, value in sampling.items() for word in (f"--{key}", str(value))]
+    command = [*DARKROOM, "sample", "--labels", "3", "--images", "2", "--seed", "4", "--out", "out", *options]
+    subprocess.run(command, cwd=alone, env=fresh.environment, check=True)
+    assert pixels(alone / "out/4-0.png").equal(drawn[0])
+    monkeypatch.chdir(fresh.root / "models/generator")  # a relative path is that of the caller
+    assert generator.sample(labels=[3], n=2, seed=4, weights="model.safetensors").equal(drawn[:2])
     for wrong in ({}, {"labels": [3], "texts": ["x"]}, {"labels": [3], "n": 0}):
         with pytest.raises(DarkroomError, match="give either"):
             generator.sample(**wrong)
