@@ -2,6 +2,8 @@
 
 import sys
 import types
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,16 @@ import pytest
 from darkroom.models.kinds import TOKENIZERS
 from darkroom.params.run import Run
 from darkroom.params.training import Training
+from darkroom.tools.editing import laid_over
+from darkroom.tools.preset import overlay
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def digits() -> str:
+    """Return the text of params.yaml with the preset `digits`."""
+    with chdir(ROOT):
+        return laid_over(Path("params.yaml").read_text(), overlay("digits"))
 
 
 def add_tokenizer(monkeypatch: pytest.MonkeyPatch, kind: str, network: type) -> None:

@@ -27,6 +27,7 @@ class Scheduler(SchedulerBase):
 
     def __post_init__(self) -> None:
         self._started: dict[Any, float] = {}  # when, by running job
+        self._timer, self._due = threading.Timer(0, lambda: None), 0.0  # the next selection by time, and when
 
     def select_jobs(
         self,
@@ -64,11 +65,29 @@ class Scheduler(SchedulerBase):
             chosen.append(job)
             self._started[job] = now
             free.subtract(needs)
+        engine._schedule_reevalutation = self._reevaluate
         if keeps:
-            again = threading.Timer(wait + 1, engine._open_jobs.release)
-            again.daemon = True
-            again.start()
+            self._select_after(wait + 1)
         return chosen
+
+    def _reevaluate(self, seconds: float) -> None:
+        """Replace Snakemake's method, which adds a timer at each selection: they add up to most of a core.
+
+        The limit of `--max-jobs-per-timespan` needs one, and only where it is reached.
+        """
+        limiter = self.dag.workflow.scheduler.job_rate_limiter
+        if seconds != limiter.timespan or not limiter.get_free_jobs():
+            self._select_after(seconds)
+
+    def _select_after(self, seconds: float) -> None:
+        """Let Snakemake select jobs again after some seconds, unless it does so earlier."""
+        due = time.monotonic() + seconds
+        if self._timer.is_alive() and self._due <= due:
+            return
+        self._timer.cancel()
+        self._timer, self._due = threading.Timer(seconds, self.dag.workflow.scheduler._open_jobs.release), due
+        self._timer.daemon = True
+        self._timer.start()
 
     def _wait(self, job: Any, needed: set[Any], free: Counter[str], now: float) -> tuple[float, Counter[str]]:
         """Return in how many seconds a job is expected to start, and the resources that are free then.

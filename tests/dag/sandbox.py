@@ -16,6 +16,8 @@ from typing import Any
 import psutil
 import yaml
 
+from helpers import digits
+
 SOURCE = Path(__file__).resolve().parents[2]
 TINY = Path(__file__).with_name("tiny.yaml")
 TOY = Path(__file__).with_name("toy")
@@ -101,9 +103,10 @@ class Sandbox:
 
     @classmethod
     def clone(cls, root: Path) -> "Sandbox":
-        """Copy what git tracks or would track, lay the tiny configuration over it, and commit."""
+        """Copy what git tracks or would track, lay the preset `digits` and the tiny configuration over it, and commit."""
         # Without results of the default run: with them, scores would be there before any scorer ran.
         copy_source(root, lambda name: not name.startswith(RESULTS))
+        (root / "params.yaml").write_text(digits())
         sandbox = cls(root)
         sandbox.edit(yaml.safe_load(TINY.read_text()))
         return sandbox.commit_first()

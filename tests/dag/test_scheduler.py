@@ -1,5 +1,7 @@
 """Snakemake's scheduler of a run: who starts, and for whom cores are kept free."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -36,17 +38,21 @@ class Run:
     started: list[Job] = field(default_factory=list)
     jobs: tuple[Job, ...] = ()
     again: float | None = None  # after how many seconds it is to select again
+    timers: list[float] = field(default_factory=list)  # those that are not cancelled
 
     def __post_init__(self) -> None:
+        self.monkeypatch.setattr(plugin.threading, "Timer", self._timer)
         self.plugin = plugin.Scheduler(self, None, None)
         self.workflow = SimpleNamespace(scheduler=self)
         self._open_jobs = SimpleNamespace(release=lambda: None)
-        self.monkeypatch.setattr(plugin.threading, "Timer", self._timer)
         self.at(0.0)
 
     def _timer(self, seconds: float, function: Any) -> SimpleNamespace:
-        self.again = seconds
-        return SimpleNamespace(start=lambda: None)
+        def start() -> None:
+            self.again = seconds
+            self.timers.append(seconds)
+
+        return SimpleNamespace(start=start, cancel=self.timers.clear, is_alive=lambda: bool(self.timers))
 
     @property
     def running(self) -> set[Job]:
@@ -105,6 +111,30 @@ def test_cores_are_kept_for_the_longest_chain_where_the_wait_is_short(two, left,
     two.start(Job("before", 200, seconds=left))
     assert two.start(Job("training", 100, seconds=60, cores=2), Job("other", 10, seconds=seconds)) == started
     assert two.again == (None if started else left + 1)
+
+
+def test_many_selections_leave_one_timer(two):
+    two.start(Job("before", 200, seconds=8))
+    waiting = Job("training", 100, seconds=60, cores=2), Job("other", 10, seconds=9)
+    for second in range(4):
+        two.at(second)
+        assert two.start(*waiting) == [] and two.timers == [9]
+
+
+def test_snakemake_sleeps_while_jobs_wait_for_cores(tmp_path):
+    """With its default of 100 jobs per second it selects as often per second as jobs have ended."""
+    rule = (
+        "rule {name}:\n    output: '{name}'\n    priority: {priority}\n    threads: {threads}\n    shell: '{shell}'\n"
+    )
+    jobs = [(f"early{n}", 9, 1, "touch {output}") for n in range(6)]
+    jobs += [("long", 8, 2, "touch begun; sleep 5; touch {output}"), ("late", 0, 2, "touch {output}")]
+    rules = [rule.format(name=name, priority=rank, threads=cores, shell=text) for name, rank, cores, text in jobs]
+    names = [name for name, *_ in jobs]
+    (tmp_path / "Snakefile").write_text("\n".join([f"rule all:\n    input: {names}\n", *rules]))
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--verbose", "--scheduler", "darkroom"]
+    log = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stderr
+    assert (tmp_path / "late").exists()
+    assert 0 < log.count("Resources before job selection") <= len(jobs) + 4
 
 
 def test_it_starts_when_the_cores_are_free(two):

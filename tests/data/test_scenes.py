@@ -114,6 +114,23 @@ def test_things_are_apart_whole_and_clearly_where_they_are_said_to_be(one: Scene
         assert along >= 2 * across and (first.colour, first.form) != (second.colour, second.form)
 
 
+def test_a_single_thing_fills_a_coloured_picture_as_its_caption_says() -> None:
+    names = {colour: name for name, colour in COLOURS.items()}
+    singles = [scene(3, number, ["single"]) for number in range(300)]
+    for one in singles:
+        (thing,) = one.objects
+        assert 0.34 <= thing.radius <= 0.42
+        assert all(thing.radius + MARGIN <= value <= 1 - thing.radius - MARGIN for value in (thing.x, thing.y))
+        article, colour, form, on, background = caption(one).split()
+        assert article == ("an" if colour == "orange" else "a") and on == "on" and label(one) == f"{colour} {form}"
+        pixels = np.asarray(render(one, 64))
+        assert names[tuple(pixels[0, 0].tolist())] == background != colour
+        assert (pixels == COLOURS[colour]).all(axis=-1).mean() > 0.05
+    assert len({caption(one) for one in singles}) > 150
+    with pytest.raises(DarkroomError, match="is not the caption of a scene of the kinds"):
+        parse(caption(singles[0]))
+
+
 def seen(one: Scene, size: int) -> list[Thing]:
     """Find the things in a picture by their colours, with centre and half the width of the box."""
     from scipy import ndimage
@@ -223,4 +240,4 @@ def test_kinds_are_those_of_the_schema() -> None:
     from darkroom.params.parts import Shapes
 
     (kind,) = get_args(Shapes.model_fields["kinds"].annotation)
-    assert get_args(kind) == KINDS
+    assert get_args(kind) == (*KINDS, "single")

@@ -19,9 +19,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 51_080,
-    "lines of code": 32_920,
-    "files": 389,
+    "lines of src": 51_176,
+    "lines of code": 33_000,
+    "files": 390,
     "lines of the longest file": 400,
     "import cycles": 0,
     "keys of params.yaml": 640,

@@ -32,13 +32,17 @@ def assigned(
     """Return the outcomes of a part, each with its split and its group, and the entry `groups` of the part's manifest.
 
     Groups are known only after the last outcome, so outcomes wait in a temporary file in `folder`, and their
-    descriptors, 12 kB each, in memory. With the `rule` (`ingest.group`) `key` nothing waits, and there is no group.
+    descriptors, 12 kB each, in memory. With the `rule` (`ingest.group`) `key` there is no group, and with `caption` a
+    group is known from its first image, in all parts: nothing waits.
 
     Raises:
         DarkroomError: the rule makes no groups; the message says what to set instead.
     """
     if rule == "key":
         return ((each, split_of(each.key, fractions, seed), None) for each in outcomes), {}
+    if rule == "caption":
+        captioned = ((each, each.caption or each.key) for each in outcomes)
+        return ((each, split_of(group, fractions, seed), group) for each, group in captioned), {}
     file, rows = TemporaryFile(dir=folder), []  # noqa: SIM115, closed after the last outcome
     for outcome in outcomes:
         pickle.dump(replace(outcome, look=None), file)

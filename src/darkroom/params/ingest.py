@@ -77,12 +77,14 @@ class Ingest(Section):
     """What to do with damaged samples that could still be used."""
     default_label: Annotated[str, Field(min_length=1)] | None = None
     """Class of images without a label, so that a flat folder can train a one-class generator; null: none."""
-    group: Literal["key", "name", "folder", "similar", "auto"] | Annotated[str, Field(pattern=r"^column:.+$")] = "key"
-    """Images that lie in one split: key: each alone; name: a rule on file names; folder; similar: by colours and shape;
-    auto: name, else similar; column:NAME: equal text in a column, or a field of the json member.
-    See docs/how-to/parts-and-splits.md."""
+    group: (
+        Literal["key", "caption", "name", "folder", "similar", "auto"] | Annotated[str, Field(pattern=r"^column:.+$")]
+    ) = "key"
+    """Images that lie in one split: key: each alone; caption: equal captions, in all parts; name: a rule on file names;
+    folder; similar: by colours and shape; auto: name, else similar; column:NAME: equal text in a column, or a field of
+    the json member. See docs/how-to/parts-and-splits.md."""
     split_seed: Seed = 0
-    """Seed of the splits; by key, the split of a sample depends only on this number and its key."""
+    """Seed of the splits; by key (or caption), the split of a sample depends only on this number and its key."""
     splits: Splits
     """Fraction of the keys in each split; they sum to 1."""
 

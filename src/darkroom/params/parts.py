@@ -82,14 +82,18 @@ class Shapes(Section):
     """Seed of the scenes."""
     size: Annotated[int, Field(ge=8)] = 64
     """Pixels, height and width of a scene."""
-    kinds: Annotated[list[Literal["position", "count", "relation"]], Field(min_length=1)] = [
+    kinds: Annotated[list[Literal["position", "count", "relation", "single"]], Field(min_length=1)] = [
         "position",
         "count",
         "relation",
     ]
-    """position: one form at a place; count: two or three equal ones; relation: one left of another."""
+    """position: one form at a place; count: two or three; relation: one left of another; single: one on a colour."""
     transparent: bool = False
     """Forms on a transparent background, RGBA."""
+
+    def _misfits(self) -> Iterator[str]:
+        if self.transparent and "single" in self.kinds:
+            yield "transparent leaves out the background, which captions of the kind single name: remove one of them"
 
 
 class Torchvision(Section):

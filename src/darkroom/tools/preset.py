@@ -1,7 +1,8 @@
 """`darkroom preset`: apply a file of `presets/` to params.yaml, preserving comments, order and style.
 
 The result does not depend on presets applied earlier: each key that any preset sets is first reset to its value in
-`digits`, or removed if `digits` has none, so that the default applies. Other keys of params.yaml are unchanged.
+`digits`, or removed if `digits` has none, so that the default applies. Other keys of params.yaml are unchanged. The
+committed params.yaml is the preset `shapes`.
 """
 
 import difflib
@@ -22,7 +23,8 @@ from darkroom.tools.cores import this_machine
 from darkroom.tools.editing import DEFAULT_VALUE, laid_over, leaves, shown, value_of
 
 PRESETS = Path("presets")
-DEFAULT = "digits"
+DEFAULT = "shapes"  # the committed params.yaml
+BASE = "digits"  # the preset that all others change
 
 
 def names() -> list[str]:
@@ -56,7 +58,7 @@ def overlay(name: str) -> dict[str, Any]:
         DarkroomError: the preset does not exist; the message suggests the nearest one.
     """
     own = _own(name)
-    return {key: DEFAULT_VALUE for other in names() for key in _own(other)} | _own(DEFAULT) | own
+    return {key: DEFAULT_VALUE for other in names() for key in _own(other)} | _own(BASE) | own
 
 
 def listing() -> str:
@@ -73,16 +75,17 @@ def apply(name: str, fit: bool = False) -> str:
     Raises:
         DarkroomError: the preset does not exist, or params.yaml would not be valid.
     """
-    values = read_yaml(PARAMS)
-    changes = {key: (value_of(values, key), new) for key, new in overlay(name).items()}
-    changes = {key: (old, new) for key, (old, new) in changes.items() if (type(old), old) != (type(new), new)}
+    values, new = read_yaml(PARAMS), overlay(name)
     device = (values.get("run") or {}).get("device", "auto")
-    if fit and any(new == "bf16" for _, new in changes.values()) and not this_machine(device).bf16:
-        changes = {key: (old, "fp32" if new == "bf16" else new) for key, (old, new) in changes.items()}
+    if fit and "bf16" in new.values() and not this_machine(device).bf16:
+        new = {key: "fp32" if value == "bf16" else value for key, value in new.items()}
+    changes = {key: (value_of(values, key), value) for key, value in new.items()}
+    changes = {key: (old, value) for key, (old, value) in changes.items() if (type(old), old) != (type(value), value)}
     if not changes:
         return f"{PARAMS} already matches the preset `{name}`."
-    text = laid_over(PARAMS.read_text(), {key: new for key, (_, new) in changes.items()})
+    own = {key: new[key] for key in _own(name)}
     try:
+        text = laid_over(laid_over(PARAMS.read_text(), overlay(BASE)), own)  # one order of keys, whatever was before
         check(parse_yaml(text, PARAMS))
     except DarkroomError as error:
         raise DarkroomError(

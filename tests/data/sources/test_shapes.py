@@ -76,3 +76,8 @@ def test_scenes_become_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     metadata = {"name": "shapes", "start": 100, "stop": 140, "seed": 5, "size": 64, "transparent": False}
     assert manifest["source"] == {**metadata, "kinds": list(KINDS)}
     assert not manifest["mirror"] and np.sum([each["images"] for each in manifest["splits"].values()]) == 40
+
+
+def test_a_transparent_scene_has_no_background_to_name() -> None:
+    with pytest.raises(ValueError, match="transparent leaves out the background"):
+        shapes(kinds=["single"], transparent=True)

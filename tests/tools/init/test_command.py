@@ -118,7 +118,7 @@ def test_a_person_may_change_the_mind(clone, quick, pictures):
 PRESETS = [
     pytest.param(name, marks=() if name in ("original-decoder", "original-vq-ar") else pytest.mark.slow)
     for name in preset.names()
-    if name != preset.DEFAULT
+    if name != preset.BASE
 ]
 
 

@@ -11,6 +11,7 @@ import yaml
 from darkroom.check.check import read_params
 from darkroom.params.stage import read_yaml
 from darkroom.tools.times import below, consumers
+from helpers import digits
 
 SOURCE = Path(__file__).resolve().parents[3]
 TINY = SOURCE / "tests/dag/tiny.yaml"
@@ -27,7 +28,8 @@ def overlay(values, changes):
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """The folder, which is the working folder; no environment variable that a plan sets outlives the test."""
-    values = read_params(SOURCE / "params.yaml")
+    (tmp_path / "params.yaml").write_text(digits())
+    values = read_params(tmp_path / "params.yaml")
     overlay(values, yaml.safe_load(TINY.read_text()))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     shutil.copy(SOURCE / "dvc.yaml", tmp_path)

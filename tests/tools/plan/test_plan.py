@@ -1,6 +1,7 @@
 """The whole plan, on a clone in which nothing was run."""
 
 import json
+import math
 import time
 from concurrent.futures import Future
 from copy import deepcopy
@@ -65,6 +66,7 @@ def test_a_fresh_clone_is_planned_whole_and_nothing_is_written(stale):
     change(clone, "train_tokenizer", "kl", "perceptual", value={"network": "teacher", "weight": 0.1})
     before = {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()}
     stages, found = planned()
+    (clone / "logs/plans.json").unlink(missing_ok=True)  # on an idle machine, for the next plan
     assert {path: path.stat().st_mtime_ns for path in clone.rglob("*") if path.is_file()} == before
     assert list(stages) == KNOWN and all(stage["stale"] for stage in stages.values())
     skipped = {name for name, stage in stages.items() if stage["source"] == "skipped"}
@@ -179,6 +181,35 @@ def test_inputs_that_dvc_hashes_for_the_first_time_count_for_no_stage(stale, unm
     assert found is not None and len(hashed) == 2 and 1 < found.whole.between < 3
 
 
+def test_what_was_measured_here_is_not_measured_again(stale, monkeypatch):
+    clone = stale(*KNOWN)
+    change(clone, "run", "device", value="cpu")  # writes every default
+    monkeypatch.setattr(plan, "_BUSY", math.inf)
+    measure, measured = plan.in_miniature, []
+
+    def recorded(submit, names, *given):
+        measured.append(sorted(names))
+        return measure(submit, names, *given)
+
+    monkeypatch.setattr(plan, "in_miniature", recorded)
+    stages, _ = planned("encode_latents", "score_tokenizer")
+    again, found = planned("encode_latents", "score_tokenizer")
+    assert len(measured) == 1 and any("--no-history" in line for line in found["assumed"])
+    for name, stage in stages.items():
+        assert again[name]["source"] == "earlier plan"
+        for same in ("seconds", "parameters", "forward", "memory", "disk"):
+            assert again[name][same] == stage[same]
+    planned("encode_latents", history=False)
+    change(clone, "score_tokenizer", "grid_images", value=5)  # of one stage
+    planned("encode_latents", "score_tokenizer")
+    change(clone, "train_tokenizer", "training", "images", value=96)  # above both
+    planned("encode_latents", "score_tokenizer")
+    both = measured[0]
+    assert measured[1:] == [both[:2], both[2:], both]
+    (clone / "logs/plans.json").write_text("{")
+    assert planned("score_tokenizer")[0]["score_tokenizer"]["source"] == "measured"
+
+
 def test_what_does_not_fit_is_not_run_and_what_follows_has_no_time(stale, monkeypatch):
     stale("train_extractor", "reference_stats")
     monkeypatch.setattr(rehearsal, "_available", lambda: 1000)
@@ -262,7 +293,7 @@ def test_the_table_is_aligned_and_ends_with_its_total():
 
 def test_what_ran_here_decides():
     plans = [StagePlan("train_generator", seconds=50.0), StagePlan("sample_generator", seconds=9.0)]
-    plan._settle(plans, {"train_generator": Run(40.0, alike=True), "sample_generator": Run(8.0, alike=False)})
+    plan._recall(plans, {"train_generator": Run(40.0, alike=True), "sample_generator": Run(8.0, alike=False)})
     found = [(each.seconds, each.source) for each in plans]
     assert found == [(40.0, "last run"), (9.0, "measured")]
 
@@ -270,7 +301,7 @@ def test_what_ran_here_decides():
 def test_on_a_busy_machine_the_work_counts_and_on_a_quiet_one_the_wall():
     def settled(*walls):
         plans = [StagePlan("train_generator", seconds=50.0, wall=wall, work=10.0) for wall in walls]
-        load = plan._settle(plans, {})
+        load = plan._rest(plans)
         return load, [each.seconds for each in plans]
 
     assert settled(11.0, 10.0) == (1.05, [pytest.approx(55.0), 50.0])

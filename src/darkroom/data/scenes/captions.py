@@ -20,6 +20,7 @@ POSITIONS = {
 }
 BORDERS = (0.375, 0.625)
 COUNTS = {2: "two", 3: "three"}
+_NAMES = {colour: name for name, colour in COLOURS.items()}
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Description:
     """A description: of one thing its position, of several equal things their number, of two things their relation.
 
     things: one thing, or two things with a relation.
+    background: the colour behind one thing that fills the picture, of which it says neither size nor position.
     """
 
     things: tuple[Words, ...]
     count: int = 1
     position: str | None = None
     relation: str | None = None
+    background: str | None = None
 
 
 def words(thing: Thing) -> Words:
@@ -66,6 +69,8 @@ def relation(first: Thing, second: Thing) -> str:
 def describe(scene: Scene) -> Description:
     """Return the description of a scene."""
     first, *others = scene.objects
+    if scene.background in _NAMES:
+        return Description((words(first),), background=_NAMES[scene.background])
     if not others:
         return Description((words(first),), position=position(first))
     if words(first) == words(others[0]):
@@ -75,12 +80,15 @@ def describe(scene: Scene) -> Description:
 
 def caption_of_description(description: Description) -> str:
     """Return the caption of a description: "a small red circle left of a large blue square"."""
+    first = description.things[0]
+    if description.background is not None:
+        return f"{'an' if first.colour[0] in 'aeiou' else 'a'} {first.colour} {first.form} on {description.background}"
     names = [f"{thing.size} {thing.colour} {thing.form}" for thing in description.things]
     if description.relation is not None:
         return f"a {names[0]} {description.relation} a {names[1]}"
     if description.position is not None:
         return f"a {names[0]} {description.position}"
-    return f"{COUNTS[description.count]} {names[0]}{_plural(description.things[0].form)}"
+    return f"{COUNTS[description.count]} {names[0]}{_plural(first.form)}"
 
 
 def caption(scene: Scene) -> str:
@@ -102,13 +110,13 @@ def parse(caption: str) -> Description:
     """
     description = _descriptions().get(caption)
     if description is None:
-        raise DarkroomError(f"{caption!r} is not the caption of a scene.")
+        raise DarkroomError(f"{caption!r} is not the caption of a scene of the kinds position, count and relation.")
     return description
 
 
 @cache
 def _descriptions() -> dict[str, Description]:
-    """Return all descriptions, about 38,000, by their captions."""
+    """Return all descriptions but those with a background, about 38,000, by their captions."""
     things = [Words(size, colour, form) for size in RADII for colour in COLOURS for form in FORMS]
     descriptions = [Description((words,), position=place) for words in things for place in POSITIONS.values()]
     descriptions += [Description((words,), count) for words in things for count in COUNTS]

@@ -36,6 +36,7 @@ BACKGROUNDS = (
     (46, 38, 34),
 )
 KINDS = ("position", "count", "relation")
+_SINGLE, _SHIFT = (0.34, 0.42), 0.05  # of the kind single: range of the radius, maximum shift from the centre
 MARGIN = 0.02  # distance between the bounding box of a form and the border
 GAP = 0.03  # distance between the bounding boxes of two forms
 # The ranges of a centre that is "left" (or "top"), neither, and "right" (or "bottom").
@@ -95,13 +96,16 @@ def scene(seed: int, index: int, kinds: Sequence[str] = KINDS, stream: str = STR
     """Return scene number `index` of a seed; its kind is uniform over `kinds`.
 
     kinds: "position": one thing at one of nine positions; "count": two or three equal things; "relation": two things
-        of different colour or form, one left of, right of, above or below the other.
+        of different colour or form, one left of, right of, above or below the other; "single": one thing that fills
+        most of the picture, on a background of another colour.
     stream: the name of the random stream. Another name gives other scenes for every seed: the scenes that an evaluator
         is trained on are never data.
     """
     draws = _SceneRng(seed, index, stream)
     kind = kinds[draws.below(len(kinds))]
     background = BACKGROUNDS[draws.below(len(BACKGROUNDS))]
+    if kind == "single":
+        return _single(draws)
     objects = {"position": _one, "count": _several, "relation": _two}[kind](draws)
     return Scene(objects, background)
 
@@ -117,6 +121,15 @@ def _one(draws: _SceneRng) -> tuple[Thing, ...]:
     least, most = radius + MARGIN, 1 - radius - MARGIN
     x, y = (draws.number(max(low, least), min(high, most)) for low, high in (BANDS[draws.below(3)] for _ in range(2)))
     return (Thing(size, colour, form, x, y, radius),)
+
+
+def _single(draws: _SceneRng) -> Scene:
+    _, colour, form = _words(draws)
+    others = [name for name in COLOURS if name != colour]
+    background = COLOURS[others[draws.below(len(others))]]
+    radius = draws.number(*_SINGLE)
+    x, y = (draws.number(0.5 - _SHIFT, 0.5 + _SHIFT) for _ in range(2))
+    return Scene((Thing("large", colour, form, x, y, radius),), background)
 
 
 def _several(draws: _SceneRng) -> tuple[Thing, ...]:

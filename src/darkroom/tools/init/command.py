@@ -25,7 +25,7 @@ from darkroom.tools.init.proposal import InitOptions, other_sizes, propose, size
 from darkroom.tools.init.request import Request
 from darkroom.tools.init.subject import Subject, entry, opened
 from darkroom.tools.init.writing import LAST, Choice, begin_from, header, restored, text_of
-from darkroom.tools.preset import DEFAULT, overlay
+from darkroom.tools.preset import BASE, overlay
 
 
 def init(request: Request) -> str:
@@ -34,7 +34,7 @@ def init(request: Request) -> str:
     Raises:
         DarkroomError: the source cannot be read, or has no valid settings; params.yaml is then unchanged.
     """
-    before = laid_over(begin_from(), overlay(DEFAULT))  # settings of a preset for other networks would not fit
+    before = laid_over(begin_from(), overlay(BASE))  # settings of a preset for other networks would not fit
     begun = parse_yaml(before, PARAMS)
     machine = this_machine((begun.get("run") or {}).get("device", "auto"))
     subject = opened(request.source, begun)

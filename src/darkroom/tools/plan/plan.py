@@ -29,6 +29,8 @@ from darkroom.tools import command
 from darkroom.tools.cores import core_count
 from darkroom.tools.plan.forks import Lost, Submit, forks
 from darkroom.tools.plan.miniature import IMAGES, Miniature, count_images, ingested, scratch
+from darkroom.tools.plan.stored import EARLIER, store, stored
+from darkroom.tools.plan.stored import keys as stored_keys
 from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_json, as_text, grown
 
 REHEARSE = "darkroom.tools.plan.rehearsal:rehearse"
@@ -143,20 +145,24 @@ def _comparable(last: Mapping[str, Run], dag: Dag) -> dict[str, Run]:
     return {name: run for name, run in last.items() if not dag.needs.get(name, set()) & dag.stale}
 
 
-def _settle(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> float:
-    """Set the final seconds of each plan, and return the ratio of wall time to work of the measured calls.
+def _rest(plans: Sequence[StagePlan]) -> float:
+    """Turn measured seconds into those on an idle machine; return the ratio of wall time to work of the measured calls.
 
-    On an idle machine, the wall time counts, which includes waiting; on a busy one, the work. A stage that ran here
-    under the same conditions takes the same time again.
+    On an idle machine, the wall time counts, which includes waiting; on a busy one, the work.
     """
     work = sum(plan.work for plan in plans)
     load = max(1.0, sum(plan.wall for plan in plans) / work) if work else 1.0
     for plan in plans:
         if load <= _BUSY and plan.source == "measured" and plan.work:
             plan.seconds *= max(1.0, plan.wall / plan.work)
+    return load
+
+
+def _recall(plans: Sequence[StagePlan], last: Mapping[str, Run]) -> None:
+    """Set the seconds of each stage that ran here under the same conditions: it takes the same time again."""
+    for plan in plans:
         if plan.source != SKIPPED and (run := last.get(plan.stage)) is not None and run.alike:
             plan.seconds, plan.source = run.seconds, "last run"
-    return load
 
 
 def _assumptions(total: int, scale: int, keep: int, whole: Whole, plans: Sequence[StagePlan]) -> list[str]:
@@ -170,6 +176,10 @@ def _assumptions(total: int, scale: int, keep: int, whole: Whole, plans: Sequenc
     ]
     if earlier := [plan.stage for plan in plans if plan.source == "last run"]:
         sentences.append(f"{len(earlier)} times are from the last run with these parameters here: {', '.join(earlier)}")
+    if measured := [plan.stage for plan in plans if plan.source == EARLIER]:
+        sentences.append(
+            f"{len(measured)} stages were measured here before with these settings; `--no-history` repeats it"
+        )
     if whole.load > _BUSY:
         sentences.append(f"other processes use this machine: with this load, times are {whole.load:.1f} times as long")
     return sentences
@@ -223,7 +233,9 @@ class Planned:
     jobs: dict[str, Job]  # each as an engine runs it
 
 
-def planned(names: Sequence[str] = (), everything: bool = False, history: bool = True) -> Planned | None:
+def planned(
+    names: Sequence[str] = (), everything: bool = False, history: bool = True, earlier: bool = True
+) -> Planned | None:
     """Return the plan of the stale, named or all stages; None if there are none.
 
     Args:
@@ -231,6 +243,7 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         everything: all stages, stale or not.
         history: use the time of the last run of a stage that ran here under the same conditions, and measure
             nothing while an engine runs stages.
+        earlier: use plans measured here before with the same code, images and parameters.
 
     Raises:
         DarkroomError: params.yaml or dvc.yaml is not valid, DVC fails, or a name is not a stage.
@@ -256,19 +269,27 @@ def planned(names: Sequence[str] = (), everything: bool = False, history: bool =
         parts = count_images(dag.stale)
         total = sum(count for _, count in parts.values())
         scale = -(-total // IMAGES)
+        files = read_yaml(PARAMS), read_yaml(DVC)
+        split = ((name, *name.partition("@")[::2]) for name in dag.stages)
+        read = {name: cut(stage, item or None, *files) for name, stage, item in split}
+        keys = stored_keys({name: dag.needs[name] & read.keys() for name in dag.stages}, read, parts)
+        before = stored() if earlier else {}
+        known = {name: before[keys[name]] for name in chosen if keys[name] in before}
+        new = [name for name in chosen if name not in known]
         runs: list[dict[str, StagePlan]] = []
         if not measure:
-            runs.append({name: StagePlan(name, source="not measured") for name in chosen})
-        for fewer in ((scale, 2 * scale) if scale > 1 else (1,)) if measure else ():
+            runs.append({name: StagePlan(name, source="not measured") for name in new})
+        for fewer in ((scale, 2 * scale) if scale > 1 else (1,)) if measure and new else ():
             ready = ingested(parts, dag.stale | set(chosen)) if scale == 1 else set()
             with scratch(ready) as folder:
-                runs.append(in_miniature(submit, chosen, Miniature(folder, parts, fewer, ready), dag, params))
-        plans = [grown(runs[0][name], runs[-1][name], scale) for name in chosen]
-    parts_of = ((name, *name.partition("@")[::2]) for name in chosen)
-    files = read_yaml(PARAMS), read_yaml(DVC)
-    keys = {name: params_key(cut(stage, item or None, *files)) for name, stage, item in parts_of}
-    last = last_runs(RUNS, machine(), keys)
-    load = _settle(plans, _comparable(last, dag) if history else {})
+                runs.append(in_miniature(submit, new, Miniature(folder, parts, fewer, ready), dag, params))
+        plans = [known[name] if name in known else grown(runs[0][name], runs[-1][name], scale) for name in chosen]
+    load = _rest(plans)
+    if load <= _BUSY:
+        store({keys[each.stage]: each for each in plans if each.source in ("measured", SKIPPED) and not each.notes})
+    if history:
+        last = last_runs(RUNS, machine(), {name: params_key(read[name]) for name in chosen})
+        _recall(plans, _comparable(last, dag))
     for each in plans:
         each.stale = each.stage in dag.stale
         each.notes += [f"{each.stage} {dag.running[each.stage]}"] if each.stage in dag.running else []
@@ -294,10 +315,10 @@ def plan(
     stages: Annotated[list[str] | None, Argument(help="stages to plan, stale or not; default: the stale ones")] = None,
     everything: Annotated[bool, Option("--all", help="plan all stages, stale or not")] = False,
     in_json: Annotated[bool, Option("--json", help="print JSON")] = False,
-    history: Annotated[bool, Option(help="use times of earlier runs here; during a run, only those")] = True,
+    history: Annotated[bool, Option(help="use times of earlier runs and plans here; during a run, only those")] = True,
 ) -> str:
     """Return the result of `planned` as a table or JSON. Raises the same errors."""
-    result = planned(stages or (), everything, history)
+    result = planned(stages or (), everything, history, earlier=history)
     if result is None and not in_json:
         return "all stages are up to date, so nothing would run. Use `darkroom plan --all` to plan all stages anyway."
     result = result or Planned([], Whole(0.0, 0.0, 0.0, core_count(), 0.0, 1.0), [], {}, {})
