@@ -4,9 +4,11 @@ export PYTHON
 
 .PHONY: demo demo-colour demo-text test test-all torture mutants docs lint format clean setup img2dataset
 
-# The whole DAG, then its scores.
+# The whole DAG, images of two captions, and the scores.
 demo: setup
 	.venv/bin/snakemake --cores all --quiet host rules
+	@echo
+	@.venv/bin/darkroom sample --text "a red star on blue" --text "a pink ring on green"
 	@echo
 	@.venv/bin/darkroom scores
 

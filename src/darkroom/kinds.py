@@ -23,11 +23,7 @@ class Kinds:
     """
 
     def __init__(
-        self,
-        package: str,
-        parts: Mapping[str, str],
-        kinds: Mapping[str, Mapping[str, str]],
-        chosen_by: str = "",
+        self, package: str, parts: Mapping[str, str], kinds: Mapping[str, Mapping[str, str]], chosen_by: str = ""
     ) -> None:
         self.chosen_by, self.package, self.parts, self.kinds = chosen_by, package, parts, kinds
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
     "lines of src": 51_176,
-    "lines of code": 33_000,
+    "lines of code": 33_010,
     "files": 390,
     "lines of the longest file": 400,
     "import cycles": 0,

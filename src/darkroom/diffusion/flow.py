@@ -94,12 +94,7 @@ class Flow:
         """Return the objective of a section of params.yaml; time is continuous, so there are no `timesteps`."""
         times = (settings.time_mean, settings.time_std) if settings.time == "logit_normal" else None
         return cls(
-            times,
-            settings.path,
-            settings.flow_target,
-            settings.time_shift,
-            settings.flow_weight,
-            settings.time_units,
+            times, settings.path, settings.flow_target, settings.time_shift, settings.flow_weight, settings.time_units
         )
 
     @property

@@ -52,9 +52,7 @@ def jackknife(value: float, without: Sequence[float]) -> Jackknife:
     mean = math.fsum(without) / blocks
     spread = math.fsum((left - mean) ** 2 for left in without)
     return Jackknife(
-        value=value,
-        debiased=blocks * value - (blocks - 1) * mean,
-        se=math.sqrt((blocks - 1) / blocks * spread),
+        value=value, debiased=blocks * value - (blocks - 1) * mean, se=math.sqrt((blocks - 1) / blocks * spread)
     )
 
 

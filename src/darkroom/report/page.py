@@ -16,15 +16,7 @@ from darkroom.report.headline import headlines
 from darkroom.report.inputs import Inputs
 from darkroom.report.limits import limit
 from darkroom.report.metadata import Samples
-from darkroom.report.numbers import (
-    damage_rows,
-    flat,
-    number,
-    passed_over_rows,
-    percent,
-    range_of,
-    written,
-)
+from darkroom.report.numbers import damage_rows, flat, number, passed_over_rows, percent, range_of, written
 from darkroom.report.scores import ClipScored, Row, Scored, rows, value_of
 from darkroom.report.trainings import drawn, with_keys
 from darkroom.terminal.numbers import bytes_of, counted

@@ -128,7 +128,7 @@ A key that is not in params.yaml has its default. To set it, add it to its secti
 A training takes each key from the most specific place that sets it: the `training` of its kind of tokenizer or
 generator, or of its U-Net; that of its stage; the section `training`; the default of its stage. Each key is listed
 once, under `training`, and again under a stage with a different default. The defaults are for a few thousand colour
-images of 32 pixels; params.yaml sets what differs for the digits.
+images of 32 pixels; params.yaml sets what differs for its scenes.
 """
 
 

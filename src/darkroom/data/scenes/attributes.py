@@ -8,16 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from darkroom.data.scenes.captions import (
-    COUNTS,
-    Description,
-    Words,
-    describe,
-    parse,
-    position,
-    relation,
-    words,
-)
+from darkroom.data.scenes.captions import COUNTS, Description, Words, describe, parse, position, relation, words
 from darkroom.data.scenes.scene import Scene, Thing
 from darkroom.errors import DarkroomError
 

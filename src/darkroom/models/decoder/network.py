@@ -251,10 +251,7 @@ class DecoderUNet(SavedNetwork):
             assert image is not None
             parts.append(image)
         none = torch.zeros(len(x), device=x.device)
-        for used, level in (
-            (config.embedding_noise, conditions.image_noise),
-            (config.low_noise, conditions.low_noise),
-        ):
+        for used, level in ((config.embedding_noise, conditions.image_noise), (config.low_noise, conditions.low_noise)):
             if used:
                 parts.append(levels_embedded(none if level is None else level))
         return torch.cat(parts, dim=1) if parts else None

@@ -52,11 +52,7 @@ class Evaluation:
 
     @classmethod
     def open(
-        cls,
-        settings: EvaluateGenerator,
-        image_shape: Sequence[int],
-        classes: Sequence[str],
-        distribution: Distribution,
+        cls, settings: EvaluateGenerator, image_shape: Sequence[int], classes: Sequence[str], distribution: Distribution
     ) -> "Evaluation | None":
         """Return the evaluation that a section `evaluate` configures, or None.
 
@@ -82,13 +78,7 @@ class Evaluation:
         return cls(settings, evaluator, reference.matched(distribution), classes)
 
     def scores(
-        self,
-        make: Make,
-        numbers: NDArray[np.int64] | None,
-        device: torch.device,
-        rank: int,
-        count: int,
-        gather: Gather,
+        self, make: Make, numbers: NDArray[np.int64] | None, device: torch.device, rank: int, count: int, gather: Gather
     ) -> dict[str, float]:
         """Return `fd`, `fd_debiased`, `kid` and, for images with a requested class, `label_accuracy`.
 

@@ -62,10 +62,7 @@ def _require_plain(params: Any, keys: Mapping[str, Any], other: str, why: str, i
 
 _WITH = {"score_generator.bits.generator": "latents"}  # set both
 # The choice of a training's weights.
-_CHOSEN = {
-    "sample_generator.common.weights": "ema",
-    "sample_generator.common.checkpoint": None,
-}
+_CHOSEN = {"sample_generator.common.weights": "ema", "sample_generator.common.checkpoint": None}
 # Keys that need a generator.
 _USES = {
     "train_generator.training.init.folder": NO_FILE,

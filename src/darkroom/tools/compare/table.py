@@ -65,11 +65,7 @@ def compare_revisions(
 
 
 def table(
-    old: str = "HEAD",
-    new: str = WORKSPACE,
-    markdown: bool = False,
-    seeds: bool = False,
-    everything: bool = False,
+    old: str = "HEAD", new: str = WORKSPACE, markdown: bool = False, seeds: bool = False, everything: bool = False
 ) -> str:
     """Return the scores of two revisions side by side, their difference, and whether it is noise.
 

@@ -32,8 +32,7 @@ class Request:
         Option("--text/--no-text", help="generate images from texts or classes; default: texts if there are captions"),
     ] = None
     generator: Annotated[
-        Literal["dit", "none"],
-        Option(help="dit: a transformer on captions or classes; none: a tokenizer only"),
+        Literal["dit", "none"], Option(help="dit: a transformer on captions or classes; none: a tokenizer only")
     ] = "dit"
     size: Annotated[
         int | None, Option(help="size of the stored images in pixels, at least 16; default: by the time")

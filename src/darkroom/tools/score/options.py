@@ -28,11 +28,7 @@ class Request:
     extractor: Annotated[str, Option(help="inception, dinov2, clip, or a folder like models/extractor")] = "inception"
     weights: Annotated[
         Path,
-        Option(
-            metavar="FILE",
-            help="published file of the extractor; default: that of torch hub",
-            show_default=False,
-        ),
+        Option(metavar="FILE", help="published file of the extractor; default: that of torch hub", show_default=False),
     ] = Path(NO_FILE)
     download: Annotated[bool, Option("--download", help="download the weights if missing")] = False
     convention: Annotated[

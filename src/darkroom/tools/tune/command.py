@@ -95,14 +95,7 @@ def _row(tried: Tried) -> tuple[str, ...]:
         return (tried.label, *[""] * 5, tried.verdict)
     first = time_of(result.first) if result.first >= 1 else ""
     apart = f"{result.loss:.2%}", f"{result.gradient:.2%}"
-    return (
-        tried.label,
-        f"{1 / result.seconds:.3g}",
-        first,
-        *apart,
-        time_of(result.whole),
-        tried.verdict,
-    )
+    return (tried.label, f"{1 / result.seconds:.3g}", first, *apart, time_of(result.whole), tried.verdict)
 
 
 def _end(results: Sequence[Tuned], write: bool) -> Iterator[str]:

@@ -64,11 +64,7 @@ class Block(nn.Module):
         self.cross = CrossAttention(width, config.heads, config.qk_norm) if attends else None
 
     def forward(
-        self,
-        x: Tensor,
-        condition: Tensor,
-        angles: Tensor | None = None,
-        text: tuple[Tensor, Tensor] | None = None,
+        self, x: Tensor, condition: Tensor, angles: Tensor | None = None, text: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
         """Return the tokens after attention and network.
 
