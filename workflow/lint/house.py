@@ -1,7 +1,7 @@
 """Measure the size of the tree: lines, keys, import cycles, and files of a training step and of a sample.
 
     python workflow/lint/house.py           # sizes and import cycles
-    python workflow/lint/house.py --trace   # also runs one optimizer step and one sampler call of the default DiT
+    python workflow/lint/house.py --trace   # also runs one optimizer step and one sampler call of a DiT
 
 Fails above LIMITS. A change that needs more raises a limit here, where a reviewer sees it.
 """
@@ -19,8 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 51_176,
-    "lines of code": 33_010,
+    "lines of src": 51_130,
+    "lines of code": 32_940,
     "files": 390,
     "lines of the longest file": 400,
     "import cycles": 0,
@@ -92,7 +92,7 @@ def executed(call: Callable[[], Any]) -> list[str]:
 
 
 def traces() -> dict[str, list[str]]:
-    """Return the files of one optimizer step and one sampler call of the DiT as params.yaml has it."""
+    """Return the files of one optimizer step and one sampler call of the DiT of params.yaml, on classes, with AdamW."""
     import numpy as np
     import torch
 
@@ -101,12 +101,16 @@ def traces() -> dict[str, list[str]]:
     from darkroom.models.generators.dit.network import DiT
     from darkroom.models.generators.dit.recipe import DiTRecipe, config_of
     from darkroom.models.generators.settings import Params
-    from darkroom.params.section import validate
+    from darkroom.params.section import NO_FILE, validate
     from darkroom.params.stage import stage_params
     from darkroom.training.loop import remaining_batches
     from darkroom.training.start import OutputPaths, open_training
 
-    params: Any = validate(Params, stage_params("train_generator"))
+    values = stage_params("train_generator")
+    values["train_generator"] |= {"captions": NO_FILE}
+    values["train_generator"]["dit"]["model"]["condition"] = "class"
+    values["train_generator"]["training"]["optimizer"] = "adamw"
+    params: Any = validate(Params, values)
     settings, training = params.train_generator.dit, params.train_generator.own_training
     shape, classes = (4, 4, 4), 10
 

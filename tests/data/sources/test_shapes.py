@@ -78,6 +78,25 @@ def test_scenes_become_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not manifest["mirror"] and np.sum([each["images"] for each in manifest["splits"].values()]) == 40
 
 
+def test_equal_captions_lie_in_one_split_in_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {key: VALUES[key] for key in ("run", "shapes", "ingest")}
+    values["ingest"] = {**values["ingest"], "group": "caption", "image_size": 16}
+    values["shapes"] = {**values["shapes"], "kinds": ["single"], "size": 16}
+    parts = {
+        name: {"source": "shapes", "path": "data/none", "start": start, "stop": start + 400, "embeddings": "data/none"}
+        for name, start in (("one", 0), ("two", 400))
+    }
+    for name in parts:
+        ingest.run(Params.model_validate({**values, "parts": parts}), name)
+    splits = {split: ImageShards.open_parts(["one", "two"], split) for split in SPLITS}
+    captions = {split: set(shards.captions) for split, shards in splits.items()}
+    assert sum(map(len, captions.values())) == len(set.union(*captions.values())) > 200
+    assert len(splits["test"]) > 40 and len(captions["test"]) < len(splits["test"])
+    for shards in splits.values():
+        assert shards.some("group", range(len(shards))) == shards.captions
+
+
 def test_a_transparent_scene_has_no_background_to_name() -> None:
     with pytest.raises(ValueError, match="transparent leaves out the background"):
         shapes(kinds=["single"], transparent=True)
