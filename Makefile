@@ -8,7 +8,7 @@ export PYTHON
 demo: setup
 	.venv/bin/snakemake --cores all --quiet host rules
 	@echo
-	@.venv/bin/darkroom sample --text "a red star on blue" --text "a pink ring on green"
+	-@.venv/bin/darkroom sample --text "a red star on orange" --text "a yellow ring on red"
 	@echo
 	@.venv/bin/darkroom scores
 

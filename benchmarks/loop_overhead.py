@@ -1,4 +1,4 @@
-"""What the loop costs beside forward, backward and optimizer, for the default DiT, against a bare PyTorch loop.
+"""What the loop costs beside forward, backward and optimizer, for the DiT of the digits, against a bare PyTorch loop.
 
 Both train the same model on the same latents with the same batch, precision and threads in one process, in turns of a
 few updates, so that they meet the same machine. The bare loop is what a person would write: `torch.randn` for the
@@ -6,7 +6,7 @@ noise, a shuffled DataLoader over tensors, the loss, backward, clipping, fused A
 `_foreach_lerp_`, and nothing else: no order or noise that survives a kill, no logged norms, no checkpoint. The loop's
 own turns hold all of that: `train` as a stage calls it, with checkpoints as its cadence wants them.
 
-The latents are random numbers in the shape that params.yaml gives them, as many as `make demo` trains on, read from
+The latents are random numbers in the shape of those of the preset `digits`, as many as it trains on, read from
 shards of the stage's own format.
 
 Run it on a quiet machine: `.venv/bin/python benchmarks/loop_overhead.py`. Prints a Markdown table.
@@ -31,6 +31,7 @@ os.environ |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from digits import digits  # noqa: E402
 from latent_reads import write_darkroom  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
@@ -46,7 +47,7 @@ from darkroom.models.generators.data import LabelledLatents  # noqa: E402
 from darkroom.models.generators.dit.network import DiT  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe, config_of  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
-from darkroom.params.stage import lookup, stage_params  # noqa: E402
+from darkroom.params.stage import lookup  # noqa: E402
 from darkroom.training import loop  # noqa: E402
 from darkroom.training.start import OutputPaths  # noqa: E402
 from darkroom.training.train_state import TrainState  # noqa: E402
@@ -163,7 +164,7 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=12, help="of each loop; the first does not count")
     options.add_argument("--updates", type=int, default=25, help="in a turn")
     chosen = options.parse_args()
-    params = validate(schema("train_generator"), stage_params("train_generator"))
+    params = validate(schema("train_generator"), digits("train_generator"))
     settings = params.train_generator  # type: ignore[attr-defined]
     set_up_device(THREADS, "cpu")
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):

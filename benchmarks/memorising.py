@@ -1,10 +1,10 @@
 """A generator that saw few images far too often, beside one that saw many as often in all.
 
-Run it in a clone: `.venv/bin/python benchmarks/memorising.py --out table.tsv`. For each number of training images it
-sets `ingest.splits` so that so many of the 1,797 digits are trained on and, of the others, all but 90 are held out
-(1,440 is params.yaml as it is), runs `dvc repro score_generator`, and prints what it says of copies. The training takes
---images in all, whatever their number. Rows that --out holds already are not repeated; params.yaml is set back at the
-end.
+Run it in a clone with `darkroom preset digits`: `.venv/bin/python benchmarks/memorising.py --out table.tsv`. For each
+number of training images it sets `ingest.splits` so that so many of the 1,797 digits are trained on and, of the others,
+all but 90 are held out (1,440 is the preset as it is), runs `dvc repro score_generator`, and prints what it says of
+copies. The training takes --images in all, whatever their number. Rows that --out holds already are not repeated;
+params.yaml is set back at the end.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from objectives import ROOT, repro
 from ruamel.yaml import YAML
 
 DIGITS, VALIDATED = 1797, 90
-WHOLE = 1440  # training images of params.yaml as it is
+WHOLE = 1440  # training images of the preset as it is
 NAMES = (
     *("times_seen", "fd", "fd_se", "copies_pixels", "copies_moved", "copies_features"),
     *("ct_pixels", "ct_moved", "ct_features", "kid_gap", "kid_gap_se"),

@@ -1,10 +1,10 @@
 """Objective × solver × steps: what each training scores, with errors over training seeds.
 
-Run it in a clone whose data are at hand (`darkroom preset shapes` for scenes): `.venv/bin/python
-benchmarks/objectives.py --images 76800 --seeds 3 --out table.tsv`. The Gaussian diffusion of DiT's paper (hybrid loss,
-learned range, linear schedule) is trained on --more times the images. Each row is a `dvc repro score_generator` with
-other parameters, so that DVC's cache keeps what is trained; rows that --out holds already are not repeated. params.yaml
-is set back at the end. Prints mean and standard deviation over the seeds as a Markdown table.
+Run it in a clone whose data are at hand (for scenes, `darkroom preset shapes` and `shapes.kinds: [position]`):
+`.venv/bin/python benchmarks/objectives.py --images 76800 --seeds 3 --out table.tsv`. The Gaussian diffusion of DiT's
+paper (hybrid loss, learned range, linear schedule) is trained on --more times the images. Each row is a `dvc repro
+score_generator` with other parameters, so that DVC's cache keeps what is trained; rows that --out holds already are not
+repeated. params.yaml is set back at the end. Prints mean and standard deviation over the seeds as a Markdown table.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/waiting.py
 
-4,096 latents, 4x32x32, mean and logvar in bfloat16, in 4 shards, warm; on the CPU, with the sections of params.yaml but
-for what the table says. Waiting is the time between asking for a batch and having it, of all batches but the first,
+4,096 latents, 4x32x32, mean and logvar in bfloat16, in 4 shards, warm; on the CPU, with the preset `digits` but for what the
+table says. Waiting is the time between asking for a batch and having it, of all batches but the first,
 which with workers includes starting them; each latent is read for the first or second time, so half of them are hashed.
 """
 
@@ -20,6 +20,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[variable] = str(THREADS)
 
 import numpy as np  # noqa: E402
+from digits import digits  # noqa: E402
 from latent_reads import write_darkroom  # noqa: E402
 
 from darkroom.check.check import schema  # noqa: E402
@@ -33,13 +34,12 @@ from darkroom.models.generators.dit.config import DiTConfig  # noqa: E402
 from darkroom.models.generators.dit.network import DiT  # noqa: E402
 from darkroom.models.generators.dit.recipe import DiTRecipe  # noqa: E402
 from darkroom.params.section import validate  # noqa: E402
-from darkroom.params.stage import stage_params  # noqa: E402
 from darkroom.training.loop import remaining_batches  # noqa: E402
 from darkroom.training.start import OutputPaths, open_training  # noqa: E402
 
 SHAPE, IMAGES = (4, 32, 32), 4096
 # Width, depth, heads, patch; images in an update.
-MODELS = {"DiT-S/4": ((384, 12, 6, 4), 8), "the default DiT": ((128, 4, 4, 2), 64)}
+MODELS = {"DiT-S/4": ((384, 12, 6, 4), 8), "the DiT of the digits": ((128, 4, 4, 2), 64)}
 
 
 class Unlabelled(LatentShards):
@@ -50,7 +50,7 @@ class Unlabelled(LatentShards):
 
 def measure(root: Path, size: tuple[int, int, int, int], batch: int, workers: int, updates: int) -> tuple[float, float]:
     """Return seconds of an update and seconds that it waited, both means, after two updates."""
-    params = validate(schema("train_generator"), stage_params("train_generator"))
+    params = validate(schema("train_generator"), digits("train_generator"))
     settings = params.train_generator  # type: ignore[attr-defined]
     training = settings.training.model_copy(
         update={"batch": batch, "images": batch * (updates + 2), "warmup": batch, "processes": 1, "precision": "fp32"}

@@ -49,7 +49,7 @@ SMALL = {
     "time_to_quality": HELP,
     "training_steps": HELP,
     "tuned_losses": HELP,
-    "waiting": ["the default DiT", "--updates", "1"],
+    "waiting": ["the DiT of the digits", "--updates", "1"],
 }
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from darkroom.commands import command_line, commands
 from darkroom.dag.stages import STAGES
+from darkroom.data.splits import split_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -133,3 +134,12 @@ def test_the_docs_stay_short() -> None:
     pages = [page for page in PAGES[2:] if page.parent.name != "results" and page.name != GENERATED]
     assert sum(len(page.read_text().split()) for page in pages) <= 45_000
     assert len((ROOT / "README.md").read_text().splitlines()) <= 90
+
+
+def test_the_captions_of_the_demo_are_held_out() -> None:
+    """They show that the generator makes captions that it was not trained on."""
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    assert params["ingest"]["group"] == "caption"
+    for name in ("Makefile", "README.md", "docs/reference/python.md", "docs/tutorials/first-run.md"):
+        texts = set(re.findall(r"\"(an? \w+ \w+ on \w+)\"", (ROOT / name).read_text()))
+        assert texts and {split_of(text, params["ingest"]["splits"], 0) for text in texts} == {"test"}, name

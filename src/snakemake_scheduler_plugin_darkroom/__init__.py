@@ -28,6 +28,7 @@ class Scheduler(SchedulerBase):
     def __post_init__(self) -> None:
         self._started: dict[Any, float] = {}  # when, by running job
         self._timer, self._due = threading.Timer(0, lambda: None), 0.0  # the next selection by time, and when
+        self._full = True  # whether `--max-jobs-per-timespan` may be reached, until a selection leaves a place
 
     def select_jobs(
         self,
@@ -38,9 +39,10 @@ class Scheduler(SchedulerBase):
     ) -> list[Any] | None:
         """Return the jobs that start now; None for groups of jobs, which Snakemake's own scheduler then selects."""
         now, ready, remaining = time.monotonic(), set(selectable_jobs), set(remaining_jobs)
+        engine, unfinished = self.dag.workflow.scheduler, set(self.dag.needrun_jobs())
+        engine._schedule_reevalutation = self._reevaluate
         if not ready <= remaining:
             return None
-        engine, unfinished = self.dag.workflow.scheduler, set(self.dag.needrun_jobs())
         self._started = {job: self._started.get(job, now) for job in engine.running}
         free = Counter({name: amount for name, amount in available_resources.items() if isinstance(amount, int)})
         chosen: list[Any] = []
@@ -65,7 +67,7 @@ class Scheduler(SchedulerBase):
             chosen.append(job)
             self._started[job] = now
             free.subtract(needs)
-        engine._schedule_reevalutation = self._reevaluate
+        self._full = len(chosen) >= available_resources["_job_count"]
         if keeps:
             self._select_after(wait + 1)
         return chosen
@@ -76,13 +78,14 @@ class Scheduler(SchedulerBase):
         The limit of `--max-jobs-per-timespan` needs one, and only where it is reached.
         """
         limiter = self.dag.workflow.scheduler.job_rate_limiter
-        if seconds != limiter.timespan or not limiter.get_free_jobs():
+        if self._full or limiter is None or seconds != limiter.timespan:
             self._select_after(seconds)
+        self._full = True
 
     def _select_after(self, seconds: float) -> None:
         """Let Snakemake select jobs again after some seconds, unless it does so earlier."""
-        due = time.monotonic() + seconds
-        if self._timer.is_alive() and self._due <= due:
+        now, due = time.monotonic(), time.monotonic() + seconds
+        if now < self._due <= due:
             return
         self._timer.cancel()
         self._timer, self._due = threading.Timer(seconds, self.dag.workflow.scheduler._open_jobs.release), due

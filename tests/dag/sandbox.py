@@ -103,7 +103,7 @@ class Sandbox:
 
     @classmethod
     def clone(cls, root: Path) -> "Sandbox":
-        """Copy what git tracks or would track, lay the preset `digits` and the tiny configuration over it, and commit."""
+        """Copy what git tracks or would track, lay the preset `digits` and the tiny settings over it, and commit."""
         # Without results of the default run: with them, scores would be there before any scorer ran.
         copy_source(root, lambda name: not name.startswith(RESULTS))
         (root / "params.yaml").write_text(digits())

@@ -234,7 +234,7 @@ def test_colours_are_far_from_each_other_and_from_every_background() -> None:
             assert np.linalg.norm(lab(colour) - lab(background)) > 40, (name, background)
 
 
-def test_kinds_are_those_of_the_schema() -> None:
+def test_kinds_are_those_of_the_schema_but_single() -> None:
     from typing import get_args
 
     from darkroom.params.parts import Shapes

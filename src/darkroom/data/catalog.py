@@ -150,7 +150,7 @@ def leakage_warnings(leakage: Mapping[str, Any] | None) -> list[str]:
     error = (CHANCE * (1 - CHANCE) / leakage["groups"]) ** 0.5
     if leakage["near"] <= max(2 * CHANCE, CHANCE + 3 * error):
         return []
-    remedy = "some lie in other parts, or in groups too large to be held out: set `reference_stats.twins: quarantine`"
+    remedy = "some lie in other parts or groups, or in too large a group: set `reference_stats.twins: quarantine`"
     if leakage["setting"] is not None:
         remedy = f"set `ingest.group: {leakage['setting']}`"
     return [

@@ -106,7 +106,7 @@ def parse(caption: str) -> Description:
     """Return the description of a caption, the inverse of `caption_of_description`.
 
     Raises:
-        DarkroomError: the text is no caption of a scene.
+        DarkroomError: the text is no caption of a scene of the kinds position, count and relation.
     """
     description = _descriptions().get(caption)
     if description is None:

@@ -35,7 +35,7 @@ BACKGROUNDS = (
     (34, 38, 48),
     (46, 38, 34),
 )
-KINDS = ("position", "count", "relation")
+KINDS = ("position", "count", "relation")  # all but "single", which has captions of its own
 _SINGLE, _SHIFT = (0.34, 0.42), 0.05  # of the kind single: range of the radius, maximum shift from the centre
 MARGIN = 0.02  # distance between the bounding box of a form and the border
 GAP = 0.03  # distance between the bounding boxes of two forms

@@ -147,4 +147,9 @@ def _attributes_fit(params: Any) -> None:
             refuse_both(params, "score_decoder.attributes", f"parts.{name}.source", "set the former to none")
         kinds = part.settings.get("kinds", params.shapes.kinds) if part.source == "shapes" else []
         if unknown := [kind for kind in kinds if kind not in known]:
-            refuse(f"`parts.{name}` holds scenes of the kind {unknown[0]}: add it to `train_scene_reader.kinds`.")
+            remedy = (
+                "set `score_decoder.attributes` to none"
+                if "single" in unknown
+                else "add it to `train_scene_reader.kinds`"
+            )
+            refuse(f"`parts.{name}` holds scenes of the kind {unknown[0]}: {remedy}.")

@@ -35,7 +35,7 @@ from darkroom.tools.plan.table import SKIPPED, UNKNOWN, StagePlan, Whole, as_jso
 
 REHEARSE = "darkroom.tools.plan.rehearsal:rehearse"
 _MEANWHILE = (
-    "stages are running in this checkout, so nothing was measured; times are from earlier runs with these parameters; "
+    "stages are running in this checkout, so nothing was measured; times are from earlier runs and plans; "
     "use `darkroom plan --no-history` to measure now"
 )
 _BUSY = 1.2  # ratio of wall time to work, above which other processes use the machine
@@ -176,10 +176,9 @@ def _assumptions(total: int, scale: int, keep: int, whole: Whole, plans: Sequenc
     ]
     if earlier := [plan.stage for plan in plans if plan.source == "last run"]:
         sentences.append(f"{len(earlier)} times are from the last run with these parameters here: {', '.join(earlier)}")
-    if measured := [plan.stage for plan in plans if plan.source == EARLIER]:
-        sentences.append(
-            f"{len(measured)} stages were measured here before with these settings; `--no-history` repeats it"
-        )
+    if measured := sum(plan.source == EARLIER for plan in plans):
+        stages = f"{measured} stage{'s' * (measured > 1)}"
+        sentences.append(f"{stages} of these settings measured here before; `--no-history` measures again")
     if whole.load > _BUSY:
         sentences.append(f"other processes use this machine: with this load, times are {whole.load:.1f} times as long")
     return sentences
@@ -272,7 +271,7 @@ def planned(
         files = read_yaml(PARAMS), read_yaml(DVC)
         split = ((name, *name.partition("@")[::2]) for name in dag.stages)
         read = {name: cut(stage, item or None, *files) for name, stage, item in split}
-        keys = stored_keys({name: dag.needs[name] & read.keys() for name in dag.stages}, read, parts)
+        keys = stored_keys(dag.needs, read, parts)
         before = stored() if earlier else {}
         known = {name: before[keys[name]] for name in chosen if keys[name] in before}
         new = [name for name in chosen if name not in known]
@@ -280,12 +279,12 @@ def planned(
         if not measure:
             runs.append({name: StagePlan(name, source="not measured") for name in new})
         for fewer in ((scale, 2 * scale) if scale > 1 else (1,)) if measure and new else ():
-            ready = ingested(parts, dag.stale | set(chosen)) if scale == 1 else set()
+            ready = ingested(parts, dag.stale | set(new)) if scale == 1 else set()
             with scratch(ready) as folder:
                 runs.append(in_miniature(submit, new, Miniature(folder, parts, fewer, ready), dag, params))
         plans = [known[name] if name in known else grown(runs[0][name], runs[-1][name], scale) for name in chosen]
     load = _rest(plans)
-    if load <= _BUSY:
+    if load <= _BUSY and not engine_runs():
         store({keys[each.stage]: each for each in plans if each.source in ("measured", SKIPPED) and not each.notes})
     if history:
         last = last_runs(RUNS, machine(), {name: params_key(read[name]) for name in chosen})

@@ -15,7 +15,8 @@ class StagePlan:
 
     forward, backward: floating-point operations of the whole stage; a multiplication and an addition count as two.
     memory: bytes of one process, by purpose, without libraries.
-    source: measured, skipped, last run (if it ran here under the same conditions), too large, or not measured.
+    source: measured, earlier plan (measured before), last run (if it ran here under the same conditions), skipped,
+        too large, or not measured.
     wall, work: wall seconds and CPU seconds of the measured calls; on a busy machine the latter are fewer.
     """
 
