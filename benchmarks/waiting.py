@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/waiting.py
 
-4,096 latents, 4x32x32, mean and logvar in bfloat16, in 4 shards, warm; on the CPU, with the preset `digits` but for what the
-table says. Waiting is the time between asking for a batch and having it, of all batches but the first,
+4,096 latents, 4x32x32, mean and logvar in bfloat16, in 4 shards, warm; on the CPU, with the preset `digits` but for
+what the table says. Waiting is the time between asking for a batch and having it, of all batches but the first,
 which with workers includes starting them; each latent is read for the first or second time, so half of them are hashed.
 """
 

@@ -4,6 +4,7 @@ import sys
 import types
 from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,6 +22,11 @@ def digits() -> str:
     """Return the text of params.yaml with the preset `digits`."""
     with chdir(ROOT):
         return laid_over(Path("params.yaml").read_text(), overlay("digits"))
+
+
+_FOLDER = TemporaryDirectory(prefix="darkroom-digits-")  # removed when Python ends
+DIGITS = Path(_FOLDER.name) / "params.yaml"  # a file with it
+DIGITS.write_text(digits())
 
 
 def add_tokenizer(monkeypatch: pytest.MonkeyPatch, kind: str, network: type) -> None:

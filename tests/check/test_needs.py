@@ -13,6 +13,7 @@ from darkroom.check.check import check, validated
 from darkroom.check.needs import require
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
+from helpers import DIGITS
 from stages.test_every_source import run as run_stage
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +24,8 @@ CAPTIONED = "`sample_text.split` needs 2 images of the split test with a caption
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with params.yaml, dvc.yaml and the code that dvc.yaml names."""
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, tmp_path)
     for name in ("src", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "data").mkdir()
@@ -35,7 +36,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def changed(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the values of params.yaml, some of them changed."""
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = yaml.safe_load(DIGITS.read_text())
     for key, value in changes.items():
         *path, last = key.split(".")
         place = values

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from dag.sandbox import SOURCE, Sandbox
+from dag.sandbox import Sandbox
+from helpers import DIGITS
 
 pytestmark = pytest.mark.slow  # each measures this machine and runs every stage: minutes
 
@@ -49,7 +50,7 @@ def shortened(values: Any, batches: int) -> Any:
 def test_what_it_writes_runs(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     draw(tmp_path / "my pictures")
     sandbox = Sandbox.clone(tmp_path / "clone")
-    shutil.copy(SOURCE / "params.yaml", sandbox.root)
+    shutil.copy(DIGITS, sandbox.root)
     said = sandbox.run("darkroom", "init", str(tmp_path / "my pictures"), "--minutes", "2", *arguments)
     assert "2,101 images" in said and "2 classes" in said and "pipe.png (a pipe (FIFO))" in said
     path = sandbox.root / "params.yaml"

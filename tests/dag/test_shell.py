@@ -13,6 +13,7 @@ from darkroom.dag.stages import STAGES
 from darkroom.errors import DarkroomError
 from darkroom.params.section import PARAMS
 from darkroom.params.stage import DVC, read_yaml
+from helpers import DIGITS
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = ("1; touch P", "$(touch P)", "`touch P`", "1\ntouch P\n", '"; touch P; "', "'; touch P; '")
@@ -69,8 +70,8 @@ def test_check_refuses_a_command_that_holds_a_value(clone: Path) -> None:
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The DAG and its values in a repository without git, and nothing else."""
-    for name in ("params.yaml", "dvc.yaml"):
-        (tmp_path / name).write_text((ROOT / name).read_text())
+    (tmp_path / "params.yaml").write_text(DIGITS.read_text())
+    (tmp_path / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     for name in ("src", "docs", "data"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)

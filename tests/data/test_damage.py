@@ -27,9 +27,10 @@ from darkroom.stages import catalog as catalog_stage
 from darkroom.stages import ingest
 from data.making import contents, make_part
 from data.mess import ALL, GOOD, SETTINGS, SMALLEST, Mess, make_mess, png
+from helpers import DIGITS
 from tools.verify.making import configure
 
-VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
+VALUES = read_params(DIGITS)
 STRICT = dict.fromkeys((reason.value for reason in CHOSEN), "quarantine")
 ACTIONS = {reason: get_args(Rules.model_fields[reason].annotation) for reason in CHOSEN}  # what params.yaml may say
 SHARDS = Path("data/shards/mess")

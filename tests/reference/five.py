@@ -22,6 +22,7 @@ from darkroom.params.section import validate  # noqa: E402
 from darkroom.params.stage import read_yaml, stage_params  # noqa: E402
 from darkroom.rng import derive, normal  # noqa: E402
 from darkroom.tools import preset  # noqa: E402
+from helpers import DIGITS  # noqa: E402
 
 UPDATES, CLASSES = 5, 1000
 
@@ -86,8 +87,8 @@ def five_updates(name: str, depth: int | None = None) -> Any:
 
 def bare_bones(folder: Path) -> None:
     """Put into a folder what `darkroom preset` reads."""
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, folder)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, folder)
     for name in ("src", "docs", "presets"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "data").mkdir()

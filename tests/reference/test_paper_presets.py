@@ -12,6 +12,7 @@ from darkroom.diffusion.objectives import objective_of
 from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.recipe import config_of
 from darkroom.tools.preset import laid_over, overlay
+from helpers import DIGITS
 from reference.five import CLASSES, ROOT, UPDATES, bare_bones, five_updates
 
 # Parameters in millions: Peebles and Xie, 2023, table 4; Li and He, 2025, of JiT.
@@ -34,7 +35,7 @@ def test_these_are_all_the_presets_of_papers():
 
 @pytest.mark.parametrize("name", MILLIONS)
 def test_the_model_has_the_size_of_the_paper(bare, name):
-    laid = yaml.safe_load(laid_over((ROOT / "params.yaml").read_text(), overlay(name)))
+    laid = yaml.safe_load(laid_over(DIGITS.read_text(), overlay(name)))
     params = validated(laid)
     channels, size = (3, 256) if params.train_tokenizer.kind == "identity" else (4, 32)
     with torch.device("meta"):
@@ -81,7 +82,7 @@ def test_five_updates_of_jit_on_pixels_run(bare):
 @pytest.mark.parametrize("name", ["jit-b16", "pixels"])
 def test_pixels_have_the_loss_and_the_times_of_jit(bare, name):
     """In its time s = 1 - t, z = s x + (1 - s) e: |(x' - z) / (1 - s) - (x - z) / (1 - s)|², logit s: N(-0.8, 0.64)."""
-    laid = yaml.safe_load(laid_over((ROOT / "params.yaml").read_text(), overlay(name)))
+    laid = yaml.safe_load(laid_over(DIGITS.read_text(), overlay(name)))
     settings = validated(laid).train_generator.dit.diffusion
     assert settings.scale([0.3], [0.5]) == ([0.0], [1.0])  # pixels in [-1, 1], as they are
     objective = objective_of(settings, settings.timesteps)

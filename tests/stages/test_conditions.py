@@ -40,7 +40,7 @@ from darkroom.models.generators.sampler import KeptBatches
 from darkroom.params.section import validate
 from darkroom.stages import score_generator
 from darkroom.training.recipe import Batch
-from helpers import run
+from helpers import DIGITS, run
 from stages.text_models import embed, write_clip
 from stages.tiny_generator import INCEPTION, enter_copy, sample, train, train_until, write_clone
 
@@ -222,7 +222,7 @@ def draw(*words: str) -> list[np.ndarray]:
 
 def write_params(condition: str, where: dict[str, str]) -> None:
     """Write params.yaml and dvc.yaml of a generator of a condition, which is read from `where`."""
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = yaml.safe_load(DIGITS.read_text())
     values["run"] = {"device": "cpu"}
     values["embed_clip"] = {"encodings": True}
     values["train_generator"] |= where
@@ -401,7 +401,7 @@ def test_weights_leave_and_return(condition, tmp_path):
 
 def fit(**changes: Any) -> None:
     """Validate params.yaml with changes, keys dotted, and check the generator's sections."""
-    values = copy.deepcopy(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    values = copy.deepcopy(yaml.safe_load(DIGITS.read_text()))
     for key, value in changes.items():
         *path, last = key.split("__")
         place = values

@@ -17,9 +17,10 @@ from darkroom.params.ingest import Params as IngestParams
 from darkroom.params.parts import Part
 from darkroom.stages import catalog, ingest
 from data.making import make_part
+from helpers import DIGITS
 from stages.text_models import SPEC, Captioned
 
-VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
+VALUES = read_params(DIGITS)
 DIGITS = {"source": "digits", "path": "data/none"}
 PARTS = {"one": {**DIGITS, "start": 0, "stop": 30}, "two": {**DIGITS, "start": 1777, "stop": None}}
 

@@ -30,12 +30,12 @@ from darkroom.training.loop import seeded, train
 from darkroom.training.recipe import Batch
 from darkroom.training.start import OutputPaths
 from data.making import make_part
-from helpers import add_tokenizer, run, training
+from helpers import DIGITS, add_tokenizer, run, training
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
 SAMPLING = DiTSampling(solver="euler", steps=25, guidance=1.5)
 
-VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
+VALUES = read_params(DIGITS)
 
 
 class Gaussians(nn.Module):

@@ -18,6 +18,7 @@ from darkroom.data.reader import ImageShards
 from darkroom.params.parts import SECTIONS
 from darkroom.params.section import validate
 from darkroom.params.stage import stage_params
+from helpers import DIGITS
 from stages.sources_made import COUNT, MAKERS
 from stages.sources_made import part as scenes
 
@@ -56,7 +57,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train_once(clone: Path, part: dict[str, Any], changes: dict[str, Any], every: bool = True) -> None:
     """Ingest one part and take every training, or the one that reads pixels and classes alone, to one update."""
-    values = read_params(ROOT / "params.yaml")
+    values = read_params(DIGITS)
     overlay(values, yaml.safe_load(TINY.read_text()))
     overlay(values, {"parts": {"only": part}, "train_tokenizer": {"parts": None}})
     overlay(values, changes)

@@ -16,6 +16,7 @@ from darkroom.dag.stages import STAGES
 from darkroom.params.section import validate
 from darkroom.params.stage import stage_params
 from darkroom.stages import sample_generator, score_generator, train_generator
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[2]
 REASON = "`train_generator.kind` is none"
@@ -41,7 +42,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def edit(changes: dict[str, Any], kind: str) -> None:
     """Write params.yaml with a kind of generator, and changes of `sample_generator.dit`."""
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = yaml.safe_load(DIGITS.read_text())
     values["train_generator"]["kind"] = kind
     values["sample_generator"]["dit"] |= changes
     Path("params.yaml").write_text(yaml.safe_dump(values))

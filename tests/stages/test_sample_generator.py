@@ -28,9 +28,10 @@ from darkroom.models.generators.sampler import KeptBatches
 from darkroom.processes.launch import environments, supervise
 from darkroom.stages import generated, sample_generator
 from darkroom.terminal import terminal as progress
+from helpers import DIGITS
 from models.generators.models_made import write_models
 
-VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
+VALUES = read_params(DIGITS)
 TINY = {"threads": 1, "images": 4, "batch": 4, "shard_size": 4}
 
 

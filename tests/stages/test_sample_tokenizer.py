@@ -16,10 +16,11 @@ from darkroom.metrics.labels import class_scores
 from darkroom.models.evaluators.extractor import Classifier
 from darkroom.models.tokenizers.settings import SampleParams
 from darkroom.stages import sample_tokenizer
+from helpers import DIGITS
 from models.tokenizers.making_vq_ar import SHAPE, network
 
 ROOT = Path(__file__).parents[2]
-VALUES = read_params(ROOT / "params.yaml")
+VALUES = read_params(DIGITS)
 TINY = {"threads": 1, "images": 5, "batch": 4, "shard_size": 4}
 CHOICE = {"min_p": 0.125, "temperature": 1.25, "guidance": 1.75}
 
@@ -77,7 +78,7 @@ def test_another_tokenizer_leaves_empty_artifacts_and_loads_no_torch(tmp_path, m
     for folder in ("metrics", "cards"):
         Path(folder).mkdir()
     write_json(Path("metrics/tokenizer_samples.json"), {"fd": 1.0})  # of a tokenizer before
-    command = [sys.executable, "-c", STAGES, str(ROOT / "params.yaml")]
+    command = [sys.executable, "-c", STAGES, str(DIGITS)]
     environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
     subprocess.run(command, check=True, env=environment)
     manifest = json.loads(Path("samples/tokenizer/manifest.json").read_text())

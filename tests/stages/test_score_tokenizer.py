@@ -28,10 +28,10 @@ from darkroom.report.inputs import read_scored
 from darkroom.stages import score_tokenizer
 from data.frames import LEAKING, TWINS
 from data.making import make_part
-from helpers import add_tokenizer
+from helpers import DIGITS, add_tokenizer
 from models.tokenizers.discrete import SIZE, Patches, write_tokenizer
 
-VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
+VALUES = read_params(DIGITS)
 SIDE = 16
 CODES = {
     *(

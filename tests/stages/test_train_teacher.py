@@ -18,6 +18,7 @@ from darkroom.params.section import validate
 from darkroom.params.stage import stage_params
 from darkroom.stages import train_teacher
 from data.making import Noise, make_part
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[2]
 TRAINING = {"images": 8, "batch": 8, "warmup": 0, "log_every": 8, "validate_every": 8}
@@ -52,7 +53,7 @@ def clone(tmp_path, monkeypatch):
     make_data(3)
 
     def params(kind="kl", network="none", **changes):
-        values = read_params(ROOT / "params.yaml")
+        values = read_params(DIGITS)
         values["run"] |= {"device": "cpu", "grid_every": 0}
         values["train_tokenizer"] |= {"kind": kind, **changes}
         if network != "none":

@@ -18,9 +18,10 @@ from darkroom.models.tokenizers.protocol import Codes, load_tokenizer
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
 from data.making import make_part
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[2]
-VALUES = read_params(ROOT / "params.yaml")
+VALUES = read_params(DIGITS)
 TINY = {
     "kl": {"patch": 1, "channels": [8, 8], "norm_groups": 4},
     "dvae": {"layers": 1, "width": 8, "codebook_dim": 4, "codebook_size": 8},
@@ -38,8 +39,8 @@ def clone(tmp_path, monkeypatch):
     """A clone with two parts that are chosen, and one, with a class of its own, that is not."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, name)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, file.name)
     for part, start in (("first", 0), ("second", 20), ("other", 40)):
         make_part(Path("data/shards"), part, start, start + 20, default_label="none")
     folder = Path("data/selection")

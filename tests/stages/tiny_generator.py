@@ -26,11 +26,11 @@ from darkroom.params import reference_stats as of_reference
 from darkroom.params.section import validate
 from darkroom.stages import encode_latents, reference_stats, sample_generator, train_generator
 from darkroom.training.recipe import Batch
-from helpers import run, training
+from helpers import DIGITS, run, training
 from models.tokenizers.sections import kl
 from stages.text_models import embed, write_clip, write_data
 
-VALUES = read_params(Path(__file__).parents[2] / "params.yaml")
+VALUES = read_params(DIGITS)
 INCEPTION = VALUES["reference_stats"]["inception"]
 
 

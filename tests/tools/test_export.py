@@ -28,6 +28,7 @@ from darkroom.params.training import Init
 from darkroom.tools.export.command import export
 from darkroom.tools.export.diffusers_folder import scaled_vae
 from darkroom.training.initial import initialise
+from helpers import DIGITS
 from models.generators.small_published import DDIM, FIXED, MODEL, small, trained, write_clone, write_pt
 from models.tokenizers.sections import kl
 
@@ -41,8 +42,8 @@ FLOW = DiTDiffusion(objective="flow", time_shift=2.0)
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, name)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, file.name)
     return tmp_path
 
 

@@ -17,6 +17,7 @@ from darkroom.params.stage import DVC, read_yaml, stage_entry
 from darkroom.params.training import SharedTraining, Training
 from darkroom.tools.editing import leaves
 from darkroom.tools.params import ENTRY, REQUIRED, keys, page, params
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[2]
 KEYS = list(keys(whole()))
@@ -25,8 +26,8 @@ KEYS = list(keys(whole()))
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """A folder with params.yaml and dvc.yaml."""
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -156,4 +157,4 @@ def test_another_page_is_refused(clone, capsys):
     assert main(["params", "--check"]) == 1
     assert "run `darkroom params --write` and commit it" in capsys.readouterr().err
     assert main(["params", "--write"]) == 0 and main(["params", "--check"]) == 0
-    assert yaml.safe_load((clone / "params.yaml").read_text()) == yaml.safe_load((ROOT / "params.yaml").read_text())
+    assert yaml.safe_load((clone / "params.yaml").read_text()) == yaml.safe_load(DIGITS.read_text())

@@ -9,6 +9,7 @@ import pytest
 from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.tools.times import Body, last_run, times, waited_for
+from helpers import DIGITS
 
 ROOT = Path(__file__).resolve().parents[2]
 # Names, and the seconds at which each body began and ended.
@@ -82,8 +83,8 @@ def test_of_another_part_nothing_is_needed():
 
 def test_it_is_drawn_to_the_width(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, tmp_path)
     with pytest.raises(DarkroomError, match="no finished stage"):
         times()
     (tmp_path / "logs").mkdir()

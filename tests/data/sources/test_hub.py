@@ -30,10 +30,11 @@ from darkroom.params.ingest import Params
 from darkroom.params.parts import Hub as Settings
 from darkroom.stages import ingest
 from data.sources.outcomes import outcomes
+from helpers import DIGITS
 
 datasets = pytest.importorskip("datasets", reason="the extra `hub` is not installed")
 ROOT = Path(__file__).parents[3]
-VALUES = read_params(ROOT / "params.yaml")
+VALUES = read_params(DIGITS)
 
 
 def settings(**changes: Any) -> Settings:

@@ -20,8 +20,9 @@ from darkroom.params.ingest import Params
 from darkroom.params.parts import Part
 from darkroom.params.parts import Shapes as Settings
 from darkroom.stages import ingest
+from helpers import DIGITS
 
-VALUES = read_params(Path(__file__).parents[3] / "params.yaml")
+VALUES = read_params(DIGITS)
 
 
 def shapes(**changes):

@@ -26,8 +26,9 @@ from darkroom.params.parts import Part
 from darkroom.params.parts import Torchvision as Settings
 from darkroom.stages import ingest
 from data.sources import torchvision_files as made
+from helpers import DIGITS
 
-VALUES = read_params(Path(__file__).parents[3] / "params.yaml")
+VALUES = read_params(DIGITS)
 DEFAULT = {"dataset": "CIFAR10", "split": "train", "options": {}, "download": True, "mirror": True}
 
 

@@ -27,10 +27,11 @@ from darkroom.models.tokenizers.kl.network import KLAutoencoder, build
 from darkroom.models.tokenizers.settings import EncodeParams
 from darkroom.stages import encode_latents, sample_generator, train_generator
 from data.making import make_part
+from helpers import DIGITS
 from models.tokenizers.sections import kl
 
 ROOT = Path(__file__).parents[3]
-VALUES = read_params(ROOT / "params.yaml")
+VALUES = read_params(DIGITS)
 SIZE, CHANNELS, WIDTH, DEPTH, HEADS, PATCH = 4, 2, 16, 2, 2, 2  # of latents of 8 x 8 images, and of the DiT
 
 
@@ -144,8 +145,8 @@ def shorten(path: Path) -> Path:
 
 def write_clone() -> list[str]:
     """Write shards, a catalog, a KL tokenizer and its latents into the current folder; return the classes."""
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, name)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, file.name)
     make_part(Path("data/shards"), "one", 0, 40, spec=ImageSpec(8, "RGB", "png"), default_label="none")
     Path("data/catalog").mkdir()
     write_catalog(Path("data/catalog"), ["one"])

@@ -11,6 +11,7 @@ from darkroom.artifacts.manifest import write_manifest
 from darkroom.check.check import check
 from darkroom.errors import DarkroomError
 from darkroom.models.generators.guides import require_guides
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[3]
 OUTPUT = {"path": "linear", "flow_target": "velocity", "time_shift": 1.0}
@@ -19,8 +20,8 @@ OUTPUT = {"path": "linear", "flow_target": "velocity", "time_shift": 1.0}
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, name)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, file.name)
     for name in ("src", "data"):
         Path(name).mkdir()
     (tmp_path / "src/darkroom").symlink_to(ROOT / "src/darkroom")

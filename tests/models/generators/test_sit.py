@@ -25,6 +25,7 @@ from darkroom.params.training import Init
 from darkroom.tools.export.command import export
 from darkroom.tools.preset import laid_over, overlay
 from darkroom.training.initial import initialise
+from helpers import DIGITS
 from models.generators.small_published import (
     HEADS,
     MODEL,
@@ -152,7 +153,7 @@ def test_the_default_s_times_are_those_of_before() -> None:
 @pytest.mark.parametrize("name", ["sit-b2", "sit-xl2"])
 def test_the_presets_read_published_sits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    laid = yaml.safe_load(laid_over((ROOT / "params.yaml").read_text(), overlay(name)))
+    laid = yaml.safe_load(laid_over(DIGITS.read_text(), overlay(name)))
     diffusion = validated(laid).train_generator.dit.diffusion
     assert (diffusion.objective, diffusion.path, diffusion.flow_target) == ("flow", "linear", "velocity")
     assert (diffusion.time_units, diffusion.normalise, diffusion.latent_scale) == ("sit", "fixed", 0.18215)
@@ -212,7 +213,7 @@ def test_keys_of_gaussian_diffusion_are_refused_beside_a_flow(section: dict[str,
 
 
 def test_the_sampler_of_a_sit_needs_a_solver_of_flows() -> None:
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = yaml.safe_load(DIGITS.read_text())
     values["train_generator"] |= {
         "kind": "pretrained",
         "pretrained": {"name": None, "folder": "x.pt", "objective": "flow"},

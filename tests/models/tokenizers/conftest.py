@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from darkroom.check.check import check, read_params
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,8 +17,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with dvc.yaml, params.yaml and the source the working folder."""
-    for name in ("dvc.yaml", "params.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, tmp_path)
     for name in ("src", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
@@ -31,7 +32,7 @@ def checked(clone: Path) -> Callable[[Callable[[dict[str, Any]], None]], str]:
     (clone / "data" / "none").touch()
 
     def check_with(change: Callable[[dict[str, Any]], None]) -> str:
-        values = read_params(ROOT / "params.yaml")
+        values = read_params(DIGITS)
         change(values)
         Path("params.yaml").write_text(yaml.safe_dump(values))
         return check()

@@ -6,6 +6,7 @@ import pytest
 
 from darkroom.check.check import read_params
 from darkroom.errors import DarkroomError
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[3]
 LPIPS = {"network": "lpips", "weight": 1.0}
@@ -66,7 +67,7 @@ def test_what_does_not_fit_is_told(attempt, changes, told):
 
 
 def test_a_folder_of_published_weights_that_is_not_there_is_told(attempt):
-    values = read_params(ROOT / "params.yaml")["train_tokenizer"]["pretrained"]
+    values = read_params(DIGITS)["train_tokenizer"]["pretrained"]
     chosen = {**values, "name": None, "folder": "some/vae"}
     with pytest.raises(DarkroomError, match=r"`train_tokenizer\.pretrained\.folder` is some/vae, which does not exist"):
         attempt(kind="pretrained", pretrained=chosen)

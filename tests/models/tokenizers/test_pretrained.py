@@ -19,6 +19,7 @@ from darkroom.models.tokenizers.kl.settings import Pretrained
 from darkroom.models.tokenizers.protocol import load_tokenizer
 from darkroom.models.tokenizers.settings import Params
 from darkroom.stages import train_tokenizer
+from helpers import DIGITS
 from models.tokenizers.sections import kl
 
 ROOT = Path(__file__).parents[3]
@@ -128,7 +129,7 @@ def test_a_section_that_contradicts_itself(changes, told):
 
 
 def params(tmp_path, **changes):
-    values = read_params(ROOT / "params.yaml")
+    values = read_params(DIGITS)
     chosen = {**values["train_tokenizer"], "kind": "pretrained", **changes}
     chosen["pretrained"] = section(tmp_path / "vae").model_dump()
     return Params.model_validate({"run": {**values["run"], "device": "cpu"}, "train_tokenizer": chosen})
@@ -155,7 +156,7 @@ def test_the_stage_writes_it_without_an_update_and_tells_nothing_of_this_machine
 
 
 def test_several_processes_would_all_import_it(tmp_path):
-    common = read_params(ROOT / "params.yaml")["train_tokenizer"]["training"]
+    common = read_params(DIGITS)["train_tokenizer"]["training"]
     with pytest.raises(ValidationError, match=r"set `train_tokenizer\.training\.processes` to 1"):
         params(tmp_path, training={**common, "processes": 2})
 

@@ -23,6 +23,7 @@ from darkroom.models.tokenizers.dvae.tokenizer import DiscreteVAE
 from darkroom.models.tokenizers.vqgan.network import VQGANTokenizer, config_of
 from darkroom.params.training import Init
 from darkroom.training.initial import initialise
+from helpers import DIGITS
 from models.tokenizers.dvae_reference import Reference, images, settings
 from models.tokenizers.small_vqgan import section
 
@@ -287,8 +288,8 @@ def test_the_export_is_a_file_of_the_original_that_is_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, name)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, file.name)
     model, fresh = (dvae(seed=3), dvae()) if kind == "dvae" else (vqgan(), vqgan())
     as_artifact(model, kind)
     assert main(["export", "--model", "tokenizer", "--format", "pt", "--out", "out"]) == 0

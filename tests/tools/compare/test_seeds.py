@@ -13,6 +13,7 @@ from darkroom.cli import main
 from darkroom.errors import DarkroomError
 from darkroom.tools.compare.seeds import read_runs
 from darkroom.tools.compare.verdicts import compare
+from helpers import DIGITS
 
 ROOT = Path(__file__).resolve().parents[3]
 CARD = {"protocol": {"n_fake": 100}, "treatment": {}}
@@ -162,7 +163,7 @@ def test_a_difference_without_an_error_is_no_verdict(repository: Path) -> None:
 
 def test_a_seed_that_is_written_out_is_the_same_by_default(repository: Path) -> None:
     """`training.seed=0,1` beside a baseline that has 0 by default are two runs, not three."""
-    whole = yaml.safe_load((ROOT / "params.yaml").read_text())
+    whole = yaml.safe_load(DIGITS.read_text())
     write(1.0, whole)
     git("add", ".")
     git("commit", "-qm", "real parameters")

@@ -14,6 +14,7 @@ from darkroom.tools.cores import Machine
 from darkroom.tools.init import command, facts, measuring
 from darkroom.tools.plan.plan import Job, Planned
 from darkroom.tools.plan.table import Whole
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[3]
 SECONDS = {  # of a training for each image
@@ -33,8 +34,8 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder: all that `darkroom init` reads."""
     root = tmp_path / "clone"
     root.mkdir()
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, root)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, root)
     for name in ("src", "docs", "presets"):
         (root / name).symlink_to(ROOT / name)
     (root / "data").mkdir()

@@ -24,6 +24,7 @@ from darkroom.models.generators.dit.network import DiT
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.models.tokenizers.protocol import load_tokenizer
 from data.making import make_part
+from helpers import DIGITS
 from models.generators.models_made import enter, write_models
 
 ROOT = Path(__file__).parents[3]
@@ -75,7 +76,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def set_params(diffusion: dict[str, Any], **sampling: Any) -> None:
     """Write params.yaml with what was trained and how it is sampled."""
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = yaml.safe_load(DIGITS.read_text())
     values["run"] = {"device": "cpu"}
     values["sample_generator"]["common"]["threads"] = 1
     values["sample_generator"]["dit"] |= {"steps": 4, **sampling}

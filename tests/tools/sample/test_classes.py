@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from darkroom.cli import main
 from darkroom.models.generators.dit.sample import DiTSampler
 from darkroom.tools.sample.classes import Overrides, numbers_of, settings_of
+from helpers import DIGITS
 from models.generators.models_made import enter, write_models
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +26,7 @@ SIDE = 96 + 2  # of an image of 16 pixels, and the padding beside it
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the models, dvc.yaml, and a params.yaml of little work."""
     enter(tmp_path, monkeypatch)
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = yaml.safe_load(DIGITS.read_text())
     values["run"] = {"device": "cpu"}
     values["sample_generator"]["common"]["threads"] = 1
     values["sample_generator"]["dit"]["steps"] = 2

@@ -21,6 +21,7 @@ from darkroom.data.pipeline import outcomes
 from darkroom.data.sources.webdataset import Webdataset
 from data.making import RULES, SHARES, make_latents, make_part, policy, preparation
 from data.making_tars import settings
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[3]
 CATALOG = Path("data/catalog")
@@ -29,7 +30,7 @@ CATALOG = Path("data/catalog")
 def configure(*parts: str) -> None:
     """Write params.yaml, the clone's with these parts and the splits of `make_part`, and dvc.yaml."""
     shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
-    values = read_params(ROOT / "params.yaml")
+    values = read_params(DIGITS)
     values["parts"] = {part: {"source": "digits", "path": "data/none"} for part in parts}
     values["ingest"]["splits"] = SHARES
     Path("params.yaml").write_text(yaml.safe_dump(values))
