@@ -126,3 +126,23 @@ def test_catalog_refuses_before_any_training(clone: Path, monkeypatch) -> None:
     (clone / "dvc.lock").write_text("stages: {}")
     with pytest.raises(DarkroomError, match=r"of the split test, which has 0 \(data/catalog\)"):
         runner.run_stage("catalog", None)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "known", "remedy"),
+    [
+        (["count"], ["position"], "of the kind count: add it to `train_scene_reader.kinds`"),
+        (["single"], ["position"], "of the kind single: set `score_decoder.attributes` to none"),
+    ],
+)
+def test_scenes_that_the_reader_does_not_know_are_refused(kinds, known, remedy) -> None:
+    changes = {
+        "parts.first.source": "shapes",
+        "parts.second.source": "shapes",
+        "parts.second.stop": 1000,
+        "shapes.kinds": kinds,
+        "train_scene_reader.kinds": known,
+        "score_decoder.attributes": "scenes",
+    }
+    with pytest.raises(DarkroomError, match=remedy):
+        check(changed(changes))

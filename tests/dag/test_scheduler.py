@@ -121,6 +121,26 @@ def test_many_selections_leave_one_timer(two):
         assert two.start(*waiting) == [] and two.timers == [9]
 
 
+def test_a_timer_whose_time_is_over_is_no_timer(two):
+    """Its thread lives on for a moment after it let Snakemake select."""
+    two.start(Job("before", 200, seconds=8))
+    waiting = Job("training", 100, seconds=60, cores=2), Job("other", 10, seconds=9)
+    two.start(*waiting)
+    two.at(12)
+    two.start(*waiting)
+    assert two.timers == [pytest.approx(2.2)]  # a tenth of the 12 seconds, and 1
+
+
+@pytest.mark.parametrize(("limit", "timers"), [(99, []), (1, [1.0])])
+def test_the_limit_of_jobs_is_waited_for_where_it_is_reached(two, limit, timers):
+    two.job_rate_limiter = SimpleNamespace(timespan=1.0)
+    assert two.plugin.select_jobs({job := Job("only", 9)}, {job}, {"_cores": 2, "_job_count": limit}, {}) == [job]
+    two._schedule_reevalutation(1.0)
+    assert two.timers == timers
+    two._schedule_reevalutation(1.0)  # after a selection that Snakemake left out, since the limit was reached
+    assert two.timers == [1.0]
+
+
 def test_snakemake_sleeps_while_jobs_wait_for_cores(tmp_path):
     """With its default of 100 jobs per second it selects as often per second as jobs have ended."""
     rule = (

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import time
 from concurrent.futures import Future
 from copy import deepcopy
@@ -16,6 +17,7 @@ from darkroom.check.check import read_params
 from darkroom.dag.history import Run
 from darkroom.errors import DarkroomError
 from darkroom.tools.plan import plan, rehearsal
+from darkroom.tools.plan import stored as kept
 from darkroom.tools.plan.forks import forks
 from darkroom.tools.plan.miniature import Miniature, count_images, scratch
 from darkroom.tools.plan.plan import Dag
@@ -208,6 +210,21 @@ def test_what_was_measured_here_is_not_measured_again(stale, monkeypatch):
     assert measured[1:] == [both[:2], both[2:], both]
     (clone / "logs/plans.json").write_text("{")
     assert planned("score_tokenizer")[0]["score_tokenizer"]["source"] == "measured"
+
+
+def test_the_latest_plans_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept, "_MOST", 2)
+    for key in "cab":
+        kept.store({key: StagePlan("x", seconds=ord(key))})
+    kept.store({"a": StagePlan("x", seconds=1.0)})
+    assert {key: each.seconds for key, each in kept.stored().items()} == {"b": 98, "a": 1.0}
+    for damage in ("[]", "null", '{"a": 1}', "["):
+        (tmp_path / "logs/plans.json").write_text(damage)
+        assert kept.stored() == {}
+    shutil.rmtree(tmp_path / "logs")
+    (tmp_path / "logs").write_text("no folder")
+    kept.store({"a": StagePlan("x")})  # costs the next plan some seconds
 
 
 def test_what_does_not_fit_is_not_run_and_what_follows_has_no_time(stale, monkeypatch):
