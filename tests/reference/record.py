@@ -2,7 +2,7 @@
 
 Whole curves come from the real stages, by `dvc repro` in a clone of the working tree; the prefix from the bodies of the
 real stages, stopped after a few updates. A new record hides what changed the bits, so it is made only for a change that
-was meant to change them (docs/reference/presets.md).
+was meant to change them (docs/results/training.md).
 """
 
 import argparse
