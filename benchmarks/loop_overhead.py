@@ -31,7 +31,7 @@ os.environ |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from digits import digits  # noqa: E402
+from beside.digits import digits  # noqa: E402
 from latent_reads import write_darkroom  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402

@@ -20,7 +20,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[variable] = str(THREADS)
 
 import numpy as np  # noqa: E402
-from digits import digits  # noqa: E402
+from beside.digits import digits  # noqa: E402
 from latent_reads import write_darkroom  # noqa: E402
 
 from darkroom.check.check import schema  # noqa: E402

@@ -22,6 +22,7 @@ from darkroom.models.prior.settings import Evaluate, PriorDiffusion, PriorSampli
 from darkroom.params.stage import read_yaml
 from diffusion import tiny_networks
 from diffusion.combinations import Search, axes_of, named
+from helpers import DIGITS
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = {"dit": tiny_networks.dit, "unet": tiny_networks.unet, "prior": tiny_networks.prior}
@@ -74,8 +75,8 @@ def axes(network, objective):
 
 @pytest.fixture(scope="module")
 def params():
-    """Return params.yaml with small networks."""
-    return tiny_networks.values_of(read_yaml(ROOT / check.PARAMS), tiny_networks.SMALL)
+    """Return the preset `digits` with small networks."""
+    return tiny_networks.values_of(read_yaml(DIGITS), tiny_networks.SMALL)
 
 
 @pytest.fixture(scope="module")

@@ -36,17 +36,18 @@ from darkroom.params.stage import (
     threads,
 )
 from darkroom.tools.params import keys
+from helpers import DIGITS
 
 ROOT = Path(__file__).parents[2]
 MISSING = "taken out"
-INGEST = yaml.safe_load((ROOT / "params.yaml").read_text())["ingest"]
+INGEST = yaml.safe_load(DIGITS.read_text())["ingest"]
 
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """A folder with params.yaml, dvc.yaml and the code that dvc.yaml names."""
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
+    for file in (DIGITS, ROOT / "dvc.yaml"):
+        shutil.copy(file, tmp_path)
     (tmp_path / "src").symlink_to(ROOT / "src")
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     (tmp_path / "data").mkdir()

@@ -12,6 +12,7 @@ from darkroom.artifacts.manifest import read_manifest, write_manifest
 from darkroom.dag.stages import STAGES
 from darkroom.data.catalog_writer import write_catalog
 from data.making import make_part
+from helpers import DIGITS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,12 +108,12 @@ from darkroom.check.check import schema
 from darkroom.params.section import validate
 from darkroom.params.stage import cut, read_yaml
 root = Path(sys.argv[1])
-values, dvc = read_yaml(root / "params.yaml"), read_yaml(root / "dvc.yaml")
+values, dvc = read_yaml(Path(sys.argv[2])), read_yaml(root / "dvc.yaml")
 values["train_clip"]["source"] = values["train_generator"]["kind"] = "none"
 values["score_decoder"]["attributes"] = "none"
 values["train_decoder"]["unets"]["up"]["frozen"] = True
 values["train_tokenizer"]["kl"]["perceptual"]["weight"] = 0.0
-for address in sys.argv[2:]:
+for address in sys.argv[3:]:
     stage, _, item = address.partition("@")
     params = validate(schema(stage), cut(stage, item or None, values, dvc))
     importlib.import_module(f"darkroom.stages.{stage}").run(params, *filter(None, [item]))
@@ -149,7 +150,7 @@ def test_what_has_nothing_to_do_decides_so_without_torch(tmp_path: Path, monkeyp
     for folder in ("models/tokenizer", "metrics", "cards"):
         Path(folder).mkdir(parents=True)
     write_manifest(Path("models/tokenizer"), "tokenizer", tokenizer_kind="kl", files={})
-    command = [sys.executable, "-c", WORK, str(ROOT), *IDLE]
+    command = [sys.executable, "-c", WORK, str(ROOT), str(DIGITS), *IDLE]
     environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
