@@ -19,8 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 LIMITS = {
-    "lines of src": 51_146,
-    "lines of code": 32_955,
+    "lines of src": 51_155,
+    "lines of code": 32_962,
     "files": 390,
     "lines of the longest file": 400,
     "import cycles": 0,

@@ -16,9 +16,16 @@ from darkroom.metrics.score import Score
 COUNT = "n"  # of images, in a metrics file
 
 # Measured in the features of each extractor, for generated images and for real ones.
-FEATURE_METRICS: tuple[Metric, ...] = (*DISTANCE_METRICS, INCEPTION_METRIC, CMMD_METRIC)
+FEATURE_METRICS: tuple[Metric, ...] = (
+    *DISTANCE_METRICS,
+    INCEPTION_METRIC,
+    CMMD_METRIC,
+)
 # Measured for all generated images, with the features of the in-domain extractor.
-SAMPLE_METRICS: tuple[Metric, ...] = (MANIFOLD_METRIC, ClassMetric())
+SAMPLE_METRICS: tuple[Metric, ...] = (
+    MANIFOLD_METRIC,
+    ClassMetric(),
+)
 
 
 def metrics_of(extractor: str) -> tuple[Metric, ...]:

@@ -40,8 +40,8 @@ from darkroom.stages import sample_generator, train_distilled, train_generator
 from darkroom.tools.sample.classes import DISTILLED as FEW
 from darkroom.tools.sample.classes import Overrides, settings_of
 from darkroom.training.recipe import Batch
-from helpers import run, training
-from models.generators.small_published import ROOT, VALUES, write_clone
+from helpers import DIGITS, run, training
+from models.generators.small_published import VALUES, write_clone
 
 SHAPE = (2, 4, 4)
 
@@ -359,7 +359,7 @@ def test_of_another_generator_nothing_is_drawn(tmp_path: Path, monkeypatch: pyte
 def test_what_cannot_be_distilled_is_said_before_anything_runs(
     changes: dict[tuple[str, ...], object], sentence: str
 ) -> None:
-    values = read_yaml(ROOT / "params.yaml")
+    values = read_yaml(DIGITS)
     for path, value in {("train_distilled", "kind"): "dit", **changes}.items():
         section = values
         for name in path[:-1]:
@@ -371,7 +371,7 @@ def test_what_cannot_be_distilled_is_said_before_anything_runs(
 
 @pytest.mark.parametrize("section", [{"calls": 2}, {"training": {"init": {"folder": "models/other"}}}])
 def test_without_a_kind_nothing_else_is_asked_for(section: dict[str, object]) -> None:
-    values = read_yaml(ROOT / "params.yaml")
+    values = read_yaml(DIGITS)
     values["train_distilled"] |= section
     with pytest.raises(DarkroomError, match=r"train_distilled.*kind is none"):
         validated(values)
@@ -392,7 +392,7 @@ def test_what_says_how_the_generator_draws_is_drawn_by_it(
     asked: dict[str, object], few: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    values = read_yaml(ROOT / "params.yaml")
+    values = read_yaml(DIGITS)
     values["train_distilled"]["kind"] = "dit"
     Path("params.yaml").write_text(yaml.safe_dump(values))
     assert settings_of(Overrides(**asked)).distilled == few
