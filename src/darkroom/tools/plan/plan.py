@@ -177,8 +177,9 @@ def _assumptions(total: int, scale: int, keep: int, whole: Whole, plans: Sequenc
     if earlier := [plan.stage for plan in plans if plan.source == "last run"]:
         sentences.append(f"{len(earlier)} times are from the last run with these parameters here: {', '.join(earlier)}")
     if measured := sum(plan.source == EARLIER for plan in plans):
-        stages = f"{measured} stage{'s' * (measured > 1)}"
-        sentences.append(f"{stages} of these settings measured here before; `--no-history` measures again")
+        sentences.append(
+            f"{measured} times were measured here before, with these settings; `--no-history` repeats that"
+        )
     if whole.load > _BUSY:
         sentences.append(f"other processes use this machine: with this load, times are {whole.load:.1f} times as long")
     return sentences
